@@ -1,0 +1,146 @@
+"""Wall times of the command line and of a kept session, each against its peer.
+
+Input: the `grader` beside this Python and the exercises and solutions of the checkout.
+The peers in `bare/` are run by the same Python. Every run is a new process unless it
+says "kept".
+"""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from bench.figures import Row, Seconds, interleaved, ratios, spread
+from grader.catalog import Entry, entries, find
+
+ROOT = Path(__file__).resolve().parent.parent
+FLOOR_SECONDS = 0.1
+"""What `grader --help` may take on top of twice an empty Python."""
+
+
+class DidNotRun(Exception):
+    """A command failed, so its time means nothing; the message shows how it ended."""
+
+
+def command(*words: str) -> list[str]:
+    """`grader` with these words, through the same Python as this."""
+    script = Path(sys.executable).with_name("grader")
+    return [*([str(script)] if script.is_file() else [sys.executable, "-m", "grader"]), *words]
+
+
+def timed(words: list[str]) -> Seconds:
+    """Runs a command to its end.
+
+    Raises (when called):
+      DidNotRun: it did not exit with 0.
+    """
+
+    def run() -> float:
+        start = time.perf_counter()
+        # JAX_PLATFORMS: on a GPU machine, both sides still compare the same CPU work.
+        done = subprocess.run(
+            words,
+            cwd=ROOT,
+            env={**os.environ, "JAX_PLATFORMS": "cpu"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+        seconds = time.perf_counter() - start
+        if done.returncode != 0:
+            tail = done.stdout.decode(errors="replace").strip()[-600:]
+            raise DidNotRun(f"`{shown(words)}` exited with {done.returncode}: {tail}")
+        return seconds
+
+    return run
+
+
+def shown(words: list[str]) -> str:
+    """The command as one would type it."""
+    return " ".join([Path(words[0]).name, *words[1:]])
+
+
+def check(*names: str) -> list[str]:
+    """A cold check of reference solutions."""
+    return command("check", *names, "--submission", "solutions", "--device", "cpu")
+
+
+def bare(entry: Entry) -> list[str]:
+    """The peer of one exercise: a script with no grader in it."""
+    return [sys.executable, f"bench/bare/{entry.id}.py", f"solutions/{entry.file_name}"]
+
+
+def help_row(rounds: int) -> Row:
+    """`grader --help` against an empty Python, and that it imports no JAX."""
+    mine, empty = command("--help"), [sys.executable, "-c", "pass"]
+    shown_times, empty_times = interleaved(rounds, timed(mine), timed(empty))
+    took, bare_python = spread(shown_times), spread(empty_times)
+    allowed = 2 * bare_python.median + FLOOR_SECONDS
+    heavy = imported_by_help()
+    return Row(
+        title="grader --help",
+        command=shown(mine),
+        figures=f"{took} s; python -c pass {bare_python} s; "
+        f"imports {', '.join(heavy) or 'neither jax nor numpy'}",
+        limit=f"2 x python -c pass + {FLOOR_SECONDS:g} s = {allowed:.2f} s, no jax",
+        holds=took.median <= allowed and "jax" not in heavy,
+        spreads={"help": took, "python": bare_python},
+    )
+
+
+def imported_by_help() -> list[str]:
+    """Which of the heavy packages `--help` has in `sys.modules` when it ends."""
+    program = (
+        "import atexit, sys\n"
+        "heavy = ('jax', 'jaxlib', 'numpy', 'flax', 'haiku', 'optax')\n"
+        "seen = lambda: print('\\n', *(m for m in heavy if m in sys.modules))\n"
+        "atexit.register(seen)\n"
+        "sys.argv = ['grader', '--help']\n"
+        "from grader.cli import main\n"
+        "main()\n"
+    )
+    words = [sys.executable, "-c", program]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[-1].split()
+
+
+def cold_row(rounds: int) -> Row:
+    """A cold check of ex04 against its bare script."""
+    entry = find("ex04")
+    mine, peer = check(entry.id), bare(entry)
+    checks, scripts = interleaved(rounds, timed(mine), timed(peer))
+    ratio = ratios(checks, scripts)
+    return Row(
+        title="cold check of ex04",
+        command=shown(mine),
+        figures=f"{ratio} x the bare script; {spread(checks)} s and {spread(scripts)} s",
+        limit=f"1.5 x {shown(peer)}",
+        holds=ratio.median <= 1.5,
+        spreads={"ratio": ratio, "check": spread(checks), "bare": spread(scripts)},
+    )
+
+
+def all_row(rounds: int) -> Row:
+    """All solutions in one command against the slowest of them alone."""
+    singles = [check(entry.id) for entry in entries()]
+    everything = check("--all")
+    all_times, *single_times = interleaved(rounds, timed(everything), *map(timed, singles))
+    slowest = max(single_times, key=lambda times: spread(times).median)
+    ratio = ratios(all_times, slowest)
+    which = entries()[single_times.index(slowest)].id
+    return Row(
+        title=f"all {len(singles)} solutions",
+        command=shown(everything),
+        figures=f"{ratio} x the slowest alone ({which}); "
+        f"{spread(all_times)} s and {spread(slowest)} s",
+        limit="3 x the slowest single cold check",
+        holds=ratio.median <= 3,
+        spreads={"ratio": ratio, "all": spread(all_times), "slowest": spread(slowest)},
+    )
+
+
+def untimed() -> list[Entry]:
+    """The exercises whose verdict holds no timing."""
+    return [e for e in entries() if not (e.exercise.loop_timing or e.exercise.program_timing)]

@@ -1,0 +1,63 @@
+"""MkDocs events: where lessons, captures and exercise pages enter the site.
+
+Only glue: notebooks are made in `lesson_pages`, captures in `captures`, exercise pages in
+`exercise_pages`. MkDocs calls the functions by name and gives them its own objects.
+"""
+
+import html
+import logging
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.plugins import event_priority
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+import captures
+import exercise_pages
+import lesson_pages
+import notebooks
+from lesson import LessonError
+
+_log = logging.getLogger("mkdocs.hooks.course")
+_STYLE = "<style>"
+BEFORE_PLUGINS = 150
+AFTER_JUPYTER = 50
+
+
+@event_priority(BEFORE_PLUGINS)
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add one executed notebook for each lesson; the lesson's own file stays a download."""
+    docs, cache = Path(config.docs_dir), _cache(config)
+    for path in notebooks.lesson_paths(docs / "lessons"):
+        try:
+            notebook, stale = lesson_pages.build(path, docs / "recorded", cache)
+        except LessonError as error:
+            raise PluginError(str(error)) from None
+        for line in stale:
+            _log.info("GPU recording %s", line)
+        uri = f"lessons/{path.stem}.ipynb"
+        files.append(File.generated(config, uri, abs_src_path=str(notebook)))
+    return files
+
+
+@event_priority(AFTER_JUPYTER)
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Fill in exercise pages and captures; take from a notebook what mkdocs-jupyter added.
+
+    That is the escapes (`notebook.md.j2` says why) and a style sheet that we don't use.
+    """
+    root = Path(config.docs_dir).parent
+    if page.file.src_uri.endswith(".ipynb"):
+        markdown = html.unescape(markdown[: markdown.rindex(_STYLE)])
+    try:
+        if exercise := page.meta.get("exercise"):
+            markdown += exercise_pages.page(root, exercise)
+        return captures.Grader(root, _cache(config)).fill(markdown)
+    except (captures.CaptureError, exercise_pages.ExerciseError) as error:
+        raise PluginError(f"{page.file.src_uri}: {error}") from None
+
+
+def _cache(config: MkDocsConfig) -> Path:
+    return Path(config.docs_dir).parent / ".cache" / "site"

@@ -1,0 +1,84 @@
+"""The notebook that MkDocs shows: a lesson with its outputs, figures and GPU recordings.
+
+Input: a lesson (`lesson`), its run (`notebooks`) and its recordings (`recordings`). Output: an
+`.ipynb` for mkdocs-jupyter, which renders it through `notebook.md.j2` and executes nothing.
+"""
+
+import importlib.metadata
+import platform
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbformat import NotebookNode
+
+import lesson
+import notebooks
+import recordings
+from lesson import Lesson, LessonError
+from recordings import Recording
+
+_GREY = "#808182"
+
+
+def build(path: Path, recorded: Path, cache: Path) -> tuple[Path, list[str]]:
+    """Write the notebook of one lesson under `cache`.
+
+    Returns its path and one line for each recording that the lesson's code has outgrown.
+    Raises LessonError as `notebooks.load` does, and for a picture without alternative text.
+    """
+    this = lesson.read(path)
+    run = notebooks.load(path, cache / "runs")
+    found = recordings.of_lesson(recorded, this)
+    target = cache / "pages" / f"{this.name}.ipynb"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(assemble(this, run, found), target)
+    stale = [(one.path.name, recordings.stale(this, one)) for one in found]
+    return target, [f"{name}: {count} stale outputs dropped" for name, count in stale if count]
+
+
+def assemble(this: Lesson, run: notebooks.Run, found: list[Recording]) -> NotebookNode:
+    """The lesson's notebook with outputs, figures, recordings and provenance in place."""
+    notebook: NotebookNode = nbformat.from_dict(this.notebook)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    hashes = lesson.code_hashes(this.code())
+    for cell, outputs, key in zip(code, run.outputs, hashes, strict=True):
+        cell.outputs = [_inline(nbformat.from_dict(output)) for output in outputs]
+        cell.metadata.recorded = _recorded(found, key)
+    for cell, line in zip(notebook.cells, this.lines, strict=True):
+        if cell.cell_type == "markdown":
+            cell.source = lesson.fill_figures(cell.source, run.figures)
+        elif _pictures(cell.outputs) and "alt" not in cell.metadata:
+            raise LessonError(f'{this.path}:{line}: a picture needs alt="..." on its # %% line')
+    notebook.metadata.kernelspec = {"name": "python3", "language": "python", "display_name": "3"}
+    notebook.metadata.provenance = _provenance(this)
+    return notebook
+
+
+def _recorded(found: list[Recording], key: str) -> list[dict[str, Any]]:
+    return [
+        {"label": one.device.label, "outputs": [*map(_inline, map(nbformat.from_dict, outputs))]}
+        for one in found
+        if (outputs := one.cells.get(key))
+    ]
+
+
+def _inline(output: NotebookNode) -> NotebookNode:
+    """An output whose SVG, if it has one, fits into a page and takes on its text colour."""
+    if svg := output.get("data", {}).get("image/svg+xml"):
+        drawn = re.sub(r"\s*\n\s*", " ", svg[svg.index("<svg") :])
+        output.data["image/svg+xml"] = drawn.replace(_GREY, "currentColor")
+    return output
+
+
+def _pictures(outputs: list[NotebookNode]) -> bool:
+    return any("image/svg+xml" in output.get("data", {}) for output in outputs)
+
+
+def _provenance(this: Lesson) -> dict[str, str]:
+    return {
+        "file": this.path.name,
+        "jax": importlib.metadata.version("jax"),
+        "python": platform.python_version(),
+    }

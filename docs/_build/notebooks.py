@@ -1,0 +1,194 @@
+"""Run lessons: execute the code cells once, keep the outputs, fail loudly.
+
+Input: `docs/lessons/*.py` through `lesson`. Output: a `Run` (outputs of each code cell, and the
+figures that prose asks for), from a fresh kernel or from the cache. Pages are not made here
+(`lesson_pages`), and recordings are written and read in `recordings`.
+
+The cache key holds the code cells, the figures, every other module beside the lessons, this
+file, the version of every installed package and Python's. Prose is not in it, so that a change
+of words runs nothing.
+
+    python docs/_build/notebooks.py run                 execute what the cache does not have
+    python docs/_build/notebooks.py record --out DIR    execute on the GPU, write recordings
+"""
+
+import argparse
+import hashlib
+import importlib.metadata
+import json
+import os
+import re
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
+import lesson
+import recordings
+from lesson import Lesson, LessonError
+
+ROOT = Path(__file__).resolve().parents[2]
+LESSONS = ROOT / "docs" / "lessons"
+CACHE = ROOT / ".cache" / "site"
+CELL_SECONDS = 120
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_CELL_LINE = re.compile(r"Cell In\[\d+\], line (\d+)")
+_CLEAN = ("JAX_", "XLA_", "TF_", "CUDA_VISIBLE_DEVICES", "PYTHON")
+_KERNEL = ["--log-level=ERROR", "--InlineBackend.figure_formats=svg"]
+_READ_FIGURES = """
+import json as _json
+def _figure(_text):
+    _name, _, _spec = _text.partition(":")
+    try:
+        return format(globals()[_name], _spec)
+    except Exception as _error:
+        return {{"error": f"{{type(_error).__name__}}: {{_error}}"}}
+print(_json.dumps({{_text: _figure(_text) for _text in {figures!r}}}))
+"""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a lesson gave: nbformat outputs of each code cell, and `name:spec` -> text."""
+
+    outputs: list[list[dict[str, Any]]]
+    figures: dict[str, str]
+
+
+def cache_key(this: Lesson, versions: tuple[str, ...], helpers: tuple[Path, ...]) -> str:
+    """Hash of all that the outputs of a lesson depend on, 20 hex digits."""
+    digest = hashlib.sha256()
+    for part in (*this.code(), *this.figures(), *versions):
+        digest.update(part.encode() + b"\0")
+    for path in (*helpers, Path(__file__)):
+        digest.update(path.read_bytes() + b"\0")
+    return digest.hexdigest()[:20]
+
+
+def installed_versions() -> tuple[str, ...]:
+    """Python and every installed distribution, as `name==version`."""
+    found = {f"{dist.name}=={dist.version}" for dist in importlib.metadata.distributions()}
+    return (sys.version, *sorted(found))
+
+
+def lesson_paths(folder: Path = LESSONS) -> list[Path]:
+    """The lessons of a folder, in order; a module that starts with `_` is a helper."""
+    return sorted(path for path in folder.glob("*.py") if not path.name.startswith("_"))
+
+
+def load(path: Path, cache: Path = CACHE, cell_seconds: float = CELL_SECONDS) -> Run:
+    """The run of a lesson on CPU, from the cache where nothing has changed.
+
+    Raises LessonError with file, cell and line when a cell raises, runs longer than
+    `cell_seconds` or kills its kernel, and when prose names a figure that does not exist.
+    """
+    this = lesson.read(path)
+    helpers = tuple(sorted(path.parent.glob("_*.py")))
+    kept = cache / f"{this.name}-{cache_key(this, installed_versions(), helpers)}.json"
+    if kept.exists():
+        return Run(**json.loads(kept.read_text(encoding="utf-8")))
+    run = execute(this, cell_seconds, {"JAX_PLATFORMS": "cpu"})
+    _keep(kept, this.name, run)
+    return run
+
+
+def _keep(kept: Path, name: str, run: Run) -> None:
+    """Write a run where the next build finds it, and drop the older runs of the lesson."""
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    for old in kept.parent.glob(f"{name}-*.json"):
+        old.unlink()
+    part = kept.with_suffix(".part")
+    part.write_text(json.dumps(asdict(run)), encoding="utf-8")
+    part.replace(kept)
+
+
+def execute(this: Lesson, cell_seconds: float, environment: dict[str, str]) -> Run:
+    """Run a lesson in a fresh kernel. Raises LessonError as `load` does."""
+    notebook = nbformat.v4.new_notebook(cells=[*this.notebook.cells])
+    notebook.cells.append(
+        nbformat.v4.new_code_cell(_READ_FIGURES.format(figures=list(this.figures())))
+    )
+    at = [0]
+    client = NotebookClient(
+        notebook,
+        timeout=cell_seconds,
+        kernel_name="python3",
+        coalesce_streams=True,
+        extra_arguments=_KERNEL,
+        resources={"metadata": {"path": str(this.path.parent)}},
+    )
+    client.on_cell_start = lambda cell, cell_index: at.__setitem__(0, cell_index)
+    try:
+        client.execute(env=_environment(environment))
+    except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
+        raise LessonError(_explain(this, at[0], error, cell_seconds)) from None
+    *cells, last = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    figures = json.loads("".join(output["text"] for output in last.outputs))
+    return Run([cell.outputs for cell in cells], _checked(this, figures))
+
+
+def _environment(extra: dict[str, str]) -> dict[str, str]:
+    """The kernel's environment: ours without what steers JAX or Python, plus `extra`."""
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(_CLEAN)}
+    shown = {"NO_COLOR": "1", "COLUMNS": "80", "MATPLOTLIBRC": str(Path(__file__).parent)}
+    return {**kept, "TF_CPP_MIN_LOG_LEVEL": "2", **shown, **extra}
+
+
+def _explain(this: Lesson, cell: int, error: Exception, cell_seconds: float) -> str:
+    line, number = this.lines[cell], cell + 1
+    if isinstance(error, CellTimeoutError):
+        return f"{this.path}:{line}: cell {number} ran longer than {cell_seconds:g} s"
+    if isinstance(error, DeadKernelError):
+        return f"{this.path}:{line}: cell {number} killed its kernel"
+    text = _ANSI.sub("", str(error))
+    if found := _CELL_LINE.search(text):
+        line += int(found[1]) - 1
+    return f"{this.path}:{line}: cell {number} raised\n{text}"
+
+
+def _checked(this: Lesson, figures: dict[str, Any]) -> dict[str, str]:
+    """The figures, all of them text. Raises LessonError for the first that is not."""
+    for text, line in this.figures().items():
+        if not isinstance(figures[text], str):
+            why = figures[text]["error"]
+            raise LessonError(f"{this.path}:{line}: figure {{{{ {text} }}}}: {why}")
+    return figures
+
+
+def _run_all() -> None:
+    for path in lesson_paths():
+        load(path)
+        print(f"ok  {path.name}", flush=True)
+
+
+def _record_all(out: Path) -> None:
+    device = recordings.device()
+    for path in lesson_paths():
+        this = lesson.read(path)
+        run = execute(this, CELL_SECONDS, {})
+        print(recordings.write(out, this, run.outputs, device), flush=True)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line. Returns the exit code: 0, or 1 with one message on stderr."""
+    parser = argparse.ArgumentParser(description="Run the lessons or record them on a GPU.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("run", help="execute the lessons that the cache does not have")
+    record = commands.add_parser("record", help="execute on the GPU and write recordings")
+    record.add_argument("--out", type=Path, required=True, help="folder for the recordings")
+    chosen = parser.parse_args(arguments)
+    try:
+        _run_all() if chosen.command == "run" else _record_all(chosen.out)
+    except (LessonError, recordings.NoGpuError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""Outputs recorded on a real GPU: their format, how they are written, which are still good.
+
+Input and output: `docs/recorded/<lesson>.<device-kind>.json` (described in
+`docs/recorded/README.md`). A recording keeps the outputs of each code cell under the hash of
+all code up to that cell. Executing a lesson is `notebooks`; showing a recording is `lesson_pages`.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from lesson import Lesson, code_hashes
+
+VERSION = 1
+
+_ASK_DEVICE = """
+import json, jax
+device = jax.devices()[0]
+print(json.dumps([device.platform, device.device_kind, jax.__version__]))
+"""
+_ASK_DRIVER = ("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+
+
+class NoGpuError(Exception):
+    """JAX found no GPU on this machine, so there is nothing to record."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """What a recording was made on."""
+
+    kind: str
+    driver: str
+    jax: str
+    date: str
+
+    @property
+    def label(self) -> str:
+        """One line for the page: device, driver, jax and date."""
+        return f"{self.kind}, driver {self.driver}, jax {self.jax}, {self.date}"
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One file: nbformat outputs by hash of the code up to the cell."""
+
+    path: Path
+    device: Device
+    cells: dict[str, list[dict[str, Any]]]
+
+
+def device() -> Device:
+    """The first GPU of this machine, asked in another process.
+
+    Raises NoGpuError where JAX's default backend is the CPU.
+    """
+    answer = subprocess.run(
+        [sys.executable, "-c", _ASK_DEVICE], check=True, capture_output=True, text=True
+    )
+    platform, kind, version = json.loads(answer.stdout)
+    if platform == "cpu":
+        raise NoGpuError("nothing recorded: JAX found no GPU here, only the CPU")
+    return Device(kind, _driver(), version, datetime.now(UTC).date().isoformat())
+
+
+def _driver() -> str:
+    try:
+        answer = subprocess.run(_ASK_DRIVER, check=True, capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return answer.stdout.split()[0]
+
+
+def write(out: Path, this: Lesson, outputs: list[list[dict[str, Any]]], on: Device) -> Path:
+    """Write the recording of one lesson into the folder `out` and return its path."""
+    slug = re.sub(r"[^a-z0-9]+", "-", on.kind.lower()).strip("-")
+    path = out / f"{this.name}.{slug}.json"
+    cells = dict(zip(code_hashes(this.code()), outputs, strict=True))
+    text = {"version": VERSION, "device": vars(on), "cells": cells}
+    out.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(text, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def read(path: Path) -> Recording:
+    """Read one recording. Raises ValueError for another version of the format."""
+    data = json.loads(path.read_text(encoding="utf-8"))
+    if data["version"] != VERSION:
+        raise ValueError(f"{path}: recording version {data['version']}, not {VERSION}")
+    return Recording(path, Device(**data["device"]), data["cells"])
+
+
+def of_lesson(folder: Path, this: Lesson) -> list[Recording]:
+    """The recordings of a lesson that a folder holds, in order of the device's name."""
+    return [read(path) for path in sorted(folder.glob(f"{this.name}.*.json"))]
+
+
+def stale(this: Lesson, recording: Recording) -> int:
+    """How many cells of a recording no code cell of the lesson matches any more."""
+    return len(recording.cells.keys() - set(code_hashes(this.code())))

@@ -1,0 +1,422 @@
+# %% [markdown]
+"""
+---
+description: What a read costs inside a training loop, and how to keep reads without the cost.
+---
+# 04 The inner loop
+
+After this lesson you can
+
+- say when a JAX call returns, and time one honestly;
+- name the lines that make a loop wait for the device;
+- log a loss at every step without that wait;
+- see that a step copies its batch to the device, and nothing else.
+
+**Why care.** Below, one line is added to a training loop: `float(loss)`. The loop then takes
+**{{ slowdown:.1f }} times** as long. The numbers it computes are the same.
+"""
+
+# %%
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+jax.config.update("jax_num_cpu_devices", 8)  # simulated devices, for lack of a GPU
+print(jax.device_count(), "x", jax.devices()[0].device_kind)
+
+# %% [markdown]
+"""
+The program of this lesson is a small network that learns to give back its input. `step` takes
+weights and a batch, and returns new weights and the loss.
+"""
+
+
+# %%
+@jax.jit
+def step(weights, batch):
+    def loss_of(weights):
+        hidden = batch
+        for layer in weights:
+            hidden = jnp.tanh(hidden @ layer)
+        return jnp.mean((hidden - batch) ** 2)
+
+    loss, gradients = jax.value_and_grad(loss_of)(weights)
+    return [w - 0.1 * g for w, g in zip(weights, gradients, strict=True)], loss
+
+
+numbers = np.random.default_rng(0)
+batches = [numbers.normal(size=(512, 512)).astype(np.float32) for _ in range(4)]
+weights = [jnp.eye(512) * 0.5 for _ in range(4)]
+
+# %% [markdown]
+"""
+## A call returns before the work is done { #a-call-returns-before-the-work-is-done }
+
+A JAX call has two parts. Python checks the arguments and hands the program to the device: this
+is the **dispatch**. Then the device runs the program. The call returns after the dispatch. What
+it returns is a `jax.Array` whose numbers may not exist yet.
+
+<quiz>
+**Predict.** One step keeps the device busy for about {{ ready_ms:.0f }} ms. How long does the
+line `new, loss = step(weights, batch)` take, once it is compiled?
+- [ ] About {{ ready_ms:.0f }} ms
+> That would be true if the call waited for its result. It does not.
+- [x] Much less
+> Right. The call only hands the work over.
+- [ ] Longer, because arrays have to be copied back
+> Nothing is copied back until you ask for the numbers.
+
+Run it and see.
+</quiz>
+"""
+
+# %%
+from time import perf_counter as now
+
+batch = jax.device_put(batches[0])
+
+start = now()
+jax.block_until_ready(step(weights, batch))
+first_ms = (now() - start) * 1000
+
+times = []
+for _ in range(9):
+    start = now()
+    _, loss = step(weights, batch)
+    called = now()
+    done = loss.is_ready()
+    loss.block_until_ready()
+    times.append((called - start, now() - start))
+call_ms, ready_ms = np.median(times, axis=0) * 1000
+
+print(f"first call, compiling:  {first_ms:7.2f} ms")
+print(f"call returned after:    {call_ms:7.2f} ms   result there: {done}")
+print(f"result there after:     {ready_ms:7.2f} ms")
+
+# %% [markdown]
+"""
+The call came back after {{ call_ms:.2f }} ms, the result after {{ ready_ms:.1f }} ms. A timer
+that stops when the call returns measures the dispatch and nothing else. An honest timer
+
+1. runs the program once before, so that compiling is not in the figure, and
+2. calls `block_until_ready` on the result before it stops the clock.
+
+!!! quote "Claim S3-13 (dgx): false"
+    The document says that JAX offers only *some* asynchronous mechanisms, which need careful
+    planning. The cell above planned nothing. Every call is asynchronous by default; what needs
+    care is not to wait.
+
+## Reading stops the loop { #reading-stops-the-loop }
+
+If a call returns before its result exists, something must wait as soon as Python needs the
+*numbers*. Not every use of an array needs them.
+
+<quiz>
+**Predict.** `loss` is still being computed. Which of these lines wait for it?
+- [x] `float(loss)`
+- [x] `if loss > 0.5: ...`
+- [x] `print(loss)`
+- [ ] `loss.shape`
+- [ ] `loss * 2`
+
+The three that wait need a number in Python: to convert it, to choose a branch, to print digits.
+Shape and type are known when the call returns, and `loss * 2` is one more program in the queue.
+</quiz>
+"""
+
+# %%
+uses = {
+    "loss.shape": lambda loss: loss.shape,
+    "loss * 2": lambda loss: loss * 2,
+    "[loss]": lambda loss: [loss],
+    "loss.copy_to_host_async()": lambda loss: loss.copy_to_host_async(),
+    "float(loss)": lambda loss: float(loss),
+    "if loss > 0.5": lambda loss: bool(loss > 0.5),
+    "f'{loss}'": lambda loss: f"{loss}",
+    "np.asarray(loss)": lambda loss: np.asarray(loss),
+}
+
+
+def waits(use):
+    _, loss = step(weights, batch)
+    use(loss)
+    done = loss.is_ready()
+    loss.block_until_ready()
+    return done
+
+
+for text, use in uses.items():
+    waits(use)  # compiles what the line itself needs
+    always = all(waits(use) for _ in range(3))
+    print(f"{text:27}", "waits" if always else "does not wait")
+
+# %% [markdown]
+"""
+Now put a read into a loop. A real loop also does work in Python: it loads the next batch. Here
+`load` sleeps for as long as one step takes, as a slow disk would.
+"""
+
+# %%
+import time
+
+SECONDS = ready_ms / 1000
+STEPS = 20
+
+
+def load(i):
+    time.sleep(SECONDS)
+    return jax.device_put(batches[i % len(batches)])
+
+
+def read_each(weights):
+    losses = []
+    for i in range(STEPS):
+        weights, loss = step(weights, load(i))
+        losses.append(float(loss))  # waits here, at every step
+    return losses
+
+
+def read_at_end(weights):
+    losses = []
+    for i in range(STEPS):
+        weights, loss = step(weights, load(i))
+        losses.append(loss)  # keeps the array; nobody waits
+    return [float(loss) for loss in losses]
+
+
+def seconds(loop):
+    start = now()
+    loop(weights)
+    return now() - start
+
+
+pairs = [(seconds(read_each), seconds(read_at_end)) for _ in range(5)]
+slowdown = float(np.median([each / end for each, end in pairs]))
+assert read_each(weights) == read_at_end(weights)
+
+print(f"read each step:  {min(each for each, _ in pairs) * 1000:5.0f} ms")
+print(f"read at the end: {min(end for _, end in pairs) * 1000:5.0f} ms")
+print(f"slowdown (median of {len(pairs)} pairs): {slowdown:.2f}x")
+
+# %% [markdown]
+"""
+Where did the time go? The same two loops once more, with a clock around each line of Python.
+"""
+
+# %% alt="Two timelines. In the first, load and read alternate. In the second, only load is left."
+import matplotlib.pyplot as plt
+
+
+def clocked(read):
+    spans, current = [], weights
+    for i in range(6):
+        times = [now()]
+        batch = load(i)
+        times.append(now())
+        current, loss = step(current, batch)
+        times.append(now())
+        if read:
+            float(loss)
+        times.append(now())
+        spans.append(times)
+    loss.block_until_ready()
+    return (np.array(spans) - spans[0][0]) * 1000
+
+
+figure, axes = plt.subplots()
+for row, read in enumerate([False, True]):
+    times = clocked(read)
+    for part, colour in enumerate(["tab:blue", "tab:green", "tab:red"]):
+        bars = np.stack([times[:, part], np.diff(times)[:, part]], axis=1)
+        name = ["load", "step(...)", "float(loss)"][part] if read else None
+        axes.broken_barh(bars, (row - 0.3, 0.6), color=colour, label=name)
+axes.set_yticks([0, 1], ["no read", "read each"])
+axes.set_xlabel("milliseconds, first six steps")
+axes.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.5, 1.25))
+plt.show()
+
+# %% [markdown]
+"""
+The red parts are Python doing nothing until the device is done. They are the whole difference.
+
+The device needs the same time in both loops, and so does `load`. The difference is whether they
+run **at the same time**:
+
+- with a read at each step: `load`, then the step, then `load` again: the times *add up*;
+- without: while the device runs step 7, Python already loads batch 8. The longer of the two
+  decides.
+
+So a read is cheap in itself. What it costs is the work that could have run meanwhile. On a
+machine where `load` takes no time, the slowdown comes from the dispatch alone and is smaller.
+
+!!! quote "Claim S2-32 (d2l-gpus): true, with a condition"
+    The document says that `.numpy()` in the loop forces a wait. JAX arrays have no `.numpy()`;
+    the same is true of `np.asarray`, `float`, `print` and `if`, as the table above shows. It
+    costs time only if there is other work to do while the device runs.
+
+## Read one step late { #read-one-step-late }
+
+`read_at_end` has two faults. It shows nothing until the run is over, and it keeps one small
+array alive for every step. With `float(loss)` it was one Python number. We want the loss while
+we train, only not *now*.
+
+The way out: start the copy to the host when the step is dispatched, and read it one step later.
+By then it has arrived, or nearly.
+
+<quiz>
+**Predict.** The loop below calls `float` at every step, on the loss of the step *before*. Compared
+with `read_at_end` it is
+- [ ] about as slow as `read_each`: a read is a read
+> A read waits only for *its* array. This array belongs to an older step.
+- [x] about as fast as `read_at_end`
+> Right. While it waits for step 6, the device already has step 7 to work on.
+- [ ] faster than `read_at_end`
+> The device and `load` still set the pace.
+
+</quiz>
+"""
+
+
+# %%
+def read_late(weights):
+    losses, before = [], None
+    for i in range(STEPS):
+        weights, loss = step(weights, load(i))
+        loss.copy_to_host_async()  # starts the copy, does not wait
+        if before is not None:
+            losses.append(float(before))  # the step before this one
+        before = loss
+    losses.append(float(before))
+    return losses
+
+
+late = [(seconds(read_each), seconds(read_late), seconds(read_at_end)) for _ in range(5)]
+late_speedup = float(np.median([each / one_late for each, one_late, _ in late]))
+end_speedup = float(np.median([each / end for each, _, end in late]))
+assert read_late(weights) == read_each(weights)
+
+print("compared with read_each, median of", len(late), "rounds:")
+print(f"  read_late    {late_speedup:.2f}x as fast")
+print(f"  read_at_end  {end_speedup:.2f}x as fast")
+
+# %% [markdown]
+"""
+Reading one step late is {{ late_speedup:.1f }} times as fast as reading at once, gives the same
+losses, and holds two arrays at most. `copy_to_host_async` matters on a GPU, where the number has
+to cross to the host: the copy starts as soon as the step is done, not when Python asks.
+
+If you need only a few losses, read every hundredth step. One wait in a hundred steps is small.
+
+!!! quote "Claim S2-33 (d2l-gpus): true, with a condition"
+    The document says to put off all conversions to the end of the epoch. It works, and it hoards
+    one device array a step. Reading one step late is as quick and hoards nothing.
+
+## One copy for each batch { #one-copy-for-each-batch }
+
+Reads go from the device to the host. What goes the other way? The weights are already on the
+device: they are the result of the last step. Only the batch is new.
+
+`jax.transfer_guard("disallow")` lets you see it: inside it, a copy that nobody asked for raises
+an error. A `jax.device_put` is a copy that you asked for, so it passes.
+
+<quiz>
+**Predict.** `step` gets a NumPy batch directly, without `device_put`. What happens without a
+guard?
+- [ ] It fails: NumPy arrays are not on the device
+> JAX accepts NumPy arrays and places them for you.
+- [x] It works, and copies the batch on this call
+> Right, and again on each call that gets it.
+- [ ] It works, and remembers the copy for the next call
+> JAX keeps no copy of a NumPy array: you could have changed it since.
+
+</quiz>
+"""
+
+
+# %%
+def try_step(weights, batch):
+    try:
+        with jax.transfer_guard("disallow"):
+            step(weights, batch)
+    except jax.errors.JaxRuntimeError as error:
+        return "refused: " + str(error).partition("aval=")[2].partition(", dst")[0]
+    return "no copy that was not asked for"
+
+
+on_host = [np.asarray(w) for w in weights]
+print("batch placed:        ", try_step(weights, jax.device_put(batches[0])))
+print("NumPy batch:         ", try_step(weights, batches[0]))
+print("NumPy weights:       ", try_step(on_host, jax.device_put(batches[0])))
+
+batch_mib = batches[0].nbytes / 2**20
+weights_mib = sum(w.nbytes for w in on_host) / 2**20
+print(f"a batch is {batch_mib:.0f} MiB, the weights are {weights_mib:.0f} MiB")
+
+# %% [markdown]
+"""
+A NumPy batch works, but you can't see the copy in the code. Weights left in NumPy cost
+{{ weights_mib:.0f }} MiB **on every call**, and nothing warns you. So: one `device_put` for each
+batch, on the line where it is loaded, and none for the weights after the first. Keep the guard
+around the loop while you develop; it is the cheapest test there is.
+
+!!! quote "Claim S2-24 (d2l-gpus): false"
+    The document says that every batch must be on the device before the forward pass. In JAX it
+    need not: the second case above fails only because the guard refuses it. Place the batch
+    because you want to *see* the copy and choose when it starts.
+
+## Your turn
+
+!!! example "Exercise ex07: a loop that reports quietly"
+    A training loop reports every loss and waits for every loss. Keep the report, remove the
+    wait. The grader counts the reads that made your loop wait, names their lines, and times your
+    loop beside a reference. Start on the [page of ex07](../exercises/ex07_quiet_loop.md).
+
+    === "Failing"
+
+        {{ capture: check ex07 starter }}
+
+    === "Passing"
+
+        {{ capture: check ex07 solution }}
+
+## Three questions
+
+<quiz>
+You time `y = f(x)` and get 0.1 ms for a large matrix product. What did you measure?
+- [ ] A very fast device
+- [x] The dispatch
+- [ ] The copy of `x` to the device
+
+`f` returned before the product was done. Call `y.block_until_ready()` before you stop the clock.
+</quiz>
+
+<quiz>
+A loop ends each step with `if jnp.isnan(loss): break`. What does that do?
+- [x] It waits for the device at every step
+- [ ] Nothing, `isnan` runs on the device
+- [ ] It copies the weights to the host
+
+`isnan` does run on the device, but `if` needs its answer in Python. Test the loss of the step
+before, or every hundredth step.
+</quiz>
+
+<quiz>
+Your loop reads no loss, and each step takes a NumPy batch. How many copies to the device does a
+step make that you can't see in the code?
+- [ ] None
+- [x] One, the batch
+- [ ] One for each weight
+
+JAX places the batch on each call. The weights come from the step before and stay where they are.
+</quiz>
+
+## Recap
+
+- A call returns after the dispatch. `block_until_ready` makes a timer honest.
+- `float`, `print`, `if` and `np.asarray` wait. Shape, type and further JAX calls do not.
+- A wait costs what could have run meanwhile: here {{ slowdown:.1f }} times the time.
+- Start the copy with `copy_to_host_async`, read one step late.
+- One `device_put` a batch; `transfer_guard("disallow")` shows what you overlooked.
+
+Next: [what `jit` does to memory](09-what-jit-does-to-memory.ipynb).
+"""

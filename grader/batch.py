@@ -1,0 +1,200 @@
+"""Grades one or many exercises and prints them as they are done.
+
+Finds the submission's files, keeps one session for all, and returns the exit code.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from grader import catalog, report, runner
+from grader.catalog import Entry
+from grader.judge import CheckBroke, judge
+from grader.launch import BrokenInstallation
+from grader.process import Failed
+from grader.record import Record, Report, decode_record, encode
+from grader.session import NoDevice, Options, Session, modules_of
+from grader.state import Remembered, State, digest
+from grader.versions import unsupported
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+SITE = "https://where-does-my-array-live.readthedocs.io/en/latest"
+
+
+class Unusable(Exception):
+    """The command or the files are wrong; the message is one line."""
+
+
+class GraderBroke(Exception):
+    """A fault of the grader itself."""
+
+
+@dataclass
+class Wanted:
+    """The options of a grading command."""
+
+    submission: Path | None
+    device: str
+    devices: int | None
+    seed: int | None
+    timeout: float
+    form: str
+    save: Path | None
+
+
+def run(entries: Sequence[Entry], names: Sequence[str], wanted: Wanted, *, brief: bool) -> int:
+    """Grade and print; returns the exit code.
+
+    Raises:
+      Unusable: a file is missing, or JAX cannot be used at all.
+      GraderBroke: a fault of the grader's own.
+    """
+    problem = unsupported()
+    if problem:
+        raise Unusable(problem)
+    paths = [_path(e, name, wanted.submission) for e, name in _named(entries, names)]
+    options = Options(wanted.device, wanted.devices, wanted.timeout)
+    try:
+        with Session(options, modules_of(entries)) as session:
+            return _all(list(zip(entries, paths, strict=True)), session, wanted, brief=brief)
+    except BrokenInstallation as error:
+        raise Unusable(f"JAX cannot be imported: {error}") from error
+    except NoDevice as error:
+        raise Unusable(f"no device: {error}") from error
+    except Failed as error:
+        raise GraderBroke(f"a worker did not start: {error.outcome.message}") from error
+    except CheckBroke as error:
+        raise GraderBroke(f"the grader itself broke: {error}") from error
+
+
+def _named(entries: Sequence[Entry], names: Sequence[str]) -> list[tuple[Entry, str]]:
+    padded = list(names) + [""] * (len(entries) - len(names))
+    return list(zip(entries, padded, strict=False))
+
+
+def _path(entry: Entry, name: str, submission: Path | None) -> Path:
+    """The file to grade: --submission, else the path that named the exercise, else exercises/."""
+    if submission is not None:
+        path = submission / entry.file_name if submission.is_dir() else submission
+        if not path.is_file():
+            where = f"no {entry.file_name} in the folder {submission}" if submission.is_dir() else f"no file {submission}"
+            raise Unusable(where)
+        return path
+    if name.endswith(".py") and Path(name).is_file():
+        return Path(name)
+    for candidate in (Path("exercises") / entry.file_name, Path(entry.file_name)):
+        if candidate.is_file():
+            return candidate
+    raise Unusable(
+        f"no exercises/{entry.file_name} here; `grader reset {entry.id}` writes a fresh one"
+    )
+
+
+def _all(
+    work: list[tuple[Entry, Path]], session: Session, wanted: Wanted, *, brief: bool
+) -> int:
+    out, reports = report.console(), []
+    for entry, path in work:
+        done = _one(entry, path, session, wanted)
+        reports.append(done)
+        if wanted.form == "text" and brief:
+            report.print_brief(done, out)
+        elif wanted.form == "text":
+            report.print_report(done, out, SITE)
+    if wanted.form == "json":
+        sys.stdout.write(report.as_json(reports) + "\n")
+    return report.exit_code(reports)
+
+
+def _one(entry: Entry, path: Path, session: Session, wanted: Wanted) -> Report:
+    start = time.monotonic()
+    with _status(wanted.form) as progress:
+        record = runner.grade(
+            entry, path, session, seed=wanted.seed, label=_label(path), progress=progress
+        )
+    if record.broken:
+        raise GraderBroke(f"{entry.stem}: {record.broken}")
+    if wanted.save is not None:
+        _save(record, wanted.save)
+    done = judge(record, entry.exercise)
+    done.seconds = round(time.monotonic() - start, 2)
+    _remember(entry, record, done, path)
+    return done
+
+
+def _label(path: Path) -> str:
+    """The path as the learner would type it."""
+    absolute = path.resolve()
+    inside = absolute.is_relative_to(Path.cwd())
+    return os.fspath(absolute.relative_to(Path.cwd()) if inside else absolute)
+
+
+def _status(form: str) -> Any:
+    """A progress display on a terminal, nothing elsewhere."""
+    if form != "text" or not sys.stderr.isatty():
+        return nullcontext(lambda _: None)
+    return _Spinner(report.console(stderr=True))
+
+
+class _Spinner:
+    """Shows what is being done while it takes more than a moment."""
+
+    def __init__(self, out: "Console") -> None:
+        self._status = out.status("starting JAX")
+
+    def __enter__(self) -> Any:
+        self._status.start()
+        return self._status.update
+
+    def __exit__(self, *_: object) -> None:
+        self._status.stop()
+
+
+def _save(record: Record, folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{record.exercise}.json").write_bytes(encode(record))
+    except OSError as error:
+        raise Unusable(f"cannot save the record in {folder}: {error.strerror}") from error
+
+
+def _remember(entry: Entry, record: Record, done: Report, path: Path) -> None:
+    """Only for the learner's own copy under the current folder."""
+    if path.parent.name not in ("", "exercises"):
+        return
+    failed = [v.check for v in done.verdicts if v.status == "fail"]
+    state, new = State(Path.cwd()), Remembered(digest(record.source), done.exit_code, failed)
+    before = state.get(entry.stem)
+    if before is not None and before.failed == failed:
+        new.hints_given = before.hints_given
+    state.put(entry.stem, new)
+
+
+def judge_saved(path: Path, form: str) -> int:
+    """Judge a saved record and print the report; returns the exit code.
+
+    Raises:
+      Unusable: not a record this grader reads.
+    """
+    try:
+        record = decode_record(path.read_bytes())
+        entry = catalog.find(record.exercise)
+    except OSError as error:
+        raise Unusable(f"cannot read {path}: {error.strerror}") from error
+    except (msgspec.DecodeError, catalog.UnknownExercise) as error:
+        raise Unusable(f"{path} is no record of this grader: {error}") from error
+    done = judge(record, entry.exercise)
+    if form == "json":
+        sys.stdout.write(report.as_json([done]) + "\n")
+    else:
+        report.print_report(done, report.console(), SITE)
+    return report.exit_code([done])

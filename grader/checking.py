@@ -1,0 +1,305 @@
+"""The words an exercise and its checks are written in.
+
+A check is a pure function of a `Record`: it returns nothing when the fact in its
+docstring holds, and returns a `Failure` or `Unable` when it does not or cannot be
+known. Neither JAX nor a process lives here; `drive()` meets JAX through `Observe`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, Protocol
+
+from grader.record import Culprit, Event, EventKind, Ground, Leaf, Observed, Record
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A fact that does not hold.
+
+    `expected` and `observed` are facts; advice belongs into hints. `culprits` are
+    places in the learner's file.
+    """
+
+    expected: str
+    observed: str
+    culprits: Sequence[Culprit] = ()
+
+
+@dataclass(frozen=True)
+class Unable:
+    """A fact that could not be checked here, and why."""
+
+    reason: str
+
+
+Result = Failure | Unable | None
+
+
+class Observe(Protocol):
+    """What `drive()` may ask the worker to observe."""
+
+    def phase(self, name: str) -> AbstractContextManager[None]:
+        """Label all events inside the block."""
+        ...
+
+    def mark(self) -> None:
+        """Count one step; events carry the number of marks so far."""
+        ...
+
+    def value(self, name: str, tree: Any, *, data: bool = True) -> None:
+        """Keep a pytree: every leaf's placement, and its values if `data`."""
+        ...
+
+    def fact(self, name: str, value: Any) -> None:
+        """Keep a plain JSON value."""
+        ...
+
+    def program(self, name: str, function: Any, *args: Any) -> None:
+        """Export `function` for `args` (arrays), without running it.
+
+        A function that `jax.jit` did not make is jitted first, without donation. Called
+        again under the same name, it adds `args` as another set of inputs to run on.
+        """
+        ...
+
+    def unwatched(self) -> AbstractContextManager[None]:
+        """A block whose events are the drive's own and do not count."""
+        ...
+
+
+class Drive(Protocol):
+    """Runs a submission on fresh inputs under observation."""
+
+    def __call__(self, submission: ModuleType, observe: Observe, rng: Any) -> None:
+        """`rng` is a `numpy.random.Generator`, the same for submission and reference."""
+        ...
+
+
+class Pace(Protocol):
+    """Prepares one timed run of a submission; returns what to time.
+
+    The returned function runs the work and returns a flat list of floats, which is
+    compared between the two sides of a comparison.
+    """
+
+    def __call__(self, submission: ModuleType, rng: Any, steps: int) -> Callable[[], list[float]]:
+        """`steps` is the length of the window, in the exercise's own unit."""
+        ...
+
+
+CheckFunction = Callable[[Record], Result]
+
+
+@dataclass(frozen=True)
+class Check:
+    """A named check; its title is the first line of the function's docstring."""
+
+    name: str
+    title: str
+    function: CheckFunction
+    ground: Ground
+    after: tuple[str, ...]
+    hints: tuple[str, ...]
+    lesson: str
+
+
+@dataclass(frozen=True)
+class LoopTiming:
+    """A Python loop must take at most `at_most` times the reference's time.
+
+    `naive` replaces the edited function in the control run, which must fail.
+    """
+
+    at_most: float
+    pace: Pace
+    naive: Callable[..., Any]
+    function: str
+    window_seconds: float = 0.02
+    """How long one window is to be, about."""
+
+
+@dataclass(frozen=True)
+class ProgramTiming:
+    """A program must take at most `at_most` times the reference program's time."""
+
+    program: str
+    at_most: float
+
+
+@dataclass
+class Exercise:
+    """One exercise's metadata, drive and checks.
+
+    `edits` are the names a learner may define anew; everything else of the file must
+    stay as it is, though imports, functions and classes may be added. `devices` is
+    how many the drive needs; on a machine with fewer, CPU devices are simulated.
+    `lesson` is the page under docs/, without suffix; `anchor` its paragraph.
+    """
+
+    title: str
+    lesson: str
+    anchor: str
+    edits: tuple[str, ...]
+    drive: Drive
+    devices: int = 1
+    donate: Mapping[str, Any] = field(default_factory=dict)
+    loop_timing: LoopTiming | None = None
+    program_timing: ProgramTiming | None = None
+    allowed_modules: tuple[str, ...] = ()
+    """Modules the source policy refuses elsewhere, but this exercise needs."""
+    hints: tuple[str, ...] = ()
+    checks: list[Check] = field(default_factory=list)
+
+    def check(
+        self,
+        *,
+        ground: Ground,
+        after: Sequence[str] = (),
+        hints: Sequence[str] = (),
+        anchor: str = "",
+    ) -> Callable[[CheckFunction], CheckFunction]:
+        """Register a check; `after` names checks that must pass before it is judged."""
+
+        def register(function: CheckFunction) -> CheckFunction:
+            title = (function.__doc__ or "").strip().splitlines()
+            if not title:
+                raise TypeError(f"check {function.__name__} has no docstring")
+            lesson = f"{self.lesson}#{anchor or self.anchor}"
+            self.checks.append(
+                Check(
+                    function.__name__,
+                    title[0],
+                    function,
+                    ground,
+                    tuple(after),
+                    tuple(hints),
+                    lesson,
+                )
+            )
+            return function
+
+        return register
+
+
+def seen(record: Record) -> Observed:
+    """The submission's observations (present whenever a check runs)."""
+    assert record.submission is not None
+    return record.submission
+
+
+def wanted(record: Record) -> Observed:
+    """The reference's observations (present whenever a check runs)."""
+    assert record.reference is not None
+    return record.reference
+
+
+def events(observed: Observed, *kinds: EventKind, phase: str = "") -> Iterator[Event]:
+    """Events of the given kinds whose phase starts with `phase`."""
+    return (e for e in observed.events if e.kind in kinds and e.phase.startswith(phase))
+
+
+def culprits(record: Record, found: Sequence[Event]) -> list[Culprit]:
+    """The learner's lines behind events, most frequent first."""
+    counts: dict[int, int] = {}
+    for event in found:
+        if event.line is not None:
+            counts[event.line] = counts.get(event.line, 0) + event.count
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return [culprit(record, line, count) for line, count in ordered]
+
+
+def culprit(record: Record, line: int, count: int = 1) -> Culprit:
+    """One line of the learner's file, with its text."""
+    lines = record.source.splitlines()
+    text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
+    return Culprit(line, text, count)
+
+
+def definition(record: Record, name: str) -> list[Culprit]:
+    """The line on which the learner's file defines `name`, for failures without events."""
+    for number, text in enumerate(record.source.splitlines(), 1):
+        if text.startswith((f"def {name}(", f"class {name}", f"{name} =", f"{name}:")):
+            return [culprit(record, number)]
+    return []
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 read`, `3 reads`, `2 copies`."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count} {noun[:-1]}ies" if noun.endswith("y") else f"{count} {noun}s"
+
+
+def probe_gap(observed: Observed, *probes: str) -> Unable | None:
+    """`Unable` if one of `probes` was not installed, so that its silence means nothing."""
+    for name in probes:
+        if name in observed.missing_probes:
+            return Unable(f"the {name} probe is not working: {observed.missing_probes[name]}")
+    return None
+
+
+def timing_result(record: Record, name: str, unit: str) -> Result:
+    """The result of a timing comparison, in words; `unit` is what was timed ("a step")."""
+    timing = record.timing.get(name)
+    if timing is None:
+        return Unable("it was not timed")
+    low, high = timing.spread
+    figures = f"{timing.ratio:.2f} x the {timing.baseline}'s (quartiles {low:.2f} to {high:.2f})"
+    if timing.verdict == "fail":
+        observed = timing.reason or f"{figures}, slower in {timing.losses} of {timing.pairs} pairs"
+        return Failure(f"{unit} takes at most {timing.k:g} x the {timing.baseline}'s time", observed)
+    return None if timing.verdict == "pass" else Unable(f"{timing.reason} ({figures})")
+
+
+def differing_leaf(record: Record, name: str, *, rtol: float, atol: float) -> Failure | None:
+    """Compare a named value with the reference's: structure, type, shape, dtype, numbers.
+
+    Returns the first difference as a `Failure`, None when there is none.
+    """
+    from grader.arrays import compare
+
+    mine, theirs = seen(record), wanted(record)
+    if name not in mine.values:
+        return Failure(f"`{name}` is returned", "nothing was returned under that name")
+    return compare(
+        name,
+        mine.values[name],
+        theirs.values[name],
+        mine.trees[name],
+        theirs.trees[name],
+        rtol=rtol,
+        atol=atol,
+    )
+
+
+def where(leaf: Leaf) -> str:
+    """`cpu:3`, `cpu:0,1 pinned_host`, `NumPy (host)`: a leaf's place in words."""
+    if leaf.kind == "numpy":
+        return "NumPy (host memory, no device)"
+    if leaf.kind != "jax":
+        return f"a {leaf.type}, no array"
+    ids = ",".join(map(str, leaf.devices))
+    kind = f" {leaf.memory_kind}" if leaf.memory_kind not in (None, "device") else ""
+    return f"{leaf.platform}:{ids}{kind}"
+
+
+class Misused(Exception):
+    """What the learner's code returned cannot be driven; raised inside `drive()`."""
+
+    def __init__(self, expected: str, observed: str) -> None:
+        super().__init__(observed)
+        self.expected = expected
+        self.observed = observed
+
+
+def unpack(value: Any, count: int, promise: str) -> tuple[Any, ...]:
+    """`value` as a tuple of `count`, else `Misused` with what was promised.
+
+    `promise` reads like "`train` returns (params, losses)".
+    """
+    if isinstance(value, tuple | list) and len(value) == count:
+        return tuple(value)
+    size = f" of {len(value)}" if isinstance(value, tuple | list) else ""
+    raise Misused(promise, f"it returned a {type(value).__name__}{size}")

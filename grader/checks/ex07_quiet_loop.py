@@ -1,0 +1,190 @@
+"""ex07_quiet_loop: the loop runs ahead of the device, and losses are read at the end."""
+
+import time
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+from grader.checking import (
+    Exercise,
+    Failure,
+    LoopTiming,
+    Observe,
+    Result,
+    culprits,
+    differing_leaf,
+    events,
+    plural,
+    probe_gap,
+    seen,
+    timing_result,
+    unpack,
+)
+from grader.record import Event, Record
+
+PROMISE = "`train` returns (params, losses)"
+PREFETCHED = "after copy_to_host_async in an earlier step"
+
+
+def _parameters(rng: Any, width: int) -> dict[str, Any]:
+    """float32 parameters of the two-layer network; (16, width), (width,), (width, 4)."""
+    import jax
+    import numpy as np
+
+    draw = lambda *shape: (rng.standard_normal(shape) / 8).astype(np.float32)  # noqa: E731
+    return jax.device_put({"w1": draw(16, width), "b1": draw(width), "w2": draw(width, 4)})
+
+
+def _batch(rng: Any, rows: int) -> tuple[Any, Any]:
+    """One batch on the device: inputs (rows, 16), targets (rows, 4), float32."""
+    import jax
+    import numpy as np
+
+    inputs = rng.standard_normal((rows, 16)).astype(np.float32)
+    return jax.device_put((inputs, np.tanh(inputs[:, :4])))
+
+
+def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
+    """Train over two sizes, counting steps, so that a read can be told from a late read."""
+    for width, rows, steps in ((24, 32, 7), (40, 20, 12)):
+        params = _parameters(rng, width)
+        batches = [_batch(rng, rows) for _ in range(steps)]
+
+        def step(params: Any, batch: Any) -> Any:
+            observe.mark()
+            return submission.sgd_step(params, batch)
+
+        with observe.phase(f"{steps} steps"):
+            params, losses = unpack(submission.train(step, params, iter(batches)), 2, PROMISE)
+        observe.value(f"losses of {steps}", losses)
+        observe.value(f"params after {steps}", params)
+
+
+HOST_SECONDS = 0.0015
+
+
+def pace(submission: ModuleType, rng: Any, steps: int) -> Callable[[], list[float]]:
+    """A run of `steps` steps whose batches each cost the host about as much as a step."""
+    params = _parameters(rng, 512)
+    ready = [_batch(rng, 512) for _ in range(4)]
+
+    def batches() -> Iterator[Any]:
+        for index in range(steps):
+            # Reading a file or a socket: the host waits, and the device could work.
+            time.sleep(HOST_SECONDS)
+            yield ready[index % 4]
+
+    def run() -> list[float]:
+        _, losses = submission.train(submission.sgd_step, params, batches())
+        return [float(loss) for loss in losses]
+
+    return run
+
+
+def naive(step: Any, params: Any, batches: Any) -> Any:
+    """The loop this exercise is about: one wait for each step."""
+    losses = []
+    for batch in batches:
+        params, loss = step(params, batch)
+        losses.append(float(loss))
+    return params, losses
+
+
+EXERCISE = Exercise(
+    title="Report losses without stalling the loop",
+    lesson="lessons/04-the-inner-loop",
+    anchor="reading-stops-the-loop",
+    edits=("train",),
+    drive=drive,
+    loop_timing=LoopTiming(at_most=1.25, pace=pace, naive=naive, function="train"),
+    hints=(
+        "A call of a jitted function returns before the device has finished. "
+        "Which line of the loop makes Python wait for it?",
+        "An array can be kept without being read. What if the list held arrays, not floats?",
+        "Fill a list with the arrays; after the loop, one jax.device_get(list) reads them all.",
+    ),
+)
+
+
+@EXERCISE.check(ground="observed")
+def same_losses(record: Record) -> Result:
+    """The losses are the reference's: floats, one for each batch, in order."""
+    for steps in (7, 12):
+        name = f"losses of {steps}"
+        failure = _not_floats(record, name) or differing_leaf(record, name, rtol=1e-4, atol=1e-6)
+        if failure:
+            return failure
+    return None
+
+
+def _not_floats(record: Record, name: str) -> Failure | None:
+    for leaf in seen(record).values.get(name, ()):
+        if leaf.kind == "jax":
+            return Failure("losses are floats", f"`losses{leaf.path}` is still a jax.Array")
+        if leaf.type not in ("float", "float32", "float64"):
+            return Failure("losses are floats", f"`losses{leaf.path}` is of type `{leaf.type}`")
+    return None
+
+
+@EXERCISE.check(ground="observed")
+def same_params(record: Record) -> Result:
+    """The parameters after training are the reference's."""
+    for steps in (7, 12):
+        failure = differing_leaf(record, f"params after {steps}", rtol=1e-4, atol=1e-5)
+        if failure:
+            return failure
+    return None
+
+
+def _in_loop(found: Iterator[Event]) -> list[Event]:
+    """Events after the first step and before the last: those a step had to wait for."""
+    return [e for e in found if 0 < e.step < int(e.phase.split()[0])]
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=(
+        "float(), np.asarray(), .item(), print() and `if loss < x` all wait for the device.",
+        "Append the array itself, and read the list once after the loop.",
+    ),
+)
+def no_reads_in_loop(record: Record) -> Result:
+    """No step waits for a device-to-host read."""
+    gap = probe_gap(seen(record), "reads")
+    reads = [e for e in _in_loop(events(seen(record), "d2h")) if e.detail != PREFETCHED]
+    if not reads:
+        return gap
+    total = sum(event.count for event in reads)
+    return Failure(
+        "0 device-to-host reads between the steps",
+        f"{plural(total, 'read')} in {7 + 12} steps",
+        culprits(record, reads),
+    )
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("no_reads_in_loop",),
+    hints=("block_until_ready is a wait like any other: it belongs after the loop, if anywhere.",),
+)
+def no_waits_in_loop(record: Record) -> Result:
+    """No step waits for the device by block_until_ready."""
+    gap = probe_gap(seen(record), "reads")
+    waits = _in_loop(events(seen(record), "wait"))
+    if not waits:
+        return gap
+    total = sum(event.count for event in waits)
+    return Failure(
+        "0 waits between the steps",
+        f"{plural(total, 'wait')} in {7 + 12} steps",
+        culprits(record, waits),
+    )
+
+
+@EXERCISE.check(
+    ground="timing",
+    hints=("Nothing but `step` belongs into the loop: no printing, no copies, no sleeping.",),
+)
+def as_fast_as_the_reference(record: Record) -> Result:
+    """The loop takes at most 1.25 times the reference's time."""
+    return timing_result(record, "loop", "a step")

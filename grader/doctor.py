@@ -1,0 +1,149 @@
+"""`grader doctor`: what JAX finds here, and what the environment makes of it.
+
+The backend is started in a worker, once with the real environment, so that a plugin's
+error is shown as it is. Nothing is changed.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import distributions
+
+import msgspec
+
+from grader.versions import unsupported
+
+_EFFECTS = {
+    "JAX_PLATFORMS": "which backends may start, in this order; `gpu` means all of cuda, rocm and "
+    "oneapi at once and fails with one of them missing: write `cuda` or `cuda,cpu`",
+    "JAX_PLATFORM_NAME": "deprecated; use JAX_PLATFORMS",
+    "CUDA_VISIBLE_DEVICES": "which GPUs CUDA shows to JAX; empty means none",
+    "XLA_PYTHON_CLIENT_PREALLOCATE": "only `false`, `False` and `0` switch preallocation off",
+    "XLA_PYTHON_CLIENT_MEM_FRACTION": "deprecated; use XLA_CLIENT_MEM_FRACTION, never both",
+    "XLA_CLIENT_MEM_FRACTION": "share of GPU memory to preallocate, 0.75 unless set",
+    "XLA_PYTHON_CLIENT_ALLOCATOR": "`platform` allocates on demand, slowly; `bfc` is the default",
+    "XLA_FLAGS": "passed to XLA; a misspelt flag aborts the process",
+    "LD_LIBRARY_PATH": "libraries found here come before those of the wheels",
+    "JAX_NUM_CPU_DEVICES": "how many CPU devices to simulate",
+    "JAX_ENABLE_X64": "64-bit types; without it float64 becomes float32",
+    "JAX_DISABLE_JIT": "if set, nothing is compiled",
+}
+
+_PROBE = """
+import json, sys
+import jax
+try:
+    devices = jax.devices()
+    found = {"backend": jax.default_backend(), "kind": devices[0].device_kind, "devices": len(devices)}
+except BaseException as error:
+    found = {"error": f"{type(error).__name__}: {error}"}
+print("\\n" + json.dumps(found))
+"""
+
+
+class Examination(msgspec.Struct, omit_defaults=True):
+    """What `doctor --format json` prints."""
+
+    python: str
+    versions: dict[str, str]
+    environment: dict[str, str]
+    backend: str = ""
+    kind: str = ""
+    devices: int = 0
+    error: str = ""
+    log: list[str] = []
+    """What JAX and its plugins printed while they started."""
+    version: int = 1
+
+
+def examine(environment: dict[str, str] | None = None) -> Examination:
+    """Start the backend in a process with `environment` (default: as it is)."""
+    found = Examination(sys.version.split()[0], _versions(), _set_variables())
+    found.error = unsupported()
+    if not found.error:
+        _start_backend(found, environment)
+    return found
+
+
+def _start_backend(found: Examination, environment: dict[str, str] | None) -> None:
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", _PROBE],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env=environment,
+            errors="replace",
+        )
+    except subprocess.TimeoutExpired:
+        found.error = "the backend did not start within 120 s"
+        return
+    found.log = [line for line in done.stderr.splitlines() if line.strip()][-20:]
+    try:
+        told = msgspec.json.decode(done.stdout.splitlines()[-1])
+    except (IndexError, msgspec.DecodeError):
+        found.error = f"JAX ended with code {done.returncode} before it named a device"
+        return
+    found.backend, found.kind = told.get("backend", ""), told.get("kind", "")
+    found.devices, found.error = told.get("devices", 0), told.get("error", "")
+
+
+def _versions() -> dict[str, str]:
+    wanted = ("jax", "jaxlib", "flax", "dm-haiku", "optax", "numpy")
+    found = {d.name.lower(): d.version for d in distributions() if d.name}
+    plugins = [name for name in found if name.startswith("jax-cuda") or name.startswith("jax-rocm")]
+    return {name: found.get(name, "not installed") for name in (*wanted, *sorted(plugins))}
+
+
+def _set_variables() -> dict[str, str]:
+    return {name: os.environ[name] for name in _EFFECTS if name in os.environ}
+
+
+def device_lines(device: str) -> Iterator[str]:
+    """What JAX finds, in two lines at most."""
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"} if device == "cpu" else None
+    found = examine(environment)
+    versions = ", ".join(f"{name} {found.versions[name]}" for name in ("jax", "jaxlib"))
+    if found.error:
+        yield f"JAX found no device ({versions}): {found.error}"
+    else:
+        count = f"{found.devices} {found.kind} device{'s' * (found.devices != 1)}"
+        yield f"JAX found {count}; default backend {found.backend} ({versions}, Python {found.python})"
+    if not found.error and found.backend == "cpu":
+        yield "no GPU in use: exercises run on simulated CPU devices; `grader doctor` says more"
+
+
+def run(form: str) -> int:
+    """Print the examination; returns the exit code."""
+    found = examine()
+    if form == "json":
+        print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+    else:
+        for line in _text(found):
+            print(line)
+    return 3 if found.error else 0
+
+
+def _text(found: Examination) -> Iterator[str]:
+    yield f"Python    {found.python}"
+    for name, version in found.versions.items():
+        yield f"{name:<9} {version}"
+    if found.error:
+        yield f"backend   FAILED: {found.error}"
+    else:
+        yield f"backend   {found.backend}: {found.devices} x {found.kind}"
+    yield from _log_lines(found.log)
+    for name, value in found.environment.items():
+        yield f"{name}={value}"
+        yield f"          {_EFFECTS[name]}"
+    if not found.environment:
+        yield "no environment variable that steers JAX is set"
+
+
+def _log_lines(log: list[str]) -> Iterator[str]:
+    if log:
+        yield "JAX printed while it started:"
+    for line in log:
+        yield f"  {line}"
+

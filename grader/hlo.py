@@ -1,0 +1,183 @@
+"""Reads optimised HLO text: collectives, aliasing, copies to and from host memory.
+
+The text comes from `jax.stages.Compiled.as_text()`, on CPU or GPU, of jaxlib 0.11 and
+0.12 (older forms that still turn up are read too). Plain text in, records out: neither
+JAX nor a judgement lives here. Everything is counted once, where it stands in the text:
+a collective in a loop body counts once, however often the loop runs.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from grader.record import Collective
+
+COLLECTIVES = (
+    "all-reduce",
+    "all-gather",
+    "reduce-scatter",
+    "all-to-all",
+    "ragged-all-to-all",
+    "collective-permute",
+    "collective-broadcast",
+)
+
+_INSTRUCTION = re.compile(r"\s+(?:ROOT )?%?(?P<name>[\w.\-]+) = (?P<rest>.*)")
+_OPCODE = re.compile(r" ?(?P<op>[a-z][\w\-]*)\((?P<operand>[^,)]*)")
+_COMMENT = re.compile(r"/\*.*?\*/")
+_SHAPE = re.compile(r"(?P<type>[a-z]\w*)\[(?P<dims>[\d,<=]*)\]")
+_EXPLICIT_GROUPS = re.compile(r"replica_groups=\{\{([\d,]*)\}")
+_IOTA_GROUPS = re.compile(r"replica_groups=\[\d+,(\d+)\]<=")
+_MESH_GROUPS = re.compile(r"replica_groups=\w+\[([^\]]*)\] \{([^}]*)\}")
+_ALIAS = re.compile(r"\{(?P<output>[\d, ]*)\}: \((?P<argument>\d+), \{(?P<inner>[\d, ]*)\}")
+_HOST = "S(5)"
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One line of a computation: its result's type and its first operand, as text."""
+
+    name: str
+    type: str
+    op: str
+    operand: str
+    line: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the text of one compiled program says."""
+
+    collectives: list[Collective]
+    """Distinct (op, bytes) with counts, in order of appearance; bytes on one device."""
+    aliases: dict[str, int]
+    """Output index -> argument index that shares its buffer ("0" for a single output)."""
+    host_copies: int
+    """Copies between device memory and host memory."""
+
+
+def read(text: str) -> Facts:
+    """Read the text of one HLO module."""
+    instructions = list(_instructions(text))
+    return Facts(_collectives(instructions), _aliases(text), _host_copies(instructions))
+
+
+def _instructions(text: str) -> Iterator[Instruction]:
+    for line in text.splitlines():
+        if found := _INSTRUCTION.match(line):
+            type_, rest = _split_type(_COMMENT.sub("", found["rest"]))
+            if op := _OPCODE.match(rest):
+                yield Instruction(found["name"], type_, op["op"], op["operand"].strip(" %"), line)
+
+
+def _split_type(text: str) -> tuple[str, str]:
+    """Split `TYPE opcode(...)`; a tuple's type holds spaces and nested brackets."""
+    end = _closing(text) + 1 if text.startswith("(") else text.find(" ")
+    return text[:end], text[end:]
+
+
+def _closing(text: str) -> int:
+    """Index of the bracket that closes the one at the start; the last one if none does."""
+    depth = 0
+    for index, letter in enumerate(text):
+        depth += (letter in "({[") - (letter in ")}]")
+        if depth == 0:
+            return index
+    return len(text) - 1
+
+
+def _elements(type_: str) -> list[str]:
+    """The elements of a tuple type; the type itself if it is no tuple."""
+    if not type_.startswith("("):
+        return [type_]
+    parts, rest = [], type_[1:-1].strip()
+    while rest:
+        end = _element_end(rest)
+        parts.append(rest[:end])
+        rest = rest[end:].lstrip(", ")
+    return parts
+
+
+def _element_end(text: str) -> int:
+    depth = 0
+    for index, letter in enumerate(text):
+        depth += (letter in "({[") - (letter in ")}]")
+        if depth == 0 and letter == ",":
+            return index
+    return len(text)
+
+
+def nbytes(type_: str) -> int:
+    """Bytes of an HLO type, arrays of a tuple summed; dynamic dimensions at their bound."""
+    return sum(
+        math.ceil(math.prod(_dimensions(shape["dims"])) * _bits(shape["type"]) / 8)
+        for shape in _SHAPE.finditer(type_)
+    )
+
+
+def _dimensions(text: str) -> list[int]:
+    return [int(size.lstrip("<=")) for size in text.split(",") if size]
+
+
+def _bits(type_: str) -> int:
+    if type_ == "pred":
+        return 8
+    width = re.search(r"\d+", type_)
+    return int(width[0]) if width else 0  # token[] and opaque[] hold nothing
+
+
+def _collectives(instructions: list[Instruction]) -> list[Collective]:
+    counts: Counter[tuple[str, int]] = Counter()
+    for instruction in instructions:
+        op = instruction.op.removesuffix("-start")
+        if op in COLLECTIVES and _group_size(instruction.line) != 1:
+            counts[op, nbytes(_result(instruction, op))] += 1
+    return [Collective(op, size, count) for (op, size), count in counts.items()]
+
+
+def _result(instruction: Instruction, op: str) -> str:
+    """The type of what arrives: a `-start` also carries its operands and a context."""
+    if instruction.op == op:
+        return instruction.type
+    parts = _elements(instruction.type)
+    bare = op == "all-reduce" and not parts[0].startswith("(")
+    return instruction.type if bare or len(parts) == 1 else parts[1]
+
+
+def _group_size(line: str) -> int | None:
+    """Devices in one group; None where the text names no groups (then: all of them)."""
+    if found := _EXPLICIT_GROUPS.search(line):
+        return found[1].count(",") + 1
+    if found := _IOTA_GROUPS.search(line):
+        return int(found[1])
+    if found := _MESH_GROUPS.search(line):
+        sizes = dict(re.findall(r"'([^']*)'=(\d+)", found[1]))
+        axes = re.findall(r"'([^']*)'(?::\(\d+\)(\d+))?", found[2])
+        return math.prod(int(part or sizes[axis]) for axis, part in axes)
+    return None
+
+
+def _aliases(text: str) -> dict[str, int]:
+    header = text[: text.find("\n")]
+    start = header.find("input_output_alias=")
+    if start < 0:
+        return {}
+    table = header[start + len("input_output_alias=") :]
+    table = table[: _closing(table) + 1]
+    return {
+        entry["output"].strip() or "0": int(entry["inner"] or entry["argument"])
+        for entry in _ALIAS.finditer(table)
+    }
+
+
+def _host_copies(instructions: list[Instruction]) -> int:
+    types = {instruction.name: instruction.type for instruction in instructions}
+    return sum(_crosses(i, types) for i in instructions if i.op in ("copy", "copy-start"))
+
+
+def _crosses(instruction: Instruction, types: dict[str, str]) -> bool:
+    target = _elements(instruction.type)[0]
+    source = types.get(instruction.operand.split(" %")[-1], "")
+    return (_HOST in target) != (_HOST in source)

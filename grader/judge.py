@@ -1,0 +1,118 @@
+"""Turns a record into a report: every check once, in order, nothing run.
+
+A check that raises is a fault of the grader's and is reported as such (`CheckBroke`),
+never as a verdict on the learner.
+"""
+
+from grader.checking import Check, Exercise, Failure, Unable, culprit
+from grader.record import Culprit, Finding, Outcome, Record, Report, Status, Verdict
+
+SOURCE = "source"
+RUNS = "runs"
+_PROMISE = {
+    "raised": "no exception",
+    "exited": "the code returns to the grader",
+    "killed": "the process lives to the end",
+    "timeout": "the code ends in time",
+    "flooded": "little output",
+    "garbled": "an answer the grader can read",
+}
+
+
+class CheckBroke(Exception):
+    """A check function raised: a fault of the grader."""
+
+
+def judge(record: Record, exercise: Exercise) -> Report:
+    """Judge every check of `exercise` over `record`.
+
+    Raises:
+      CheckBroke: a check raised an exception.
+    """
+    verdicts = [_source(record, exercise)]
+    if not record.findings:
+        verdicts.append(_runs(record, exercise))
+    for check in exercise.checks:
+        verdicts.append(_check(record, check, exercise, {v.check: v.status for v in verdicts}))
+    return Report(
+        record.exercise, exercise.title, record.path, record.seed, verdicts, record.machine
+    )
+
+
+def worth_timing(record: Record, exercise: Exercise) -> bool:
+    """Whether every check but those of time passes."""
+    untimed = [check for check in exercise.checks if check.ground != "timing"]
+    statuses: dict[str, Status] = {SOURCE: "pass", RUNS: "pass"}
+    for check in untimed:
+        statuses[check.name] = _check(record, check, exercise, statuses).status
+    return set(statuses.values()) == {"pass"}
+
+
+def _source(record: Record, exercise: Exercise) -> Verdict:
+    title = "The file is whole: readable, unchanged outside the edits, with no tricks."
+    lesson = f"{exercise.lesson}#{exercise.anchor}"
+    if not record.findings:
+        return Verdict(SOURCE, title, "pass", "source", lesson=lesson)
+    first = record.findings[0]
+    places = [_place(record, f) for f in record.findings if f.line is not None]
+    return Verdict(
+        SOURCE, title, "fail", "source", first.expected, first.observed, places, lesson=lesson
+    )
+
+
+def _place(record: Record, finding: Finding) -> Culprit:
+    assert finding.line is not None
+    return culprit(record, finding.line)
+
+
+def _runs(record: Record, exercise: Exercise) -> Verdict:
+    title = "The code runs to the end."
+    verdict = Verdict(RUNS, title, "pass", "observed", lesson=f"{exercise.lesson}#{exercise.anchor}")
+    if record.unavailable or record.submission is None:
+        verdict.status, verdict.reason = "could not check", record.unavailable or record.broken
+    elif record.submission.outcome.kind != "finished":
+        _explain(verdict, record.submission.outcome)
+    return verdict
+
+
+def _explain(verdict: Verdict, outcome: Outcome) -> None:
+    verdict.status = "fail"
+    verdict.expected = _PROMISE.get(outcome.kind, "a result the grader can use")
+    verdict.observed = outcome.message
+    if outcome.kind == "unusable" and "\n" in outcome.message:
+        verdict.expected, verdict.observed = outcome.message.split("\n", 1)
+    verdict.traceback, verdict.output = outcome.frames, outcome.output
+    if outcome.frames:
+        last = outcome.frames[-1]
+        verdict.culprits = [Culprit(last.line, last.text)]
+
+
+def _check(record: Record, check: Check, exercise: Exercise, done: dict[str, Status]) -> Verdict:
+    verdict = Verdict(check.name, check.title, "pass", check.ground, lesson=check.lesson)
+    needs = [SOURCE, RUNS, *check.after]
+    if check.ground == "timing":
+        needs += [c.name for c in exercise.checks if c.ground != "timing"]
+    waits = next((name for name in needs if done.get(name) in ("fail", "blocked")), None)
+    if waits:
+        verdict.status, verdict.reason = "blocked", f"waits for {waits}"
+    elif record.submission is None or record.unavailable:
+        verdict.status = "could not check"
+        verdict.reason = record.unavailable or "nothing was run"
+    elif any(done.get(name) == "could not check" for name in check.after):
+        verdict.status, verdict.reason = "could not check", "an earlier check could not be made"
+    else:
+        _judge_one(verdict, record, check)
+    return verdict
+
+
+def _judge_one(verdict: Verdict, record: Record, check: Check) -> None:
+    try:
+        result = check.function(record)
+    except Exception as error:
+        raise CheckBroke(f"{check.name}: {type(error).__name__}: {error}") from error
+    match result:
+        case Failure(expected=expected, observed=observed, culprits=culprits):
+            verdict.status, verdict.expected, verdict.observed = "fail", expected, observed
+            verdict.culprits = list(culprits)
+        case Unable(reason=reason):
+            verdict.status, verdict.reason = "could not check", reason

@@ -1,0 +1,147 @@
+"""What the grader and its workers say to each other: length-prefixed JSON frames.
+
+The grader sends a `Setup`, then one `Job`; a worker answers each with one frame. A
+`PaceJob` goes on with `Turn`s. Replies are untrusted: they are size-capped by the
+reader (`grader.launch`) and typed here.
+"""
+
+import os
+import struct
+
+import msgspec
+
+from grader.record import Leaf, Machine, Measured, Observed, Timing
+
+MAX_FRAME = 1 << 26
+_HEADER = struct.Struct("<Q")
+
+
+class Request(msgspec.Struct):
+    """What a worker process needs before it exists."""
+
+    environment: dict[str, str]
+    hidden: list[str]
+    memory: int
+    fenced: bool = True
+
+
+class Ended(msgspec.Struct):
+    """How a worker ended: exit code, or signal number."""
+
+    code: int = 0
+    signal: int = 0
+    fences: list[str] = []
+
+
+class Setup(msgspec.Struct):
+    """What to start before any learner's code is known."""
+
+    platform: str
+    """"cpu" or "gpu"."""
+    devices: int
+    """CPU devices to simulate, or GPUs needed."""
+    observe: bool = True
+    """Install and prove the probes."""
+    timeout: float = 60.0
+    """Seconds after which the worker prints where it is stuck."""
+
+
+class Ready(msgspec.Struct):
+    """The answer to `Setup`."""
+
+    machine: Machine | None = None
+    problem: str = ""
+
+
+class DriveJob(msgspec.Struct, tag="drive"):
+    """Run a file under observation; answered by `Observed`."""
+
+    stem: str
+    path: str
+    source: str
+    seed: int
+
+
+class MeasureJob(msgspec.Struct, tag="measure"):
+    """Load, check, compile, run and time programs; answered by `Measurements`."""
+
+    stem: str
+    programs: dict[str, bytes]
+    reference_programs: dict[str, bytes]
+    inputs: dict[str, list[list[Leaf]]]
+    """Program name -> sets of flat inputs, with values."""
+    timed: str = ""
+    at_most: float = 0.0
+    seed: int = 0
+
+
+class Measurements(msgspec.Struct):
+    """The answer to a `MeasureJob`."""
+
+    submission: dict[str, Measured]
+    reference: dict[str, Measured]
+    timing: dict[str, Timing] = {}
+
+
+class PaceJob(msgspec.Struct, tag="pace"):
+    """Load a file and run windows of its loop on request; answered by `Done`."""
+
+    stem: str
+    path: str
+    source: str
+    naive: bool = False
+    """Put the exercise's naive version in the place of the edited function."""
+
+
+class Turn(msgspec.Struct):
+    """One window of a `PaceJob`: prepare inputs, or go. Answered by `Done`."""
+
+    seed: int = 0
+    steps: int = 0
+    go: bool = False
+
+
+class Done(msgspec.Struct):
+    """The answer to a `PaceJob` and to each `Turn`."""
+
+    values: list[float] = []
+    problem: Observed | None = None
+
+
+Job = DriveJob | MeasureJob | PaceJob
+
+
+def frame(message: msgspec.Struct) -> bytes:
+    """One message as it stands on the wire."""
+    body = msgspec.json.encode(message)
+    return _HEADER.pack(len(body)) + body
+
+
+def frame_length(header: bytes) -> int:
+    """Length of the body that follows eight bytes of header."""
+    length: int = _HEADER.unpack(header)[0]
+    return length
+
+
+def read_frame(fd: int) -> bytes:
+    """Read one frame, blocking; empty when the other side has closed."""
+    header = _read_exactly(fd, _HEADER.size)
+    return _read_exactly(fd, frame_length(header)) if header else b""
+
+
+def _read_exactly(fd: int, size: int) -> bytes:
+    parts = []
+    while size:
+        chunk = os.read(fd, min(size, 1 << 20))
+        if not chunk:
+            return b""
+        parts.append(chunk)
+        size -= len(chunk)
+    return b"".join(parts)
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of `data`, blocking."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]

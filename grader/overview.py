@@ -1,0 +1,64 @@
+"""What a learner sees between gradings: status, hints, devices, the next command."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from grader import catalog
+from grader.catalog import Entry
+from grader.state import Remembered, State, digest
+
+_SAID = {0: "solved", 1: "not yet", 3: "could not check"}
+
+
+def status_lines(folder: Path) -> Iterator[str]:
+    """One line an exercise, then the next command."""
+    following = ""
+    for entry in catalog.entries():
+        said = _status(entry, folder)
+        if said != "solved" and not following:
+            following = f"next: grader check {entry.id}"
+        yield f"{entry.id}  {entry.stem.split('_', 1)[1]:<18} {said}"
+    yield following or "all solved"
+
+
+def _status(entry: Entry, folder: Path) -> str:
+    path = folder / "exercises" / entry.file_name
+    if not path.is_file():
+        return f"no file; grader reset {entry.id}"
+    known = State(folder).get(entry.stem)
+    if known is None:
+        return "not checked"
+    same = known.digest == digest(path.read_text("utf-8", "surrogateescape"))
+    return _SAID.get(known.exit_code, "not yet") if same else "changed since the last check"
+
+
+def next_hint(entry: Entry, folder: Path) -> Iterator[str]:
+    """The next hint for the first check that failed last, else for the exercise."""
+    state = State(folder)
+    known = state.get(entry.stem) or Remembered("", 1)
+    check = next((c for c in entry.exercise.checks if c.name in known.failed), None)
+    hints = (*(check.hints if check else ()), *entry.exercise.hints)
+    number = min(known.hints_given, len(hints) - 1)
+    about = f" for {check.name}" if check else ""
+    yield f"hint {number + 1} of {len(hints)}{about}:"
+    yield f"  {hints[number]}"
+    if number + 1 < len(hints):
+        yield f"  more: grader hint {entry.id}"
+    else:
+        yield f"  that was the last; grader solution {entry.id} shows one answer"
+    state.put(entry.stem, msgspec.structs.replace(known, hints_given=number + 1))
+
+
+def next_command() -> str:
+    """What to do after a first look."""
+    first = catalog.entries()[0]
+    return f"next: open exercises/{first.file_name}, then: grader check {first.id}"
+
+
+def devices_lines(device: str) -> Iterator[str]:
+    """What devices JAX finds."""
+    from grader import doctor
+
+    yield from doctor.device_lines(device)

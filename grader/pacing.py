@@ -1,0 +1,111 @@
+"""Times a Python loop that cannot leave its process: the clock stands outside.
+
+Submission, reference and naive version each wait in a worker of their own. For each
+window this side sends fresh inputs, waits until they are ready, says go, and takes the
+time until the results are back. Results of windows chosen at random are compared with
+the reference's on the same inputs, so that fast and wrong does not pass.
+"""
+
+import math
+import random
+import time
+from contextlib import ExitStack
+
+import msgspec
+
+from grader import timing
+from grader.catalog import Entry
+from grader.messages import Done, PaceJob, Turn
+from grader.process import Failed, Worker
+from grader.record import Timing
+from grader.session import Session
+
+CHECKED_WINDOWS = 3
+TOLERANCE = 1e-3
+
+
+class Stumbled(Exception):
+    """One side failed during a window."""
+
+
+class Runner:
+    """One side of the comparison: a `timing.Window` over a worker."""
+
+    def __init__(self, worker: Worker, seconds: float, rng: random.Random) -> None:
+        self._worker, self._seconds, self._rng = worker, seconds, rng
+        self.results: list[tuple[int, int, list[float]]] = []
+
+    def begin(self, job: PaceJob) -> None:
+        """Load the file."""
+        self._ask(job)
+
+    def __call__(self, calls: int, /) -> float:
+        """Run one window of `calls` steps; returns seconds."""
+        seed = self._rng.getrandbits(63)
+        elapsed, values = self.window(seed, calls)
+        self.results.append((seed, calls, values))
+        return elapsed
+
+    def window(self, seed: int, steps: int) -> tuple[float, list[float]]:
+        """Prepare, then time one window; returns seconds and results."""
+        self._ask(Turn(seed, steps))
+        start = time.perf_counter()
+        done = self._ask(Turn(go=True))
+        return time.perf_counter() - start, done.values
+
+    def _ask(self, message: msgspec.Struct) -> Done:
+        try:
+            done = msgspec.json.decode(self._worker.ask(message, self._seconds), type=Done)
+        except (Failed, msgspec.DecodeError) as error:
+            raise Stumbled(str(error)) from error
+        if done.problem is not None:
+            raise Stumbled(done.problem.outcome.message)
+        return done
+
+
+def duel(
+    entry: Entry, mine: PaceJob, solution: str, session: Session, platform: str, devices: int
+) -> Timing:
+    """Time a submission's loop against the reference's, controls first."""
+    wanted = entry.exercise.loop_timing
+    assert wanted is not None
+    reference = PaceJob(entry.stem, entry.file_name, solution)
+    naive = msgspec.structs.replace(reference, naive=True)
+    rng = random.SystemRandom()
+    with ExitStack() as stack:
+
+        def runner(job: PaceJob) -> Runner:
+            prepared = session.prepare(platform, devices, observe=False, hide=job is mine)
+            stack.callback(session.release, prepared.worker)
+            side = Runner(prepared.worker, session.options.timeout, rng)
+            side.begin(job)
+            return side
+
+        try:
+            sides = [runner(job) for job in (mine, reference, naive)]
+            result = timing.with_controls(
+                *sides, k=wanted.at_most, rng=rng, target_seconds=wanted.window_seconds
+            )
+            return _with_results_checked(result, sides[0], sides[1], rng)
+        except Stumbled as error:
+            reason = f"a timed run ended early: {error}"
+            return Timing("undecided", wanted.at_most, 0, 0, 0.0, (0.0, 0.0), reason=reason)
+
+
+def _with_results_checked(
+    result: Timing, mine: Runner, reference: Runner, rng: random.Random
+) -> Timing:
+    """A pass stands only if results of timed windows are right."""
+    for seed, steps, got in rng.sample(mine.results, min(CHECKED_WINDOWS, len(mine.results))):
+        _, expected = reference.window(seed, steps)
+        if not _same(got, expected):
+            reason = f"a timed run of {steps} steps gave other results than the reference"
+            return msgspec.structs.replace(result, verdict="fail", reason=reason)
+    return result
+
+
+def _same(got: list[float], expected: list[float]) -> bool:
+    return len(got) == len(expected) and all(
+        math.isclose(a, b, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+        for a, b in zip(got, expected, strict=True)
+    )

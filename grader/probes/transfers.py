@@ -1,0 +1,101 @@
+"""Transfers to and between devices, from the log of JAX's own transfer guard.
+
+At level `log_explicit` the guard writes one line per transfer and device to stderr, from
+C++, also for arguments of a jitted call that no Python code sees. Stderr is put into a
+file in memory that never blocks; lines that are not the guard's are passed on.
+"""
+
+import math
+import os
+import re
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
+
+import jax
+import numpy as np
+
+if TYPE_CHECKING:
+    from grader.probes.observer import Observer
+
+_LINE = re.compile(rb"\] (host-to-device|device-to-device|device-to-host) transfer:")
+_AVAL = re.compile(r"aval=ShapedArray\(([a-z]+)(\d+)[a-z0-9]*(?:<\w+>)?\[([^\]]*)\]")
+_KIND: dict[bytes, Literal["h2d", "d2d"]] = {b"host-to-device": "h2d", b"device-to-device": "d2d"}
+
+
+class Transfer(NamedTuple):
+    """One logged transfer; bytes of the whole array, None where the log does not say."""
+
+    kind: Literal["h2d", "d2d"]
+    nbytes: int | None
+
+
+def parse(line: bytes) -> Transfer | None:
+    """A transfer if the guard wrote this line. Reads (device-to-host) are `reads`' job."""
+    found = _LINE.search(line)
+    if found is None or found[1] not in _KIND:
+        return None
+    return Transfer(_KIND[found[1]], _nbytes(line.decode("utf-8", "replace")))
+
+
+def _nbytes(line: str) -> int | None:
+    aval = _AVAL.search(line)
+    if aval is None:
+        return None
+    bits = 8 if aval[1] == "bool" else int(aval[2])
+    sizes = [int(re.sub(r"@.*", "", size)) for size in aval[3].split(",") if size]
+    return math.prod(sizes) * bits // 8
+
+
+class GuardLog:
+    """While entered, every transfer is logged, and `drain()` returns the new ones."""
+
+    name = "transfers"
+
+    def __init__(self) -> None:
+        self._position = 0
+        self._rest = b""
+
+    def __enter__(self) -> Self:
+        self._real = os.dup(2)
+        self._file = os.memfd_create("grader-stderr")
+        writer = os.open(f"/proc/self/fd/{self._file}", os.O_WRONLY | os.O_APPEND)
+        os.dup2(writer, 2)
+        os.close(writer)
+        self._before = jax.config.jax_transfer_guard
+        jax.config.update("jax_transfer_guard", "log_explicit")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        jax.config.update("jax_transfer_guard", self._before or "allow")
+        self.drain()
+        os.dup2(self._real, 2)
+        os.close(self._file)
+
+    def drain(self) -> list[Transfer]:
+        """The transfers logged since the last call."""
+        found = []
+        for line in self._new_lines():
+            transfer = parse(line)
+            if transfer is not None:
+                found.append(transfer)
+            elif not _LINE.search(line):
+                os.write(self._real, line + b"\n")
+        return found
+
+    def _new_lines(self) -> list[bytes]:
+        chunk = os.pread(self._file, 1 << 24, self._position)
+        if not chunk:
+            return []
+        self._position += len(chunk)
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        return lines
+
+    def prove(self, observer: "Observer") -> str:
+        """See one transfer each way that this machine can make; say what was not seen."""
+        placed = jax.device_put(np.zeros(3, np.float32))
+        if observer.drain()["h2d"] < 1:
+            return "a known host-to-device transfer left no line in the log"
+        if len(jax.devices()) > 1:
+            jax.device_put(placed, jax.devices()[1])
+            if observer.drain()["d2d"] < 1:
+                return "a known device-to-device transfer left no line in the log"
+        return ""

@@ -1,0 +1,170 @@
+"""One worker process, seen from outside: frames in and out, caps, deadlines, its end.
+
+Runs in the grader's own process. A `Worker` is a context manager: leaving it kills the
+process and everything it started. How the process came to be is in `grader.launch`.
+"""
+
+import os
+import select
+import time
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Protocol, Self
+
+import msgspec
+
+from grader.messages import MAX_FRAME, Ended, frame, frame_length
+from grader.record import Outcome
+
+MAX_OUTPUT = 1 << 24
+TAIL = 4000
+
+
+class Failed(Exception):
+    """A worker gave no answer; carries how it ended."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.message)
+        self.outcome = outcome
+
+
+class Control(Protocol):
+    """The lifeline of one worker."""
+
+    fences: list[str]
+
+    def ended(self) -> Ended:
+        """Wait for the end and say how it came."""
+        ...
+
+    def cancel(self) -> None:
+        """Kill without waiting."""
+        ...
+
+    def close(self) -> None:
+        """Kill and wait."""
+        ...
+
+
+class Worker(AbstractContextManager["Worker"]):
+    """One worker process, seen from outside."""
+
+    def __init__(self, inbox: int, result: int, output: int, control: Control) -> None:
+        self._inbox, self._result, self._output, self._control = inbox, result, output, control
+        self._pending = bytearray()
+        self._printed = bytearray()
+        self._count = 0
+        self._started = time.monotonic()
+        self._open = {result, output}
+
+    def ask(self, message: msgspec.Struct, seconds: float) -> bytes:
+        """Send a message and return the body of the answer.
+
+        Raises:
+          Failed: no answer within `seconds`, too much output, or the process ended.
+        """
+        self.tell(message)
+        return self.answer(seconds)
+
+    def tell(self, message: msgspec.Struct) -> None:
+        """Send a message without waiting; a dead worker is noticed by `answer`."""
+        view = memoryview(frame(message))
+        try:
+            while view:
+                view = view[os.write(self._inbox, view) :]
+        except BrokenPipeError:
+            return
+
+    def answer(self, seconds: float) -> bytes:
+        """Return the body of the next frame.
+
+        Raises:
+          Failed: as `ask`.
+        """
+        deadline = time.monotonic() + seconds
+        while (body := self._take()) is None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise Failed(self._outcome("timeout", f"still running after {seconds:.0f} s"))
+            if self._result not in self._open:
+                raise Failed(self._ended())
+            self._pump(left)
+        return body
+
+    def _take(self) -> bytes | None:
+        if len(self._pending) < 8:
+            return None
+        length = frame_length(bytes(self._pending[:8]))
+        if length > MAX_FRAME:
+            raise Failed(self._outcome("garbled", f"an answer of {length:,} bytes"))
+        if len(self._pending) < 8 + length:
+            return None
+        body = bytes(self._pending[8 : 8 + length])
+        del self._pending[: 8 + length]
+        return body
+
+    def _pump(self, seconds: float) -> None:
+        for fd in select.select(list(self._open), [], [], seconds)[0]:
+            chunk = os.read(fd, 1 << 18)
+            if not chunk:
+                self._open.discard(fd)
+            elif fd == self._result:
+                self._pending += chunk
+            else:
+                self._hear(chunk)
+
+    def _hear(self, chunk: bytes) -> None:
+        self._count += len(chunk)
+        self._printed = (self._printed + chunk)[-TAIL:]
+        if self._count > MAX_OUTPUT:
+            raise Failed(self._outcome("flooded", f"more than {MAX_OUTPUT >> 20} MiB of output"))
+
+    def output(self) -> str:
+        """The tail of what was printed so far."""
+        while self._output in self._open and select.select([self._output], [], [], 0)[0]:
+            chunk = os.read(self._output, 1 << 18)
+            if not chunk:
+                self._open.discard(self._output)
+            self._printed = (self._printed + chunk)[-TAIL:]
+        return self._printed.decode("utf-8", "replace")
+
+    def _ended(self) -> Outcome:
+        ended = self._control.ended()
+        if ended.signal:
+            return self._outcome("killed", f"killed by signal {ended.signal}")
+        return self._outcome("exited", f"exited with code {ended.code}")
+
+    def _outcome(self, kind: str, message: str) -> Outcome:
+        seconds = time.monotonic() - self._started
+        return msgspec.convert(
+            {"kind": kind, "message": message, "output": self.output(), "seconds": seconds}, Outcome
+        )
+
+    @property
+    def fences(self) -> list[str]:
+        """What fenced the process; known once it has been closed."""
+        return self._control.fences
+
+    def cancel(self) -> None:
+        """Kill the process without waiting; safe while another thread waits for it."""
+        self._control.cancel()
+
+    def close(self) -> None:
+        """Kill the process and all it started; wait until they are gone."""
+        if self._inbox >= 0:
+            os.close(self._inbox)
+            self._control.close()
+            os.close(self._result)
+            os.close(self._output)
+            self._inbox = -1
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __enter__(self) -> Self:
+        return self

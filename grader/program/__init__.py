@@ -1,0 +1,13 @@
+"""The *program* ground: a learner's function as StableHLO, away from the learner's Python.
+
+`export` runs in the learner's worker. The rest runs in a disposable process that never
+saw the learner's Python: `loading` reads the blob as hostile input, `allowlist` refuses
+operations, `measuring` compiles, measures and runs, `pairs` times two programs side by
+side, `placing` puts inputs where a program wants them, `jobs` serves the worker.
+"""
+
+from grader.program.export import export_program
+from grader.program.jobs import measurements
+from grader.program.measuring import measure
+
+__all__ = ["export_program", "measure", "measurements"]

@@ -1,0 +1,127 @@
+"""Takes a jittable function out of the learner's process: trace, lower, serialise.
+
+Runs in the learner's worker, so nothing it returns is believed: `grader.program.loading`
+reads the blob as hostile input. The function comes from the learner, its arguments from
+the exercise's `drive()`. Nothing is compiled or run here.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+from jax import export
+
+from grader.record import Program
+
+SIZE_LIMIT = 16 << 20
+"""Bytes of a serialised program that the grader accepts."""
+
+_CALLBACKS = {
+    "debug_callback": "jax.debug.callback",
+    "debug_print": "jax.debug.print",
+    "io_callback": "io_callback",
+    "pure_callback": "jax.pure_callback",
+}
+
+
+class Impossible(Exception):
+    """The function cannot be exported; the message is for the learner."""
+
+
+def export_program(name: str, function: Any, args: tuple[Any, ...]) -> Program:
+    """Export `function` for `args`, for the platform of the default backend.
+
+    `args` are pytrees of `jax.Array`, `jax.ShapeDtypeStruct`, NumPy arrays or Python
+    scalars. Shardings and memory kinds are those of concrete arrays and of structs that
+    carry one. What `jax.jit` made keeps its donation and shardings; any other callable,
+    `jax.pmap`'s result included, is jitted first, without donation.
+
+    Returns a `Program` with a blob, or with a problem in words. Raises nothing for a
+    learner's mistake.
+    """
+    try:
+        return Program(name, _export(name, function, args))
+    except Impossible as reason:
+        return Program(name, problem=str(reason))
+
+
+def _export(name: str, function: Any, args: tuple[Any, ...]) -> bytes:
+    if not callable(function):
+        raise Impossible(f"`{name}` is no function, but of type `{type(function).__name__}`")
+    try:
+        jitted = function if hasattr(function, "trace") else jax.jit(function)
+        _refuse_callbacks(jitted.trace(*args))
+        exported = export.export(jitted, disabled_checks=_no_checks())(*args)
+        blob = bytes(_with_plain_trees(exported).serialize())
+    except Impossible:
+        raise
+    except Exception as error:
+        raise Impossible(f"`{name}` cannot be traced: {first_line(error)}") from error
+    return _capped(name, blob)
+
+
+def first_line(error: BaseException) -> str:
+    """The type and the first line of an exception, at most 300 characters."""
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}"[:300] if text else type(error).__name__
+
+
+def _no_checks() -> list[export.DisabledSafetyCheck]:
+    # The receiver has its own, stricter list; a refusal there names the operation.
+    return [export.DisabledSafetyCheck.custom_call("ALL")]
+
+
+def _capped(name: str, blob: bytes) -> bytes:
+    if len(blob) > SIZE_LIMIT:
+        raise Impossible(
+            f"`{name}` is {len(blob) / 2**20:.0f} MiB when exported, the limit is "
+            f"{SIZE_LIMIT >> 20} MiB: an array it closes over became a constant of the program"
+        )
+    return blob
+
+
+def _refuse_callbacks(traced: Any) -> None:
+    for primitive in _primitives(traced.jaxpr):
+        if "callback" in primitive or primitive in _CALLBACKS:
+            call = _CALLBACKS.get(primitive, primitive)
+            raise Impossible(
+                f"the program calls back into Python ({call}): it cannot leave this process"
+            )
+
+
+def _primitives(jaxpr: Any) -> Iterator[str]:
+    for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
+        yield equation.primitive.name
+        for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr):
+            if _is_jaxpr(inner):
+                yield from _primitives(inner)
+
+
+def _is_jaxpr(value: object) -> bool:
+    return hasattr(getattr(value, "jaxpr", value), "eqns")
+
+
+def _with_plain_trees(exported: export.Exported) -> export.Exported:
+    """Write the trees as tuples and dicts.
+
+    Serialisation knows no other node types, and the receiver must not import any: the
+    state of an optimizer or of a Flax model would have no way out.
+    """
+    in_tree = jax.tree.structure(_plain(exported.in_tree))
+    out_tree = jax.tree.structure(_plain(exported.out_tree))
+    return dataclasses.replace(exported, in_tree=in_tree, out_tree=out_tree)
+
+
+def _plain(tree: Any) -> Any:
+    """A pytree of zeros with the same leaves in the same order."""
+    node = tree.node_data()
+    if node is None:
+        return 0
+    kind, data = node
+    children = [_plain(child) for child in tree.children()]
+    if kind is type(None):
+        return None
+    if kind is dict and all(isinstance(key, str) for key in data):
+        return dict(zip(data, children, strict=True))
+    return children if kind is list else tuple(children)

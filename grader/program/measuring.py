@@ -1,0 +1,173 @@
+"""Compiles a loaded program again, reads what the compiler made of it, and runs it.
+
+`measure` takes the blob and the recorded inputs and returns a `Measured`; it judges
+nothing and knows no expected output. It must run in a disposable process: a hostile
+program can still make XLA abort.
+"""
+
+import os
+import warnings
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, Sharding
+
+from grader import hlo
+from grader.probes.describe import describe
+from grader.program.export import first_line
+from grader.program.loading import Loaded, Refused, load, struct
+from grader.program.placing import place, plain, runnable, sharding_text, wait
+from grader.record import Leaf, Measured, Memory
+
+
+@dataclass(frozen=True)
+class Built:
+    """A program compiled for this machine; it takes and returns flat tuples of arrays."""
+
+    loaded: Loaded
+    compiled: jax.stages.Compiled
+
+    @property
+    def in_shardings(self) -> tuple[Sharding, ...]:
+        """Where each flat argument goes, as compiled."""
+        return tuple(self.compiled.input_shardings[0])
+
+    @property
+    def out_shardings(self) -> tuple[Sharding, ...]:
+        """Where each flat result comes out, as compiled."""
+        return tuple(self.compiled.output_shardings)
+
+    def place(self, inputs: Sequence[Leaf]) -> tuple[jax.Array, ...]:
+        """Fresh flat arguments; see `placing.place`."""
+        return place(inputs, self.loaded.exported.in_avals, self.in_shardings)
+
+
+def build(loaded: Loaded) -> Built:
+    """Compile a program again, with its own shardings and donation.
+
+    Raises:
+      Refused: XLA does not compile it, or it needs more memory than there is.
+    """
+    exported: Any = loaded.exported
+
+    def flat(*leaves: Any) -> tuple[Any, ...]:
+        args, kwargs = jax.tree.unflatten(exported.in_tree, leaves)
+        return tuple(jax.tree.leaves(exported.call(*args, **kwargs)))
+
+    avals = map(struct, exported.in_avals, loaded.in_shardings)
+    jitted = jax.jit(flat, donate_argnums=loaded.donated, out_shardings=loaded.out_shardings)
+    try:
+        with _devices(loaded), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an unused donation shows in `aliases`
+            built = Built(loaded, jitted.lower(*avals).compile())
+    except Exception as error:
+        raise Refused(f"it does not compile here: {first_line(error)}") from error
+    _check_room(built.compiled)
+    return built
+
+
+def _devices(loaded: Loaded) -> Any:
+    """Where no argument says so (`pmap` under `jit`), the context says on how many devices."""
+    count = loaded.exported.nr_devices
+    if count == 1 or any(loaded.in_shardings) or any(loaded.out_shardings):
+        return nullcontext()
+    return jax.set_mesh(Mesh(np.array(jax.devices()[:count]), ("devices",), (AxisType.Auto,)))
+
+
+def _check_room(compiled: jax.stages.Compiled) -> None:
+    memory, room = _memory(compiled), _room()
+    if memory is None:
+        return
+    # Simulated devices share this machine's memory; each GPU has its own.
+    shared = jax.default_backend() == "cpu" and compiled.output_shardings
+    devices = len(next(iter(compiled.output_shardings)).device_set) if shared else 1
+    needed = devices * (memory.arguments + memory.outputs + memory.temporaries - memory.aliased)
+    if needed > room:
+        raise Refused(f"it needs {needed / 2**30:.1f} GiB, this machine has {room / 2**30:.1f} GiB")
+
+
+def _room() -> int:
+    statistics = jax.devices()[0].memory_stats()
+    if statistics and "bytes_limit" in statistics:
+        return int(statistics["bytes_limit"])
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def measure(blob: bytes, name: str, inputs: Sequence[Leaf] | None) -> Measured:
+    """Load, check, compile, measure and run one program.
+
+    `inputs` are the flat arguments with their values; without them, or where one has no
+    values, the program is compiled but not run. Returns a `Measured`, with `problem` set
+    where a step failed and everything filled in up to it.
+    """
+    measured = Measured(name)
+    try:
+        examine(load(blob), measured, inputs)
+    except Refused as reason:
+        reason.note(measured)
+    return measured
+
+
+def examine(loaded: Loaded, measured: Measured, inputs: Sequence[Leaf] | None) -> Built:
+    """Fill in `measured` from a loaded program.
+
+    Raises:
+      Refused: a step failed; what came before it is filled in.
+    """
+    measured.signature = loaded.signature
+    measured.donated = list(loaded.donated)
+    built = build(loaded)
+    _read(built, measured)
+    if inputs is not None and runnable(inputs):
+        outputs = run(built, built.place(inputs))
+        tree = jax.tree.unflatten(loaded.exported.out_tree, map(plain, outputs))
+        measured.outputs = describe(tree)[0]
+    return built
+
+
+def _read(built: Built, measured: Measured) -> None:
+    exported = built.loaded.exported
+    facts = hlo.read(built.compiled.as_text() or "")
+    measured.in_shardings = _texts(built.in_shardings, exported.in_avals)
+    measured.out_shardings = _texts(built.out_shardings, exported.out_avals)
+    measured.out_memory_kinds = [s.memory_kind or "" for s in built.out_shardings]
+    measured.aliases = facts.aliases
+    measured.collectives = facts.collectives
+    measured.host_copies = facts.host_copies
+    measured.memory = _memory(built.compiled)
+    costs: Any = built.compiled.cost_analysis() or {}
+    measured.flops = float(costs.get("flops", 0.0))
+
+
+def _texts(shardings: Iterable[Sharding], avals: Iterable[Any]) -> list[str]:
+    return [sharding_text(s, aval.shape) for s, aval in zip(shardings, avals, strict=True)]
+
+
+def _memory(compiled: jax.stages.Compiled) -> Memory | None:
+    found: Any = compiled.memory_analysis()
+    return found and Memory(
+        arguments=found.argument_size_in_bytes,
+        outputs=found.output_size_in_bytes,
+        temporaries=found.temp_size_in_bytes,
+        aliased=found.alias_size_in_bytes,
+        peak=found.peak_memory_in_bytes,
+        host_arguments=found.host_argument_size_in_bytes,
+        host_outputs=found.host_output_size_in_bytes,
+        host_temporaries=found.host_temp_size_in_bytes,
+    )
+
+
+def run(built: Built, arguments: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
+    """Run once and wait; donated arguments are gone afterwards.
+
+    Raises:
+      Refused: it failed.
+    """
+    try:
+        return wait(tuple(built.compiled(*arguments)))
+    except Exception as error:
+        raise Refused(f"it fails when it runs: {first_line(error)}") from error

@@ -1,0 +1,20 @@
+"""The published JSON Schemas of records and of `--format json`."""
+
+import msgspec
+
+from grader.record import Record, Report
+
+
+class Reports(msgspec.Struct):
+    """The document that `--format json` prints."""
+
+    version: int
+    exit_code: int
+    reports: list[Report]
+
+
+def text(kind: str) -> str:
+    """The schema of a "record" or a "report", as indented JSON."""
+    schema = msgspec.json.schema({"record": Record, "report": Reports}[kind])
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+    return msgspec.json.format(msgspec.json.encode(schema), indent=2).decode()

@@ -1,0 +1,166 @@
+"""A place to grade: one launcher kept for many gradings, and the machine it found.
+
+Open it with `with`; leaving it ends every process. `cancel()` may be called from
+another thread or a signal handler and makes every wait return.
+"""
+
+import ast
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from grader import catalog
+from grader.launch import Launcher, launcher
+from grader.messages import Ready, Request, Setup
+from grader.process import Failed, Worker
+from grader.record import Machine
+
+PRELOADABLE = ("jax", "haiku", "flax.linen", "flax.nnx", "optax", "numpy")
+MEMORY = 8 << 30
+START_SECONDS = 60.0
+
+
+class NoDevice(Exception):
+    """The platform asked for cannot be had; the message says why."""
+
+
+@dataclass
+class Options:
+    """What a person may ask for."""
+
+    device: str = "auto"
+    devices: int | None = None
+    timeout: float = 60.0
+    fenced: bool = True
+
+
+@dataclass
+class Prepared:
+    """A worker whose backend runs, and the machine it found."""
+
+    worker: Worker
+    machine: Machine
+
+
+@dataclass
+class Session(AbstractContextManager["Session"]):
+    """Workers on demand. `modules` are imported once, before any fork."""
+
+    options: Options
+    modules: Sequence[str]
+    _launcher: Launcher | None = None
+    _gpus: int | None = None
+    _workers: set[Worker] = field(default_factory=set)
+
+    def __enter__(self) -> Self:
+        self._launcher = launcher(self.modules)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.cancel()
+        if self._launcher is not None:
+            self._launcher.close()
+
+    def cancel(self) -> None:
+        """Tell every worker to die; those who wait for one are woken."""
+        for worker in list(self._workers):
+            worker.cancel()
+
+    def prepare(self, platform: str, devices: int, *, observe: bool, hide: bool) -> Prepared:
+        """Start a worker and its backend.
+
+        Raises:
+          Failed: the process died or hung while it started.
+          NoDevice: the backend's own error.
+        """
+        assert self._launcher is not None
+        hidden = hidden_folders() if hide else []
+        request = Request({}, hidden, MEMORY, fenced=self.options.fenced)
+        worker = self._launcher.start(request)
+        self._workers.add(worker)
+        setup = Setup(platform, devices, observe, timeout=max(self.options.timeout - 1, 0.5))
+        try:
+            ready = msgspec.json.decode(worker.ask(setup, START_SECONDS), type=Ready)
+        except BaseException:
+            self.release(worker)
+            raise
+        if ready.machine is None:
+            self.release(worker)
+            raise NoDevice(ready.problem)
+        return Prepared(worker, ready.machine)
+
+    def release(self, worker: Worker) -> None:
+        """End one worker."""
+        worker.close()
+        self._workers.discard(worker)
+
+    def gpus(self) -> int:
+        """How many GPUs JAX finds; asks a worker once, and only where one may be.
+
+        Raises:
+          NoDevice: `--device gpu` was asked for and the backend did not start.
+        """
+        if self._gpus is None:
+            self._gpus = self._count_gpus()
+        return self._gpus
+
+    def _count_gpus(self) -> int:
+        if self.options.device == "cpu" or not (self.options.device == "gpu" or _gpu_likely()):
+            return 0
+        try:
+            prepared = self.prepare("gpu", 1, observe=False, hide=False)
+        except (NoDevice, Failed):
+            if self.options.device == "gpu":
+                raise
+            return 0
+        self.release(prepared.worker)
+        return prepared.machine.devices
+
+    def platform_for(self, devices: int) -> tuple[str, int]:
+        """The platform and number of devices for an exercise that needs `devices`.
+
+        GPUs if there are enough of them, else simulated CPU devices.
+        """
+        wanted = self.options.devices or devices
+        if self.gpus() >= wanted:
+            return "gpu", wanted
+        return "cpu", wanted
+
+
+def _gpu_likely() -> bool:
+    return any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg"))
+
+
+def hidden_folders() -> list[str]:
+    """What a learner's process must not see: solutions, checks and their tests."""
+    root = catalog.course_root()
+    folders = (root / "solutions", root / "tests", catalog.PACKAGE / "checks")
+    return [os.fspath(folder) for folder in folders if folder.is_dir()]
+
+
+def modules_of(entries: Iterable[catalog.Entry]) -> list[str]:
+    """What the fork server loads before any fork: libraries, probes, and the checks, which
+    a learner's worker cannot see any more once it is fenced."""
+    entries = list(entries)
+    wanted = {"jax", "numpy"}
+    for entry in entries:
+        for node in ast.walk(ast.parse(entry.solution.read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                wanted |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                wanted |= {f"{node.module}.{alias.name}" for alias in node.names}
+                wanted.add(node.module or "")
+    libraries = [module for module in PRELOADABLE if module in wanted]
+    checks = [f"grader.checks.{entry.stem}" for entry in entries]
+    return [*libraries, "grader.worker", "grader.probes.observer", *checks]
