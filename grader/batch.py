@@ -6,8 +6,8 @@ Finds the submission's files, keeps one session for all, and returns the exit co
 import os
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,8 @@ from grader.versions import unsupported
 if TYPE_CHECKING:
     from rich.console import Console
 
-SITE = "https://where-does-my-array-live.readthedocs.io/en/latest"
+SITE = os.environ.get("GRADER_SITE", "http://127.0.0.1:8000")
+"""Where lessons are read: by default, where `make serve` shows them."""
 
 
 class Unusable(Exception):
@@ -58,14 +59,40 @@ def run(entries: Sequence[Entry], names: Sequence[str], wanted: Wanted, *, brief
       Unusable: a file is missing, or JAX cannot be used at all.
       GraderBroke: a fault of the grader's own.
     """
-    problem = unsupported()
-    if problem:
+    work = [(e, _path(e, name, wanted.submission)) for e, name in _named(entries, names)]
+    with open_session(entries, wanted) as session:
+        return grade_all(work, session, wanted, brief=brief)
+
+
+def watch(entry: Entry, name: str, wanted: Wanted) -> None:
+    """Grade and print now and after every save, until interrupted.
+
+    Raises:
+      Unusable, GraderBroke: as `run`.
+    """
+    from grader.watching import saves
+
+    path = _path(entry, name, wanted.submission)
+    with open_session([entry], wanted) as session:
+        for _ in saves(path):
+            grade_all([(entry, path)], session, wanted, brief=False)
+            # While nobody waits, start the workers of the next grading.
+            session.stand_by(*session.platform_for(entry.exercise.devices))
+
+
+@contextmanager
+def open_session(entries: Sequence[Entry], wanted: Wanted) -> Iterator[Session]:
+    """A session for these exercises; whatever ends it early becomes one line.
+
+    Raises:
+      Unusable, GraderBroke: as `run`.
+    """
+    if problem := unsupported():
         raise Unusable(problem)
-    paths = [_path(e, name, wanted.submission) for e, name in _named(entries, names)]
     options = Options(wanted.device, wanted.devices, wanted.timeout)
     try:
         with Session(options, modules_of(entries)) as session:
-            return _all(list(zip(entries, paths, strict=True)), session, wanted, brief=brief)
+            yield session
     except BrokenInstallation as error:
         raise Unusable(f"JAX cannot be imported: {error}") from error
     except NoDevice as error:
@@ -99,9 +126,10 @@ def _path(entry: Entry, name: str, submission: Path | None) -> Path:
     )
 
 
-def _all(
-    work: list[tuple[Entry, Path]], session: Session, wanted: Wanted, *, brief: bool
+def grade_all(
+    work: Sequence[tuple[Entry, Path]], session: Session, wanted: Wanted, *, brief: bool
 ) -> int:
+    """Grade each file and print it when it is done; returns the exit code."""
     out, reports = report.console(), []
     for entry, path in work:
         done = _one(entry, path, session, wanted)

@@ -115,6 +115,21 @@ def selftest(**options: Any) -> None:
     sys.exit(_run(catalog.entries(), (), options, brief=True, closing=overview.next_command()))
 
 
+@cli.command(epilog=example("grader watch ex07"))
+@click.argument("exercise")
+@grading_options
+def watch(exercise: str, **options: Any) -> None:
+    """Judge an exercise each time you save it; Ctrl-C ends it."""
+    from grader import batch
+
+    try:
+        batch.watch(_find(exercise), exercise, batch.Wanted(**options))
+    except batch.Unusable as error:
+        raise Wrong(str(error)) from None
+    except batch.GraderBroke as error:
+        raise Broke(str(error)) from None
+
+
 def _grade(entries: list[catalog.Entry], names: tuple[str, ...], options: dict[str, Any]) -> None:
     sys.exit(_run(entries, names, options, brief=len(entries) > 1))
 

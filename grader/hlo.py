@@ -25,24 +25,24 @@ COLLECTIVES = (
 )
 
 _INSTRUCTION = re.compile(r"\s+(?:ROOT )?%?(?P<name>[\w.\-]+) = (?P<rest>.*)")
-_OPCODE = re.compile(r" ?(?P<op>[a-z][\w\-]*)\((?P<operand>[^,)]*)")
+_OPCODE = re.compile(r" ?(?P<op>[a-z][\w\-]*)(?P<operands>\(.*)")
 _COMMENT = re.compile(r"/\*.*?\*/")
 _SHAPE = re.compile(r"(?P<type>[a-z]\w*)\[(?P<dims>[\d,<=]*)\]")
 _EXPLICIT_GROUPS = re.compile(r"replica_groups=\{\{([\d,]*)\}")
 _IOTA_GROUPS = re.compile(r"replica_groups=\[\d+,(\d+)\]<=")
-_MESH_GROUPS = re.compile(r"replica_groups=\w+\[([^\]]*)\] \{([^}]*)\}")
+_MESH_GROUPS = re.compile(r"replica_groups=@?\w+\[([^\]]*)\] \{([^}]*)\}")
 _ALIAS = re.compile(r"\{(?P<output>[\d, ]*)\}: \((?P<argument>\d+), \{(?P<inner>[\d, ]*)\}")
 _HOST = "S(5)"
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """One line of a computation: its result's type and its first operand, as text."""
+    """One line of a computation: its result's type and its operands, as text."""
 
     name: str
     type: str
     op: str
-    operand: str
+    operands: str
     line: str
 
 
@@ -69,7 +69,9 @@ def _instructions(text: str) -> Iterator[Instruction]:
         if found := _INSTRUCTION.match(line):
             type_, rest = _split_type(_COMMENT.sub("", found["rest"]))
             if op := _OPCODE.match(rest):
-                yield Instruction(found["name"], type_, op["op"], op["operand"].strip(" %"), line)
+                operands = op["operands"]
+                inner = operands[1 : _closing(operands)]
+                yield Instruction(found["name"], type_, op["op"], inner, line)
 
 
 def _split_type(text: str) -> tuple[str, str]:
@@ -179,5 +181,5 @@ def _host_copies(instructions: list[Instruction]) -> int:
 
 def _crosses(instruction: Instruction, types: dict[str, str]) -> bool:
     target = _elements(instruction.type)[0]
-    source = types.get(instruction.operand.split(" %")[-1], "")
+    source = types.get(instruction.operands.split(" ")[-1].lstrip("%"), "")
     return (_HOST in target) != (_HOST in source)

@@ -9,6 +9,7 @@ the reference's on the same inputs, so that fast and wrong does not pass.
 import math
 import random
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import msgspec
@@ -82,7 +83,8 @@ def duel(
             return side
 
         try:
-            sides = [runner(job) for job in (mine, reference, naive)]
+            with ThreadPoolExecutor(3) as pool:
+                sides = list(pool.map(runner, (mine, reference, naive)))
             result = timing.with_controls(
                 *sides, k=wanted.at_most, rng=rng, target_seconds=wanted.window_seconds
             )

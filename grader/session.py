@@ -7,8 +7,10 @@ another thread or a signal handler and makes every wait return.
 import ast
 import os
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -57,6 +59,8 @@ class Session(AbstractContextManager["Session"]):
     _launcher: Launcher | None = None
     _gpus: int | None = None
     _workers: set[Worker] = field(default_factory=set)
+    _standby: dict[tuple[str, int, bool, bool], Future[Prepared]] = field(default_factory=dict)
+    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2))
 
     def __enter__(self) -> Self:
         self._launcher = launcher(self.modules)
@@ -69,6 +73,10 @@ class Session(AbstractContextManager["Session"]):
         trace: TracebackType | None,
     ) -> None:
         self.cancel()
+        for waiting in self._standby.values():
+            if waiting.exception() is None:
+                self.release(waiting.result().worker)
+        self._pool.shutdown()
         if self._launcher is not None:
             self._launcher.close()
 
@@ -78,12 +86,26 @@ class Session(AbstractContextManager["Session"]):
             worker.cancel()
 
     def prepare(self, platform: str, devices: int, *, observe: bool, hide: bool) -> Prepared:
-        """Start a worker and its backend.
+        """A worker with its backend started: one that stands by, else a new one.
 
         Raises:
           Failed: the process died or hung while it started.
           NoDevice: the backend's own error.
         """
+        waiting = self._standby.pop((platform, devices, observe, hide), None)
+        if waiting is not None:
+            return waiting.result()
+        return self._start(platform, devices, observe=observe, hide=hide)
+
+    def stand_by(self, platform: str, devices: int) -> None:
+        """Start the two workers of the next grading now, while nobody waits for them."""
+        for hide in (True, False):
+            key = (platform, devices, True, hide)
+            if key not in self._standby:
+                start = partial(self._start, platform, devices, observe=True, hide=hide)
+                self._standby[key] = self._pool.submit(start)
+
+    def _start(self, platform: str, devices: int, *, observe: bool, hide: bool) -> Prepared:
         assert self._launcher is not None
         hidden = hidden_folders() if hide else []
         request = Request({}, hidden, MEMORY, fenced=self.options.fenced)
@@ -163,4 +185,6 @@ def modules_of(entries: Iterable[catalog.Entry]) -> list[str]:
                 wanted.add(node.module or "")
     libraries = [module for module in PRELOADABLE if module in wanted]
     checks = [f"grader.checks.{entry.stem}" for entry in entries]
-    return [*libraries, "grader.worker", "grader.probes.observer", *checks]
+    grounds = {check.ground for entry in entries for check in entry.exercise.checks}
+    program = ["grader.program"] if "program" in grounds else []
+    return [*libraries, "grader.worker", "grader.probes.observer", *program, *checks]

@@ -13,9 +13,10 @@ from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
-from gpu import is_nodes_own
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from gpu import is_nodes_own
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = "where-does-my-array-live"

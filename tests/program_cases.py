@@ -5,6 +5,7 @@ for what learners hand in; the hostile ones are what somebody may forge.
 """
 
 import dataclasses
+import functools
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,7 +48,8 @@ def step(weights: Any, batch: Any) -> Any:
 
 
 def repeated_step(weights: Any, batch: Any) -> Any:
-    return jax.lax.fori_loop(0, 40, lambda _, w: step(w, batch), weights)
+    """The same result forty times over; `0 * w` keeps the compiler from seeing it."""
+    return jax.lax.fori_loop(0, 40, lambda _, w: step(weights + 0 * w, batch), weights)
 
 
 def state_step(state: State, batch: Any) -> tuple[State, dict[int, Any], None]:
@@ -67,6 +69,14 @@ def weights_and_batch(rng: np.random.Generator, **keywords: Any) -> tuple[Any, A
     weights = rng.normal(size=(COLUMNS, COLUMNS)).astype(np.float32)
     batch = rng.normal(size=(ROWS, COLUMNS)).astype(np.float32)
     return put(weights, **keywords), put(batch, "data", **keywords)
+
+
+class Trainer:
+    """Donates through a method, as learners who like classes do."""
+
+    @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)
+    def step(self, weights: Any, batch: Any) -> Any:
+        return step(weights, batch)
 
 
 def mapped(batch: Any) -> Any:
@@ -122,6 +132,11 @@ def cases(rng: np.random.Generator) -> dict[str, tuple[Any, tuple[Any, ...]]]:
     return {
         "step": (jax.jit(step), (weights, batch)),
         "donated": (jax.jit(step, donate_argnums=0), (weights, batch)),
+        "method": (Trainer().step, (weights, batch)),
+        "partial": (
+            functools.partial(jax.jit(lambda rate, w, b: step(w, b), donate_argnums=1), 0.1),
+            (weights, batch),
+        ),
         "slow": (jax.jit(repeated_step), (weights, batch)),
         "wrong": (jax.jit(lambda w, b: step(w, b) * 1.01), (weights, batch)),
         "explicit": (jax.jit(step), weights_and_batch(rng, explicit=True)),
@@ -129,6 +144,11 @@ def cases(rng: np.random.Generator) -> dict[str, tuple[Any, tuple[Any, ...]]]:
         "shard_map": (
             jax.jit(jax.shard_map(mapped, mesh=mesh(), in_specs=P("data"), out_specs=P())),
             (batch,),
+        ),
+        "static": (jax.jit(lambda x, n: x * n, static_argnums=1), (plain, 3)),
+        "pmap_donated": (
+            jax.pmap(lambda x: x + jax.lax.psum(x, "data"), "data", donate_argnums=0),
+            (plain,),
         ),
         "pmap": (jax.pmap(mapped, axis_name="data"), (plain,)),
         "to_device": (
@@ -151,6 +171,7 @@ def cases(rng: np.random.Generator) -> dict[str, tuple[Any, tuple[Any, ...]]]:
         "key": (jax.jit(lambda k: jax.random.normal(k, (3,))), (jax.random.key(7),)),
         "struct": (jax.jit(lambda x: x * 2), (shape,)),
         "linear_algebra": (linear_algebra, (plain,)),
+        "huge": (lambda x: jnp.broadcast_to(x, (1 << 20, 1 << 20, 4, 4))[..., 1:], (plain[:4],)),
         "printing": (printing, (plain,)),
         "calling": (jax.jit(calling), (plain,)),
         "branching": (lambda x: x if x.sum() > 0 else -x, (plain,)),

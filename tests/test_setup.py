@@ -1,7 +1,6 @@
 """The set-up: finding a Python, one line when something is missing, pins, tracked text.
 
-Runs the scripts with staged PATHs and a staged environment; installs nothing. What a real
-installation gives is tested by `make test` itself, which needs one, and by test_wheel.py.
+Runs the scripts on staged PATHs; installs nothing (`make test` itself does, and test_wheel.py).
 """
 
 import os
@@ -21,18 +20,17 @@ import grader
 import wheelhouse
 
 ROOT = Path(__file__).resolve().parent.parent
-TOOLS = ("bash", "env", "awk", "cat", "cksum", "df", "dirname", "grep", "mkdir", "rm", "rmdir")
-TOOLS += ("sed", "tail", "flock")
+TOOLS = ("bash", "env", "awk", "cat", "cksum", "df", "dirname", "flock")
+TOOLS += ("grep", "mkdir", "rm", "rmdir", "sed", "tail")
 SHIM = "echo 'pyenv: $0: command not found' >&2\nexit 127"
 SCRIPTS = ROOT / "scripts"
-PROJECT = "where-does-my-array-live"
+type Ran = subprocess.CompletedProcess[str]
 
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Path:
     """A folder with `bin/` as the only PATH: the tools that the scripts call, no Python."""
     (tmp_path / "bin").mkdir()
-    (tmp_path / "home").mkdir()
     for tool in TOOLS:
         if found := shutil.which(tool):
             (tmp_path / "bin" / tool).symlink_to(found)
@@ -47,9 +45,9 @@ def program(folder: Path, name: str, body: str) -> None:
     path.chmod(0o755)
 
 
-def real(folder: Path, name: str, before: str = "") -> None:
-    """Puts the Python of this test run there, after `before`."""
-    program(folder, name, f'{before}\nexec "{sys.executable}" "$@"')
+def real(folder: Path, name: str) -> None:
+    """Puts the Python of this test run there."""
+    program(folder, name, f'exec "{sys.executable}" "$@"')
 
 
 def pretend(folder: Path, name: str, change: str) -> None:
@@ -57,27 +55,24 @@ def pretend(folder: Path, name: str, change: str) -> None:
     program(folder, name, f'exec "{sys.executable}" -I -c "{change}\n$3"')
 
 
-def script(
-    stage: Path, name: str, *arguments: str, **more: str
-) -> subprocess.CompletedProcess[str]:
+def script(stage: Path, *command: str | Path, **more: str) -> Ran:
     """Runs one of the scripts on the stage."""
     environment = {"PATH": str(stage / "bin"), "HOME": str(stage / "home")}
     environment |= {"FIND_PYTHON_PLACES": ""} | more
     return subprocess.run(
-        [str(name), *arguments], env=environment, capture_output=True, text=True, timeout=60
+        list(map(str, command)), env=environment, capture_output=True, text=True, timeout=60
     )
 
 
-def find(stage: Path, **more: str) -> subprocess.CompletedProcess[str]:
+def find(stage: Path, **more: str) -> Ran:
     """Runs the search for a Python."""
-    return script(stage, str(SCRIPTS / "find_python.sh"), **more)
+    return script(stage, SCRIPTS / "find_python.sh", **more)
 
 
 def only_line(text: str) -> str:
     """The one line that a failure may print."""
-    lines = text.strip().splitlines()
-    assert len(lines) == 1, lines
-    return lines[0]
+    (line,) = text.strip().splitlines()
+    return line
 
 
 def test_a_shim_that_fails_is_passed_over(stage: Path) -> None:
@@ -136,9 +131,9 @@ def checkout(stage: Path) -> Path:
     return folder
 
 
-def set_up(stage: Path, checkout: Path, **more: str) -> subprocess.CompletedProcess[str]:
+def set_up(stage: Path, checkout: Path) -> Ran:
     """Runs set-up in that checkout."""
-    return script(stage, str(checkout / "scripts/setup.sh"), **more)
+    return script(stage, checkout / "scripts/setup.sh")
 
 
 def pip_that(checkout: Path, says: str, code: int) -> None:
@@ -200,8 +195,6 @@ def test_no_stamp_after_a_failure(stage: Path, checkout: Path) -> None:
     pip_that(checkout, "ERROR: something new", 1)
     set_up(stage, checkout)
     assert not list((checkout / ".venv").glob(".ready-*"))
-    pip_that(checkout, "Successfully installed", 0)
-    assert set_up(stage, checkout).returncode == 0
 
 
 @pytest.mark.parametrize("cut", ["while packages went in", "while the environment was made"])
@@ -235,9 +228,9 @@ def test_a_small_disk_is_named(stage: Path, checkout: Path) -> None:
     assert line == "setup: only 100 MiB free on this disk; the packages need 1536 MiB"
 
 
-def test_make_gpu_without_jax_says_so_in_one_line(stage: Path, tmp_path: Path) -> None:
+def test_make_gpu_without_jax_says_so_in_one_line(stage: Path) -> None:
     program(stage / "bin", "python3", f'exec "{sys.executable}" -S "$@"')
-    ran = script(stage, str(stage / "bin/python3"), str(SCRIPTS / "gpu.py"), "--out", str(tmp_path))
+    ran = script(stage, stage / "bin/python3", SCRIPTS / "gpu.py", "--out", stage / "out")
     assert ran.returncode == 2
     assert only_line(ran.stderr).startswith("gpu: nothing run: ")
 
@@ -255,7 +248,7 @@ def direct_requirements() -> list[Requirement]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
     texts = project["dependencies"] + [text for rows in extras.values() for text in rows]
-    return [need for need in map(Requirement, texts) if need.name != PROJECT]
+    return [need for need in map(Requirement, texts) if need.name != wheelhouse.PROJECT]
 
 
 def test_every_direct_requirement_is_pinned_within_its_range() -> None:
@@ -267,7 +260,7 @@ def test_every_direct_requirement_is_pinned_within_its_range() -> None:
 
 
 def test_every_indirect_requirement_is_pinned() -> None:
-    needed = wheelhouse.closure(PROJECT, frozenset({"dev", "site"}), lambda name: False)
+    needed = wheelhouse.closure(wheelhouse.PROJECT, frozenset({"dev", "site"}), lambda name: False)
     assert "jaxlib" in needed
     assert sorted(needed - pins().keys()) == []
 
@@ -302,7 +295,6 @@ def test_changelog_is_headed_by_the_package_version() -> None:
     assert versions[0] == grader.__version__
 
 
-def test_scripts_and_hooks_can_be_executed() -> None:
-    scripts = [*SCRIPTS.glob("*.sh"), ROOT / ".ci/run"]
-    assert len(scripts) > 2
-    assert [path.name for path in scripts if not os.access(path, os.X_OK)] == []
+def test_scripts_can_be_executed() -> None:
+    for name in ("scripts/setup.sh", "scripts/find_python.sh", ".ci/run"):
+        assert os.access(ROOT / name, os.X_OK), name

@@ -5,6 +5,7 @@ environment of its own, which sees this one's packages but not this checkout: a 
 file does not bring the `.pth` files of that folder, so the editable install stays out of sight.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -117,7 +118,12 @@ def test_reset_writes_the_starter_into_an_empty_folder(learner: Path, empty: Pat
 
 
 def test_the_packaged_solution_passes(learner: Path, empty: Path) -> None:
+    """A busy machine may leave the timing open (exit 3); whether it does is not the wheel's."""
     solution = packaged(learner) / "solutions" / "ex07_quiet_loop.py"
-    checked = grader(learner, empty, "check", "ex07", "--submission", solution)
-    assert checked.returncode == 0, checked.stdout + checked.stderr
+    checked = grader(learner, empty, "check", "ex07", "--submission", solution, "--format=json")
+    assert checked.returncode in (0, 3), checked.stdout + checked.stderr
+    (report,) = json.loads(checked.stdout)["reports"]
+    untimed = {v["check"]: v["status"] for v in report["verdicts"] if v["ground"] != "timing"}
+    assert len(untimed) > 1
+    assert set(untimed.values()) == {"pass"}, checked.stdout
     assert list(empty.iterdir()) == []

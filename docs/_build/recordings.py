@@ -77,10 +77,15 @@ def _driver() -> str:
 
 
 def write(out: Path, this: Lesson, outputs: list[list[dict[str, Any]]], on: Device) -> Path:
-    """Write the recording of one lesson into the folder `out` and return its path."""
+    """Write the recording of one lesson into the folder `out` and return its path.
+
+    A cell marked `# %% gpu=false` shows what a GPU does not change, so it is left out.
+    """
     slug = re.sub(r"[^a-z0-9]+", "-", on.kind.lower()).strip("-")
     path = out / f"{this.name}.{slug}.json"
-    cells = dict(zip(code_hashes(this.code()), outputs, strict=True))
+    wanted = [c.metadata.get("gpu", True) for c in this.notebook.cells if c.cell_type == "code"]
+    found = zip(code_hashes(this.code()), outputs, wanted, strict=True)
+    cells = {key: shown for key, shown, want in found if want and shown}
     text = {"version": VERSION, "device": vars(on), "cells": cells}
     out.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(text, indent=1) + "\n", encoding="utf-8")

@@ -60,25 +60,41 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         observe.value(f"params after {steps}", params)
 
 
-HOST_SECONDS = 0.0015
-
-
 def pace(submission: ModuleType, rng: Any, steps: int) -> Callable[[], list[float]]:
-    """A run of `steps` steps whose batches each cost the host about as much as a step."""
-    params = _parameters(rng, 512)
-    ready = [_batch(rng, 512) for _ in range(4)]
+    """A run of `steps` steps whose batches each cost the host as much as a step costs now.
+
+    Then a loop that overlaps both takes about half the time of one that does not, on a
+    fast machine and on a busy one.
+    """
+    import jax
+
+    width, rows = (640, 512) if jax.default_backend() == "cpu" else (32768, 8192)
+    params = _parameters(rng, width)
+    ready = [_batch(rng, rows) for _ in range(2)]
+    host_seconds = _seconds_of_a_step(submission.sgd_step, params, ready)
 
     def batches() -> Iterator[Any]:
         for index in range(steps):
             # Reading a file or a socket: the host waits, and the device could work.
-            time.sleep(HOST_SECONDS)
-            yield ready[index % 4]
+            time.sleep(host_seconds)
+            yield ready[index % 2]
 
     def run() -> list[float]:
         _, losses = submission.train(submission.sgd_step, params, batches())
         return [float(loss) for loss in losses]
 
     return run
+
+
+def _seconds_of_a_step(step: Any, params: Any, batches: Any) -> float:
+    import jax
+
+    jax.block_until_ready(step(params, batches[0]))
+    start = time.perf_counter()
+    for batch in batches * 3:
+        params, loss = step(params, batch)
+    jax.block_until_ready((params, loss))
+    return (time.perf_counter() - start) / 6
 
 
 def naive(step: Any, params: Any, batches: Any) -> Any:
@@ -96,7 +112,7 @@ EXERCISE = Exercise(
     anchor="reading-stops-the-loop",
     edits=("train",),
     drive=drive,
-    loop_timing=LoopTiming(at_most=1.25, pace=pace, naive=naive, function="train"),
+    loop_timing=LoopTiming(at_most=1.35, pace=pace, naive=naive, function="train"),
     hints=(
         "A call of a jitted function returns before the device has finished. "
         "Which line of the loop makes Python wait for it?",
@@ -186,5 +202,5 @@ def no_waits_in_loop(record: Record) -> Result:
     hints=("Nothing but `step` belongs into the loop: no printing, no copies, no sleeping.",),
 )
 def as_fast_as_the_reference(record: Record) -> Result:
-    """The loop takes at most 1.25 times the reference's time."""
+    """The loop takes at most 1.35 times the reference's time."""
     return timing_result(record, "loop", "a step")

@@ -6,7 +6,7 @@ the exercise's `drive()`. Nothing is compiled or run here.
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -34,8 +34,9 @@ def export_program(name: str, function: Any, args: tuple[Any, ...]) -> Program:
 
     `args` are pytrees of `jax.Array`, `jax.ShapeDtypeStruct`, NumPy arrays or Python
     scalars. Shardings and memory kinds are those of concrete arrays and of structs that
-    carry one. What `jax.jit` made keeps its donation and shardings; any other callable,
-    `jax.pmap`'s result included, is jitted first, without donation.
+    carry one. What `jax.jit` made is exported as it is. Any other callable (a method, a
+    `functools.partial`, `jax.pmap`'s result) is jitted first; it donates the arguments
+    that it hands on to a jitted function which donates them.
 
     Returns a `Program` with a blob, or with a problem in words. Raises nothing for a
     learner's mistake.
@@ -50,15 +51,43 @@ def _export(name: str, function: Any, args: tuple[Any, ...]) -> bytes:
     if not callable(function):
         raise Impossible(f"`{name}` is no function, but of type `{type(function).__name__}`")
     try:
-        jitted = function if hasattr(function, "trace") else jax.jit(function)
-        _refuse_callbacks(jitted.trace(*args))
-        exported = export.export(jitted, disabled_checks=_no_checks())(*args)
-        blob = bytes(_with_plain_trees(exported).serialize())
+        jitted, leaves = _jitted(function, args)
+        _refuse_callbacks(jitted.trace(*leaves))
+        exported = export.export(jitted, disabled_checks=_no_checks())(*leaves)
+        in_tree = exported.in_tree if leaves is args else jax.tree.structure((args, {}))
+        blob = bytes(_with_plain_trees(exported, in_tree).serialize())
     except Impossible:
         raise
     except Exception as error:
         raise Impossible(f"`{name}` cannot be traced: {first_line(error)}") from error
     return _capped(name, blob)
+
+
+def _jitted(function: Any, args: tuple[Any, ...]) -> tuple[Any, Sequence[Any]]:
+    """Something to export and its arguments: `function` itself, or a jitted flat form of it."""
+    if isinstance(function, type(jax.jit(len))):
+        return function, args
+    leaves, tree = jax.tree.flatten(args)
+    donated = _handed_on(jax.jit(function).trace(*args).jaxpr)
+
+    def flat(*flat_args: Any) -> Any:
+        return function(*jax.tree.unflatten(tree, flat_args))
+
+    return jax.jit(flat, donate_argnums=donated), leaves
+
+
+def _handed_on(jaxpr: Any) -> tuple[int, ...]:
+    """Flat arguments that go to an inner jitted function which donates them."""
+    inner = jaxpr.jaxpr
+    given = {
+        variable
+        for equation in inner.eqns
+        for variable, donated in zip(
+            equation.invars, equation.params.get("donated_invars", ()), strict=False
+        )
+        if donated and not hasattr(variable, "val")  # a literal is no argument
+    }
+    return tuple(index for index, variable in enumerate(inner.invars) if variable in given)
 
 
 def first_line(error: BaseException) -> str:
@@ -102,15 +131,17 @@ def _is_jaxpr(value: object) -> bool:
     return hasattr(getattr(value, "jaxpr", value), "eqns")
 
 
-def _with_plain_trees(exported: export.Exported) -> export.Exported:
+def _with_plain_trees(exported: export.Exported, in_tree: Any) -> export.Exported:
     """Write the trees as tuples and dicts.
 
     Serialisation knows no other node types, and the receiver must not import any: the
     state of an optimizer or of a Flax model would have no way out.
     """
-    in_tree = jax.tree.structure(_plain(exported.in_tree))
-    out_tree = jax.tree.structure(_plain(exported.out_tree))
-    return dataclasses.replace(exported, in_tree=in_tree, out_tree=out_tree)
+    return dataclasses.replace(
+        exported,
+        in_tree=jax.tree.structure(_plain(in_tree)),
+        out_tree=jax.tree.structure(_plain(exported.out_tree)),
+    )
 
 
 def _plain(tree: Any) -> Any:

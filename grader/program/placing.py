@@ -38,7 +38,7 @@ def place(
     """
     leaves = [leaf for leaf in inputs if leaf.type != "NoneType"]
     if len(leaves) != len(avals):
-        raise Refused(f"it takes {len(avals)} arrays, the exercise passes {len(leaves)}")
+        raise Refused(f"it takes {len(avals)} array arguments, the exercise passes {len(leaves)}")
     return tuple(
         _place(index, leaf, aval, sharding)
         for index, (leaf, aval, sharding) in enumerate(zip(leaves, avals, shardings, strict=True))

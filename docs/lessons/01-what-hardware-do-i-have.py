@@ -1,0 +1,297 @@
+# %% [markdown]
+"""
+---
+description: Ask JAX for devices, and tell a machine without a GPU from one whose GPU is broken.
+---
+# 01 What hardware do I have?
+
+After this lesson you can
+
+- say which devices JAX found, and which one it will use;
+- count GPUs without an error where there is none;
+- tell "there is no GPU" from "there is one, and it does not work".
+
+**Why care.** Below, the driver of a made-up accelerator is broken. A program asks JAX
+{{ asked }} times for its devices. It is told of the fault {{ told }} time. Who misses that one
+message trains on the CPU and never learns why.
+"""
+
+# %%
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+jax.config.update("jax_num_cpu_devices", 8)  # simulated devices, for lack of a GPU
+print(jax.device_count(), "x", jax.devices()[0].device_kind)
+
+# %% [markdown]
+"""
+All lessons start with this cell. JAX can present one CPU as eight devices. They are real devices
+to JAX: arrays lie on one of them, copies go between them. Only their speed says nothing.
+
+## Count what is there { #count-what-is-there }
+
+A **backend** is JAX's connection to one kind of hardware: `cpu`, `gpu`, `tpu`. A **device** is
+one unit behind it. JAX may have several backends, and takes one as its default.
+"""
+
+# %%
+print("default backend:", jax.default_backend())
+for device in jax.devices()[:3]:
+    print(repr(device), "| text:", device, "| platform:", device.platform)
+print("...", len(jax.devices()), "in all")
+
+# %% [markdown]
+"""
+`jax.devices()` lists the devices of the **default** backend only. On a machine with a GPU it
+shows the GPUs, and `jax.devices("cpu")` shows the CPU. It is never empty: a machine that runs
+Python has a CPU.
+
+<quiz>
+**Predict.** This page was built without a GPU. What does `jax.devices("gpu")` do there?
+- [ ] It returns `[]`
+> That is what one would like. JAX treats it as an error to ask for a backend that is not there.
+- [ ] It returns the CPU devices
+> JAX never gives you something else than you asked for.
+- [x] It raises a `RuntimeError`
+> Right.
+
+</quiz>
+"""
+
+
+# %%
+def answer(question):
+    try:
+        return str(question())
+    except RuntimeError as error:
+        return f"RuntimeError: {error}"
+
+
+print('jax.devices("gpu")')
+print("   ", answer(lambda: jax.devices("gpu"))[:79])
+print('[d for d in jax.devices() if d.platform == "gpu"]')
+print("   ", answer(lambda: [d for d in jax.devices() if d.platform == "gpu"]))
+
+# %% [markdown]
+"""
+The second line needs no `try`. It asks a question that has an answer on every machine: which of
+my devices are GPUs? It has a limit: it looks at the default backend only. The first line finds
+GPUs behind any backend, and you must say what to do when it raises.
+
+Two more traps when you count:
+
+- `jax.device_count()` counts the devices of **all** processes of a distributed run.
+  `jax.local_device_count()` counts yours.
+- `jax.devices("gpu")[i]` is the i-th of a list, so `i = -1` is a valid index. A helper
+  `try_gpu(-1)` that only tests `i < count` returns the last GPU.
+
+!!! quote "Claim S2-14 (d2l-gpus): false"
+    The document has a helper `try_all_gpus`, whose docstring promises `[cpu()]` where there is no
+    GPU. Its code builds a list over the GPUs: no GPU, empty list. The next line that takes
+    `devices[0]` then fails, far from the cause.
+
+## New arrays go to the default device { #new-arrays-go-to-the-default-device }
+
+Do you have to *send* work to a GPU? Let device 5 stand for the GPU and make it the default.
+
+<quiz>
+**Predict.** Device 5 is the default. No line says `device_put`. Where does `x @ x` run?
+- [ ] On the CPU (device 0), until something is sent
+> There is no such first stop.
+- [x] On device 5
+> Right. New arrays are made on the default device, and the product runs where they are.
+
+</quiz>
+"""
+
+# %%
+with jax.default_device(jax.devices()[5 % jax.device_count()]):
+    x = jnp.ones((64, 64))
+    print("x lives on    ", x.device)
+    print("x @ x lives on", (x @ x).device)
+
+# %% [markdown]
+"""
+With a GPU and its plugin, the GPU *is* the default. A plugin has a **priority**, and the CUDA
+plugin's is higher than the CPU's.
+
+!!! quote "Claim S0-02 (haiku-gpu): false"
+    The document says that JAX needs explicit directives to use a GPU. The cell above gives no
+    directive to any array. If your code runs on the CPU of a GPU machine, look at the
+    installation first, as in the next section.
+
+## A broken plugin is not zero GPUs { #a-broken-plugin-is-not-zero-gpus }
+
+JAX reaches a GPU through a **plugin**, a separate package. A plugin has two steps that can fail:
+
+1. `initialize()` loads libraries and registers the backend;
+2. the backend connects to the driver, when somebody first asks for a device.
+
+We write a plugin of our own that fails in one step or the other, and ask for devices several
+times in a fresh process.
+"""
+
+# %%
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+PLUGIN = """
+from jax.extend import backend
+def connect():
+    raise RuntimeError("the driver is too old")
+def initialize():
+    {first_step}
+    backend.register_backend_factory("made_up", connect, priority=500, fail_quietly=False)
+"""
+PROGRAM = """
+import jax
+def show(text, question):
+    try:
+        print(text, "->", question())
+    except RuntimeError as error:
+        print(text, "-> RuntimeError:", str(error)[:60])
+show("devices()     ", jax.devices)
+show("devices()     ", jax.devices)
+show("devices('gpu')", lambda: jax.devices("gpu"))
+"""
+
+
+def staged(first_step):
+    with tempfile.TemporaryDirectory() as folder:
+        plugin = Path(folder) / "jax_plugins" / "made_up" / "__init__.py"
+        plugin.parent.mkdir(parents=True)
+        plugin.write_text(PLUGIN.format(first_step=first_step))
+        environment = {name: os.environ[name] for name in os.environ if "JAX" not in name}
+        return subprocess.run(
+            [sys.executable, "-c", PROGRAM],
+            env=environment | {"PYTHONPATH": folder},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+
+
+# %% [markdown]
+"""
+<quiz>
+**Predict.** The plugin fails in its **first** step, `initialize()`. The program asks for devices.
+What does it get?
+- [ ] The plugin's error
+> It would be better. JAX catches what `initialize()` raises.
+- [x] The CPU, and a message in the log
+> Right. The log goes to stderr. Jobs that keep only stdout lose it.
+- [ ] An empty list
+> The CPU is always there.
+
+</quiz>
+"""
+
+# %% gpu=false
+loading = staged('raise RuntimeError("Unable to load a library")')
+print(loading.stdout)
+log = loading.stderr.splitlines()
+print("stderr, first line:\n ", log[0].split(" calling")[0])
+print("stderr, last line:\n ", log[-1])
+
+# %% [markdown]
+"""
+The program runs, on the CPU. A program that looks only at `devices('gpu')` sees the same error
+as on a machine without any GPU. The one difference is in the log.
+
+Now the second step fails: the library is fine, the driver is not.
+"""
+
+# %% gpu=false
+connecting = staged("pass")
+print(connecting.stdout)
+asked = len(connecting.stdout.splitlines())
+told = connecting.stdout.count("driver")
+
+# %% [markdown]
+"""
+Read the lines again. The **first** question gets the fault. JAX then keeps what it has, and the
+same question gets the CPU, as if nothing had happened. `devices('gpu')` says that no such
+backend is known.
+
+So a bare `except` around the first call does not turn the fault into "0 GPUs" once. It loses it
+for the whole process:
+
+```python
+try:
+    return jax.device_count("gpu")
+except:             # swallows the only message there will be
+    return 0
+```
+
+What to do instead:
+
+- let the first `jax.devices()` of your program stand outside any `try`, so that a fault stops it;
+- if you must catch, catch only "no such backend", and raise everything else again;
+- keep stderr.
+
+!!! quote "Claim S2-12 (d2l-gpus): true, with a condition"
+    The document counts GPUs with `jax.device_count("gpu")` in a bare `except`. It gives 0 where
+    there is no GPU. It gives 0 too where the driver is broken, and removes the only message.
+
+!!! quote "Claim S0-01 (haiku-gpu): false"
+    The document names placement in the code as the usual reason why JAX misses the GPU. Both
+    faults above left the program running on the CPU, with not one wrong line in it.
+
+## Your turn
+
+!!! example "Exercise ex01: find the devices"
+    Write `num_gpus`, `try_gpu` and `try_all_gpus` so that they are right on a CPU machine, on a
+    GPU machine, and where the plugin is broken. The grader stages such machines and compares the
+    answers. Start on the [page of ex01](../exercises/ex01_find_devices.md).
+
+    === "Failing"
+
+        {{ capture: check ex01 starter }}
+
+    === "Passing"
+
+        {{ capture: check ex01 solution }}
+
+## Three questions
+
+<quiz>
+`jax.devices()` shows `[CpuDevice(id=0)]` on a machine with a GPU. Where do you look first?
+- [ ] At the `device_put` calls
+- [x] At what JAX wrote to stderr when it started
+- [ ] At the size of the batch
+
+JAX falls back to the CPU when a plugin fails, and says so once, in the log.
+</quiz>
+
+<quiz>
+Which line can never raise because there is no GPU?
+- [ ] `jax.devices("gpu")`
+- [x] `[d for d in jax.devices() if d.platform == "gpu"]`
+- [ ] `jax.device_count("gpu")`
+
+It asks about the devices that exist. It still raises when a plugin is broken, as it should.
+</quiz>
+
+<quiz>
+A notebook's first cell fails with "Unable to initialize backend". You run the cell again, and it
+works. What happened?
+- [ ] The driver recovered
+- [x] JAX goes on without that backend
+- [ ] The first message was wrong
+
+The second answer is the CPU. Restart the process after you mend the driver.
+</quiz>
+
+## Recap
+
+- `jax.devices()` lists the default backend and is never empty.
+- `jax.devices("gpu")` raises where there is no GPU. Filtering `jax.devices()` does not.
+- New arrays go to the default device; a GPU needs no directive.
+- A fault of a plugin is told once: {{ told }} of {{ asked }} questions above. Do not catch it.
+
+Next: [models and their state](03-models-and-their-state.ipynb).
+"""

@@ -1,0 +1,266 @@
+# %% [markdown]
+"""
+---
+description: Place a model, its optimizer state and its batch, and know which arrays may move.
+---
+# 03 Models and their state
+
+After this lesson you can
+
+- place a whole model with one call, and check every array of it;
+- say what *committed* means, and which arrays JAX may still move;
+- find the one number of an optimizer that is left behind;
+- keep a training step free of copies that nobody asked for.
+
+**Why care.** Model and optimizer below have {{ leaves }} arrays. As NumPy arrays they cost
+**{{ state_mib:.1f }} MiB** of copies in *every* call that takes them, and no line of the program
+shows it. One call places them all, once.
+"""
+
+# %%
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+jax.config.update("jax_num_cpu_devices", 8)  # simulated devices, for lack of a GPU
+print(jax.device_count(), "x", jax.devices()[0].device_kind)
+
+# %% [markdown]
+"""
+A Haiku model is a pair of functions, `init` and `apply`. The parameters are a dictionary of
+arrays, and the optimizer's state is another tree of arrays. Nothing is hidden in an object.
+
+The lesson places things on `there`: the last device, so that you see what moved and what did not.
+"""
+
+# %%
+import haiku as hk
+import optax
+
+there = jax.devices()[-1]
+
+net = hk.without_apply_rng(hk.transform(lambda x: hk.nets.MLP([512, 512, 16])(x)))
+adam = optax.adam(1e-3)
+numbers = np.random.default_rng(0)
+batch = numbers.normal(size=(64, 256)).astype(np.float32)
+
+params = net.init(jax.random.key(0), batch)
+state = adam.init(params)
+leaves = len(jax.tree.leaves((params, state)))
+state_mib = sum(leaf.nbytes for leaf in jax.tree.leaves((params, state))) / 2**20
+
+
+@jax.jit
+def step(params, state, batch):
+    def loss_of(params):
+        return jnp.mean(net.apply(params, batch) ** 2)
+
+    loss, gradients = jax.value_and_grad(loss_of)(params)
+    updates, state = adam.update(gradients, state, params)
+    return optax.apply_updates(params, updates), state, loss
+
+
+def where(tree):
+    places = sorted({f"{leaf.device} {'committed' if leaf.committed else 'free'}" for leaf in tree})
+    return f"{len(tree)} arrays on {', '.join(places)}"
+
+
+print("params:", where(jax.tree.leaves(params)))
+print("state: ", where(jax.tree.leaves(state)))
+
+# %% [markdown]
+"""
+## One call moves the tree { #one-call-moves-the-tree }
+
+`jax.device_put` takes any tree of arrays: a dictionary, a tuple, an optimizer's state, or all of
+them together.
+
+<quiz>
+**Predict.** What does `jax.device_put((params, state), there)` do?
+- [ ] It fails: `device_put` takes one array
+> It takes any tree. You need no `jax.tree.map`.
+- [ ] It moves the arrays in place
+> Arrays don't change. The old tree stays where it was.
+- [x] It returns a new tree, with every array on `there`
+> Right. The old one lives until you drop it.
+
+</quiz>
+"""
+
+# %%
+placed_params, placed_state = jax.device_put((params, state), there)
+print("new params:", where(jax.tree.leaves(placed_params)))
+print("new state: ", where(jax.tree.leaves(placed_state)))
+print("old params:", where(jax.tree.leaves(params)))
+
+first, again = (
+    jax.tree.leaves(tree)[0] for tree in (placed_params, jax.device_put(placed_params, there))
+)
+print("placed twice, same buffer:", first.unsafe_buffer_pointer() == again.unsafe_buffer_pointer())
+
+# %% [markdown]
+"""
+To place a tree where it already is costs nothing: the last line shows the same buffer.
+
+!!! quote "Claim S0-18 (haiku-gpu): true, with a condition"
+    The document moves the parameters with a function over every array of the tree. It works.
+    `device_put` does the same for the whole tree in one call.
+
+## Committed or not { #committed-or-not }
+
+The words after the device matter more than the device. An array from `jnp`, `jax.random` or
+`init` is **uncommitted**, or free: JAX put it somewhere by default, and may move it. An array
+that *you* placed with `device_put(x, device)` is **committed**: JAX never moves it on its own.
+
+A jitted function runs where its committed arguments are. Free ones follow.
+
+<quiz>
+**Predict.** `params` are committed to `there`. The optimizer's state is still free, on the default
+device. What does `step(params, state, batch)` do?
+- [ ] It raises an error: two devices
+> Only two *committed* arrays on different devices are an error.
+- [ ] It runs on the default device
+> Committed arrays are never moved.
+- [x] It runs on `there`, and copies the state over
+> Right: at this call, and without a word.
+
+</quiz>
+"""
+
+# %%
+_, followed, loss = step(placed_params, state, batch)
+print("loss on", loss.device, "| new state:", where(jax.tree.leaves(followed)))
+
+
+def reason(error):
+    text = str(error).splitlines()[0]
+    return text.replace("Got argument", "\n  Got argument").replace(" and argument", "\n  and argument")
+
+
+try:
+    step(placed_params, jax.device_put(state, jax.devices()[0]), batch)
+except ValueError as error:
+    print("ValueError:", reason(error))
+
+# %% [markdown]
+"""
+On a machine with one device the second call cannot fail, because there is no other place.
+
+!!! quote "Claim S2-04 (d2l-gpus): true, with a condition"
+    The document says that mixing devices in one operation crashes. It does if both arrays are
+    **committed**. The first call above mixed devices too, and ran.
+
+## What is left behind { #what-is-left-behind }
+
+You place the parameters first and make the optimizer's state from them. Does it follow?
+"""
+
+# %%
+made_after = adam.init(placed_params)
+for path, leaf in jax.tree_util.tree_leaves_with_path(made_after)[:3]:
+    name = jax.tree_util.keystr(path)
+    print(f"{name:32} {leaf.device} {'committed' if leaf.committed else 'free'}")
+print("...")
+stray = [leaf for leaf in jax.tree.leaves(made_after) if not leaf.committed]
+print(f"free: {len(stray)} of {len(jax.tree.leaves(made_after))} arrays, {stray[0].nbytes} bytes")
+
+# %% [markdown]
+"""
+Adam makes its two large trees with `zeros_like`, which follows a committed array. Its step
+*count* is a new number, made on the default device. {{ stray_bytes }} bytes: small, and yet a copy
+in the first step, if the default device is another one.
+
+`jax.transfer_guard("disallow")` finds it: inside it, a copy that nobody asked for is an error.
+"""
+
+
+# %%
+def first_step(params, state, batch):
+    try:
+        with jax.transfer_guard("disallow"):
+            step(params, state, batch)
+    except jax.errors.JaxRuntimeError as error:
+        what, _, array = str(error).partition("Disallowed ")[2].partition(" transfer: aval=")
+        return f"{what} copy of {array.partition(', ')[0].partition(' ')[0]}"
+    return "no copy that was not asked for"
+
+
+placed_batch = jax.device_put(batch, there)
+host_params = jax.tree.map(np.asarray, params)
+stray_bytes = stray[0].nbytes
+
+print("NumPy batch:          ", first_step(placed_params, placed_state, batch))
+print("state made afterwards:", first_step(placed_params, made_after, placed_batch))
+print("NumPy params:         ", first_step(host_params, placed_state, placed_batch))
+print("everything placed:    ", first_step(placed_params, placed_state, placed_batch))
+
+# %% [markdown]
+"""
+The rule that follows: make the model and the optimizer's state, then place **both** with one
+call. Place each batch where you load it. Then the guard has nothing to say.
+
+After the first step everything is committed, because the results of a committed step are. That
+is why such a stray copy hides: it is gone when you look at the second step.
+
+!!! quote "Claim S2-08 (d2l-gpus): true, with a condition"
+    The document says that the optimizer's state follows the parameters. The large arrays do. The
+    count does not, as the list above shows.
+
+!!! quote "Claim S2-31 (d2l-gpus): not about JAX"
+    The document warns to make the optimizer after the model was moved. That is a rule of another
+    library. In JAX a state made before is free, and follows; or you place it yourself.
+
+## Your turn
+
+!!! example "Exercise ex04: place a model"
+    A Haiku model, its optimizer state and a batch are on the wrong device. Put all of them on the
+    device that is asked for. The grader looks at every array, and at every copy inside the step.
+    Start on the [page of ex04](../exercises/ex04_place_model.md).
+
+    === "Failing"
+
+        {{ capture: check ex04 starter }}
+
+    === "Passing"
+
+        {{ capture: check ex04 solution }}
+
+## Three questions
+
+<quiz>
+`x = jnp.ones(3)`, then `y = jax.device_put(jnp.ones(3), jax.devices()[1])`. Where is `x + y`?
+- [ ] Nowhere: an error
+- [ ] On device 0
+- [x] On device 1
+
+`x` is free and follows `y`, which is committed.
+</quiz>
+
+<quiz>
+Which of these is *not* committed?
+- [x] `jax.random.normal(key, (3,))` with a free key
+- [ ] `jax.device_put(batch, device)`
+- [ ] The result of a jitted function of a committed array
+
+New arrays are free. Placed arrays, and what is computed from them, are committed.
+</quiz>
+
+<quiz>
+A step is guarded with `jax.transfer_guard("disallow")` and passes from the second step on. The
+first step raises. What is the likely cause?
+- [ ] Compiling needs a transfer
+- [x] A part of the state was free, on another device
+- [ ] The guard needs a warm-up
+
+The first step returned it committed, so the second one finds it in place.
+</quiz>
+
+## Recap
+
+- One `jax.device_put(tree, device)` places a whole tree and returns a new one.
+- Committed arrays stay; free arrays follow, silently. Two committed places are an error.
+- The optimizer's count is left behind if you only move the parameters.
+- The transfer guard shows every copy that nobody asked for.
+
+Next: [the inner loop](04-the-inner-loop.ipynb).
+"""

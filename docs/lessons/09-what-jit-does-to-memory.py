@@ -1,0 +1,326 @@
+# %% [markdown]
+"""
+---
+description: What a compiled program needs, why an update holds two copies, and how to give one up.
+---
+# 09 What jit does to memory
+
+After this lesson you can
+
+- ask a compiled program how much memory it needs, before it runs;
+- say why a training step holds its state twice, and when;
+- let the new state take the place of the old one, and prove that it does;
+- recognise a donation that JAX could not use.
+
+**Why care.** The training step below needs {{ plain_mib:.0f }} MiB. One more argument of
+`jax.jit`, and it needs {{ donated_mib:.0f }} MiB. The numbers it computes are the same.
+"""
+
+# %%
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+jax.config.update("jax_num_cpu_devices", 8)  # simulated devices, for lack of a GPU
+print(jax.device_count(), "x", jax.devices()[0].device_kind)
+
+# %% [markdown]
+"""
+## Ask the compiled program { #ask-the-compiled-program }
+
+XLA plans all memory of a program when it compiles it. So the need is known before anything runs:
+`jax.jit(f).lower(arguments).compile().memory_analysis()` tells it, in bytes.
+
+<quiz>
+**Predict.** `x` has 4 MiB. How much memory does `jnp.sin(x) * 2 + 1` need for intermediate
+results, inside **one** `jit`?
+- [ ] 8 MiB: the sine and the product
+> That is what the same line needs without `jit`, where each operation is a program of its own.
+- [ ] 4 MiB: one of them at a time
+> The compiler does better than that.
+- [x] Next to nothing
+> Right. The three operations become one loop over the elements, so nothing is stored between.
+
+</quiz>
+"""
+
+# %%
+MIB = 2**20
+x = jnp.ones((1024, 1024), jnp.float32)
+
+
+def live_mib():
+    return sum(array.nbytes for array in jax.live_arrays()) / MIB
+
+
+before = live_mib()
+sine = jnp.sin(x)
+double = sine * 2
+result = double + 1
+eager_mib = live_mib() - before - result.nbytes / MIB
+del sine, double, result
+
+fused = jax.jit(lambda x: jnp.sin(x) * 2 + 1).lower(x).compile()
+fused_bytes = fused.memory_analysis().temp_size_in_bytes
+
+print(f"line by line: {eager_mib:.0f} MiB of intermediate results")
+print(f"in one jit:   {fused_bytes} bytes")
+
+# %% [markdown]
+"""
+!!! quote "Claim S1-08 (gpu-memory): false"
+    The document says that `jit` makes the use of GPU memory worse. Without `jit` each operation
+    is compiled too, one program each, and its result has to be stored. With `jit` the compiler
+    sees the whole and stores less.
+
+## Two copies at the peak { #two-copies-at-the-peak }
+
+Arrays never change. So a step that "updates" its state makes a *new* state, and the old one
+must stay until the new one is complete. Here is the step of lesson 04 with an optimizer: Adam
+keeps two more arrays for each weight.
+"""
+
+# %%
+import optax
+
+adam = optax.adam(1e-3)
+
+
+def step(state, batch):
+    weights, memory = state
+
+    def loss_of(weights):
+        hidden = batch
+        for layer in weights:
+            hidden = jnp.tanh(hidden @ layer)
+        return jnp.mean((hidden - batch) ** 2)
+
+    loss, gradients = jax.value_and_grad(loss_of)(weights)
+    updates, memory = adam.update(gradients, memory, weights)
+    return (optax.apply_updates(weights, updates), memory), loss
+
+
+def fresh_state():
+    weights = [jnp.eye(512) * 0.5 for _ in range(4)]
+    return weights, adam.init(weights)
+
+
+def mib(tree):
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(tree)) / MIB
+
+
+state = fresh_state()
+batch = jnp.ones((64, 512))
+state_mib = mib(state)
+print(f"weights {mib(state[0]):.0f} MiB, with Adam's memory {state_mib:.0f} MiB")
+
+# %% [markdown]
+"""
+<quiz>
+**Predict.** The state has {{ state_mib:.0f }} MiB. You write `state, loss = step(state, batch)`.
+How many MiB of state are alive after the line, and how many *during* it?
+- [ ] {{ state_mib:.0f }} after, {{ state_mib:.0f }} during
+> During the call the old state is still an argument, and the new one needs a place of its own.
+- [x] {{ state_mib:.0f }} after, twice that during
+> Right. After the line the name holds the new state, and the old one is freed at once.
+- [ ] Twice {{ state_mib:.0f }} after, until the garbage collector runs
+> Nobody waits for the collector: a buffer is freed when its last reference goes.
+
+</quiz>
+"""
+
+
+# %%
+def needs(compiled):
+    sizes = compiled.memory_analysis()
+    into = sizes.argument_size_in_bytes + sizes.temp_size_in_bytes
+    return (into + sizes.output_size_in_bytes - sizes.alias_size_in_bytes) / MIB
+
+
+plain = jax.jit(step)
+plain_mib = needs(plain.lower(state, batch).compile())
+
+before = live_mib()
+new_state, loss = plain(state, batch)
+jax.block_until_ready(new_state)
+both = live_mib() - before
+state = new_state
+del new_state
+after = live_mib() - before
+
+print(f"the program needs {plain_mib:.1f} MiB")
+print(f"with old and new state alive: {both:+.1f} MiB")
+print(f"when the old one is dropped:  {after:+.1f} MiB")
+
+# %% [markdown]
+"""
+The program's need is arguments plus results plus intermediates: the state twice. `live_arrays`
+before and after the line shows {{ after:.1f }} MiB of difference: **the peak is invisible to
+whoever looks between the steps.** It is why a model that "fits" dies in its first step.
+
+!!! quote "Claim S3-04 (dgx): false"
+    The document says that immutable arrays force you to manage memory and garbage collection.
+    Nothing was collected above. The old state was freed on the line that dropped its last
+    reference. What immutability does cost is the second copy, and that can be given up.
+
+## Donate what you replace { #donate-what-you-replace }
+
+After the step you never use the old state again. Say so: `donate_argnums=0` gives the buffers of
+argument 0 to the program. XLA then writes the new weights where the old ones were. For this, a
+result must have the size of the donated array.
+
+<quiz>
+**Predict.** After `new = donating(old, batch)`, what is `old`?
+- [ ] Still the old state: arrays never change
+> They don't change. They can be deleted.
+- [ ] The new state: both names share the buffers
+> Then an array would have changed under its name. JAX does not allow that.
+- [x] Deleted: using it raises an error
+> Right. The buffers now belong to `new`.
+
+</quiz>
+"""
+
+# %%
+donating = jax.jit(step, donate_argnums=0)
+compiled = donating.lower(state, batch).compile()
+donated_mib = needs(compiled)
+reused_mib = compiled.memory_analysis().alias_size_in_bytes / MIB
+scratch_mib = compiled.memory_analysis().temp_size_in_bytes / MIB
+print(f"the program needs {donated_mib:.1f} MiB; {reused_mib:.1f} MiB of it are reused")
+print(f"{scratch_mib:.1f} MiB of it are for intermediate results")
+
+old = fresh_state()
+place = old[0][0].unsafe_buffer_pointer()
+new, loss = donating(old, batch)
+print("new weights in the same place:", new[0][0].unsafe_buffer_pointer() == place)
+print("old weights deleted:          ", old[0][0].is_deleted())
+try:
+    old[0][0] + 1
+except RuntimeError as error:
+    print("RuntimeError:", error)
+
+# %% [markdown]
+"""
+The compiled program says the same in its first line: which result takes the place of which
+argument.
+"""
+
+# %%
+header = compiled.as_text().partition("input_output_alias={")[2]
+print(header[:70], "...")
+
+# %% [markdown]
+"""
+`{0}: (0, {}, may-alias)` reads: result 0 lies where argument 0 was. Of {{ plain_mib:.0f }} MiB
+{{ donated_mib:.0f }} are left. That is a little less than the state saved: this program needs
+{{ scratch_mib:.1f }} MiB for intermediate results. So look at the sum, not at the reused bytes alone.
+
+!!! quote "Claim S3-29 (dgx): false"
+    The document calls `result = jnp.add(result, x)` an in-place operation. Every call of it makes
+    a new buffer. In place happens inside one compiled program, or by donation, as here.
+
+## A donation can be refused { #a-donation-can-be-refused }
+
+Donation is an offer. When no result fits the donated buffer, XLA can't take it, and the old
+array stays alive. Sometimes JAX warns.
+
+<quiz>
+**Predict.** A step takes `float32` weights, donated, and returns them as `bfloat16`. What
+happens?
+- [ ] The smaller result goes into the old buffer
+> XLA asks for a result of the same size.
+- [ ] Nothing is reused, and JAX warns
+> For another shape it warns. Look at this case below.
+- [x] Nothing is reused, and JAX says nothing
+> Right. Only the bytes tell it.
+
+</quiz>
+"""
+
+# %%
+import warnings
+
+
+def offer(name, function):
+    array = jnp.ones(1024)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        compiled = jax.jit(function, donate_argnums=0).lower(array).compile()
+    reused = compiled.memory_analysis().alias_size_in_bytes
+    print(f"{name:12} reused {reused:4} of {array.nbytes} bytes, warnings: {len(caught)}")
+    return reused
+
+
+offer("same", lambda x: x + 1)
+offer("reshaped", lambda x: x.reshape(32, 32))
+offer("as int32", lambda x: x.astype(jnp.int32))
+offer("a part", lambda x: x[:10] + 1)
+offer("padded", lambda x: jnp.pad(x, 1))
+narrowed = offer("as bfloat16", lambda x: x.astype(jnp.bfloat16))
+assert narrowed == 0
+
+# %% [markdown]
+"""
+What counts is the size in bytes, not shape or type: the reshaped and the `int32` result fit. A
+change to `bfloat16` is refused in silence. So check the bytes in your own tests:
+`alias_size_in_bytes` must be the size of the state.
+
+## Your turn
+
+!!! example "Exercise ex14: update in place"
+    A training step holds its state twice. Make it hold it once. The grader reads the compiled
+    program: the alias bytes, the peak, and which buffer is where. Start on the
+    [page of ex14](../exercises/ex14_donate.md).
+
+    === "Failing"
+
+        {{ capture: check ex14 starter }}
+
+    === "Passing"
+
+        {{ capture: check ex14 solution }}
+
+## Three questions
+
+<quiz>
+A model needs 6 GiB for weights and optimizer state, and its device has 10 GiB. It loads, and dies
+in the first step. What is the first thing to try?
+- [ ] `gc.collect()` before each step
+- [x] Donate the state
+- [ ] Take `jit` away
+
+Old and new state together are 12 GiB. With donation the new one takes the place of the old one.
+</quiz>
+
+<quiz>
+You donate the weights, and compute `evaluate(weights, batch)` after the step, with the same
+Python name as before the step. What happens?
+- [x] A RuntimeError: the array has been deleted
+- [ ] The old loss, from a cached copy
+- [ ] The new loss
+
+Rebind the name on the line of the call: `weights, loss = step(weights, batch)`.
+</quiz>
+
+<quiz>
+`jax.live_arrays()` shows 5 GiB before a step and 5 GiB after it. What is the peak?
+- [ ] 5 GiB
+- [ ] 10 GiB
+- [x] You can't know from these numbers
+
+The peak is inside the program. `memory_analysis()` of the compiled step tells it; on a GPU,
+`device.memory_stats()["peak_bytes_in_use"]` tells it too.
+</quiz>
+
+## Recap
+
+- `memory_analysis()` tells a program's need before it runs.
+- `jit` removes intermediate results; it does not cause memory use.
+- An update holds old and new state: here {{ plain_mib:.0f }} MiB for a state of
+  {{ state_mib:.0f }} MiB. Between the steps you don't see it.
+- `donate_argnums` reuses the old buffers: {{ donated_mib:.0f }} MiB. The old arrays are deleted.
+- A refused donation is one warning, or none. Check `alias_size_in_bytes`.
+
+Next: [pmap and after](13-pmap-and-after.ipynb).
+"""

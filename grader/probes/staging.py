@@ -1,0 +1,154 @@
+"""Stages machines that are not at hand: GPUs that JAX lists, and plugins that fail.
+
+JAX's own code runs on the stage; only what it would have asked the machine is replaced:
+which plugins are installed, what they give, whether a GPU is visible. So every public
+function agrees, `from jax import devices` too, and errors carry JAX's own texts. Staged
+GPUs answer questions and hold no arrays. For `drive()`; the record is not written here.
+"""
+
+import linecache
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Literal
+from unittest import mock
+
+import jax
+import jax.extend.backend
+
+from grader.probes.private import Gone
+
+Fault = Literal["", "plugin raises", "no plugin", "no device"]
+"""`plugin raises`: the CUDA plugin fails as it starts. `no plugin`, `no device`: so it is,
+though JAX_PLATFORMS=cuda asks for one."""
+
+KIND = "NVIDIA H200"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The devices of a machine."""
+
+    gpus: list[Any]
+    cpus: list[Any]
+
+
+def real() -> Stage:
+    """The devices of this very machine, of all its backends."""
+    found = [d for client in jax.extend.backend.backends().values() for d in client.devices()]
+    return Stage(
+        [d for d in found if d.platform == "gpu"], [d for d in found if d.platform == "cpu"]
+    )
+
+
+@contextmanager
+def machine(*, gpus: int = 0, broken: Fault = "") -> Iterator[Stage]:
+    """While entered, JAX finds `gpus` GPUs beside the CPU, or the fault `broken`.
+
+    Backends have not started yet when the block begins, as in a fresh process.
+
+    Raises:
+      Gone: a name this leans on is no longer there, or the stage does not show.
+    """
+    bridge = _bridge()
+    cpu = bridge._backends["cpu"]
+    client = _client(gpus, type(cpu))
+    registered = {"cpu": _plugin(bridge, lambda: cpu, 0)}
+    if gpus or broken in ("plugin raises", "no device"):
+        start = _fails if broken else lambda: client
+        registered["cuda"] = _plugin(bridge, start, 500)
+    forced = "cuda" if broken in ("no plugin", "no device") else ""
+    visible = bool(gpus) or broken in ("plugin raises", "no plugin")
+    with _replaced(bridge, registered, visible, forced):
+        if not broken:
+            _prove(client.devices())
+        yield Stage(client.devices(), cpu.devices())
+
+
+def fresh(submission: ModuleType) -> ModuleType:
+    """The submission, imported anew: what it keeps between calls stays on one machine."""
+    path = str(submission.__file__)
+    module = ModuleType(submission.__name__)
+    module.__file__ = path
+    exec(compile("".join(linecache.getlines(path)), path, "exec"), module.__dict__)
+    return module
+
+
+def _bridge() -> Any:
+    """The module that holds JAX's backends: the one `jax.devices` is written in."""
+    name = getattr(jax.devices, "__globals__", {}).get("__name__", "")
+    if name not in sys.modules or "cpu" not in getattr(sys.modules[name], "_backends", ()):
+        raise Gone(f"jax.devices is not where the backends are ({name or 'not a function'})")
+    return sys.modules[name]
+
+
+def _plugin(bridge: Any, start: Callable[[], Any], priority: int) -> Any:
+    return bridge.BackendRegistration(start, priority, fail_quietly=False)
+
+
+def _fails() -> Any:
+    raise jax.errors.JaxRuntimeError("FAILED_PRECONDITION: No visible GPU devices.")
+
+
+def _client(gpus: int, kind: type) -> Any:
+    client = mock.NonCallableMagicMock(spec_set=kind, platform="gpu")
+    devices = [_gpu(index, client) for index in range(gpus)]
+    for question in (client.devices, client.local_devices, client._get_all_devices):
+        question.side_effect = lambda: list(devices)
+    client.device_count.return_value = client.local_device_count.return_value = gpus
+    client.process_index.return_value = 0
+    return client
+
+
+def _gpu(index: int, client: Any) -> Any:
+    gpu = mock.NonCallableMagicMock(
+        spec_set=jax.Device,
+        id=index,
+        local_hardware_id=index,
+        process_index=0,
+        platform="gpu",
+        device_kind=KIND,
+        client=client,
+    )
+    gpu.__str__.return_value = f"cuda:{index}"
+    gpu.__repr__ = lambda _: f"CudaDevice(id={index})"
+    return gpu
+
+
+@contextmanager
+def _replaced(bridge: Any, registered: Any, visible: bool, forced: str) -> Iterator[None]:
+    before = jax.config.jax_platforms
+    memories = [bridge.get_backend, bridge.local_devices, bridge.process_count]
+    try:
+        with (
+            mock.patch.multiple(
+                bridge,
+                _backends={},
+                _backend_errors={},
+                _default_backend=None,
+                _backend_factories=registered,
+            ),
+            mock.patch.object(bridge.hardware_utils, "has_visible_nvidia_gpu", lambda: visible),
+        ):
+            _forget(memories)
+            jax.config.update("jax_platforms", forced)
+            yield
+    except AttributeError as error:
+        raise Gone(str(error)) from error
+    finally:
+        jax.config.update("jax_platforms", before)
+        _forget(memories)
+
+
+def _forget(memories: list[Any]) -> None:
+    for function in memories:
+        function.cache_clear()
+
+
+def _prove(gpus: list[Any]) -> None:
+    """See the stage as a learner would."""
+    shown = jax.devices()
+    if gpus and shown != gpus or not gpus and any(d.platform != "cpu" for d in shown):
+        raise Gone(f"a stage with {len(gpus)} GPUs shows as {shown}")
