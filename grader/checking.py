@@ -84,8 +84,10 @@ class Pace(Protocol):
     compared between the two sides of a comparison.
     """
 
-    def __call__(self, submission: ModuleType, rng: Any, steps: int) -> Callable[[], list[float]]:
-        """`steps` is the length of the window, in the exercise's own unit."""
+    def __call__(
+        self, submission: ModuleType, rng: Any, steps: int, unit: float
+    ) -> Callable[[], list[float]]:
+        """`steps` is the length of the window; `unit` is `LoopTiming.unit`'s latest figure."""
         ...
 
 
@@ -109,14 +111,16 @@ class Check:
 class LoopTiming:
     """A Python loop must take at most `at_most` times the reference's time.
 
-    `naive` replaces the edited function in the control run, which must fail.
+    `naive` replaces the edited function in the control run, which must fail. `unit`
+    measures seconds that every window may scale with; only the reference is asked.
     """
 
     at_most: float
     pace: Pace
+    unit: Callable[[ModuleType, Any], float]
     naive: Callable[..., Any]
     function: str
-    window_seconds: float = 0.02
+    window_seconds: float = 0.04
     """How long one window is to be, about."""
 
 

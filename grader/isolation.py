@@ -1,38 +1,46 @@
 """Fences around a process that runs a learner's code, and what to say when one is refused.
 
-Linux only; elsewhere nothing is fenced and `fences()` says so. Three stages, because a
-pid namespace holds only processes forked after it is made:
+Linux only; elsewhere nothing is fenced. Three stages, because a pid namespace holds only
+processes forked after it is made, and because whoever looks for strays must keep the old
+view of /proc:
 
-    supervisor  `separate()`   new namespaces for its children
-    init        `furnish()`    mounts of the new world (it is pid 1 there)
-    learner     `confine()`    limits, no privileges
+    supervisor  `separate()`   namespaces for its children: pid, network, ipc
+    init        `furnish()`    pid 1 there: read-only files, a private scratch folder
+    learner     `confine()`    limits, another user, no privileges
 
-Every stage returns what it achieved or why not. `kill_tree` ends what a missing pid
-namespace could not.
+Every stage returns lines that say what it achieved; a line that begins with `REFUSED`
+says what it did not, and why. How the stages are put together is in `grader.forkserver`.
 """
 
 import ctypes
+import fcntl
 import os
 import signal
+import socket
 import struct
 import sys
-from collections.abc import Callable, Sequence
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-LINUX = sys.platform.startswith("linux")
-
-_MS_REC, _MS_PRIVATE, _MS_NOSUID, _MS_NODEV = 0x4000, 0x40000, 0x2, 0x4
-_PR_SET_PDEATHSIG, _PR_SET_KEEPCAPS, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 8, 36, 38
-_AT_FDCWD, _AT_RECURSIVE, _MOUNT_ATTR_RDONLY = -100, 0x8000, 0x1
-_SYS_MOUNT_SETATTR = 442
-_CAP_DAC_READ_SEARCH = 2
-_CAP_VERSION_3 = 0x20080522
-_FIRST_UID = 200_000
-
+REFUSED = "refused: "
 SCRATCH = "/dev/shm"
-"""A worker's HOME and TMPDIR. Not /tmp: Python itself may live there."""
-MAX_PROCESSES = 2048
-MAX_FILE = 1 << 28
+"""HOME and TMPDIR of a fenced worker. Not /tmp: Python itself may live there."""
+
+_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_BIND = 0x1, 0x2, 0x4, 0x1000
+_MS_REC, _MS_PRIVATE = 0x4000, 0x40000
+_AT_FDCWD, _AT_RECURSIVE, _MOUNT_ATTR_RDONLY, _SYS_MOUNT_SETATTR = -100, 0x8000, 0x1, 442
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_KEEPCAPS = 1, 4, 8
+_PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
+_CAP_DAC_READ_SEARCH, _CAP_VERSION_3 = 2, 0x20080522
+_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
+
+_FIRST_USER = 0x7000_0000  # a range of numbers that no system gives to anybody
+_NOBODY = 65534
+_MAX_FILE = 1 << 28
+_STACKS_PER_CORE = 64 << 20  # JAX starts threads by the core, and their stacks are data too
+KILL_SECONDS = 5.0
 
 
 def _libc() -> ctypes.CDLL:
@@ -43,6 +51,10 @@ def _call(function: Callable[..., int], *args: object) -> None:
     if function(*args) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
+
+
+def _refused(what: str, error: OSError) -> str:
+    return f"{REFUSED}{what} ({error.strerror})"
 
 
 def die_with_parent() -> None:
@@ -57,98 +69,206 @@ def adopt_orphans() -> None:
 
 def separate() -> list[str]:
     """Put the children of this process into namespaces of their own."""
-    flags = os.CLONE_NEWNS | os.CLONE_NEWPID | os.CLONE_NEWNET | os.CLONE_NEWIPC
+    try:
+        _unshare(os.CLONE_NEWPID | os.CLONE_NEWNET | os.CLONE_NEWIPC)
+    except OSError as error:
+        return [_refused("namespaces", error)]
+    try:
+        _raise_loopback()
+    except OSError as error:
+        return ["namespaces: pid, network, ipc", _refused("a loopback device", error)]
+    return ["namespaces: pid, network, ipc"]
+
+
+def _unshare(flags: int) -> None:
+    """Root needs no user namespace. Anybody else does, and so does root in a container."""
     uid, gid = os.geteuid(), os.getegid()
+    if uid == 0:
+        try:
+            return os.unshare(flags)
+        except PermissionError:
+            pass
+    os.unshare(flags | os.CLONE_NEWUSER)
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
+    Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+
+
+def _raise_loopback() -> None:
+    """GPUs that work together find each other through a network device, if only this one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        request = struct.pack("16sH14x", b"lo", 0)
+        flags = struct.unpack_from("16xH", fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request))[0]
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags | _IFF_UP))
+
+
+def furnish(hidden: Sequence[str]) -> tuple[list[str], str]:
+    """Make all files read-only, `hidden` folders empty, sockets of others dead.
+
+    Returns what was achieved, and the folder for scratch files: `SCRATCH`, private and
+    gone with the worker, or else a temporary folder that the caller must remove.
+    """
+    sockets = list(_sockets())
     try:
-        os.unshare(flags if uid == 0 else flags | os.CLONE_NEWUSER)
-        if uid != 0:
-            Path("/proc/self/setgroups").write_text("deny")
-            Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
-            Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
+        os.unshare(os.CLONE_NEWNS)
+        _mount("none", "/", _MS_REC | _MS_PRIVATE)
+        _make_read_only()
+        _mount("tmpfs", SCRATCH, _MS_NOSUID | _MS_NODEV, "size=256m,mode=1777")
     except OSError as error:
-        return [f"no namespaces: {error.strerror}"]
-    return ["namespaces: pid, mount, network, ipc"]
-
-
-def furnish(hidden: Sequence[str]) -> list[str]:
-    """Make all files read-only, `SCRATCH` private and empty, `hidden` empty."""
-    libc = _libc()
-
-    def mount(kind: str, target: str, flags: int, data: str = "") -> None:
-        names = (kind.encode(), target.encode(), kind.encode())
-        _call(libc.mount, *names, ctypes.c_ulong(flags), data.encode() or None)
-
+        return [_refused("a fence around files", error)], tempfile.mkdtemp(prefix="grader-")
+    fences = ["files: read-only but for a private scratch folder"]
     try:
-        mount("none", "/", _MS_REC | _MS_PRIVATE)
-        attributes = struct.pack("QQQQ", _MOUNT_ATTR_RDONLY, 0, 0, 0)
-        where = (_AT_FDCWD, b"/", _AT_RECURSIVE)
-        _call(libc.syscall, _SYS_MOUNT_SETATTR, *where, attributes, len(attributes))
-        for folder in [*hidden, SCRATCH]:
-            if os.path.isdir(folder):
-                mount("tmpfs", folder, _MS_NOSUID | _MS_NODEV, "size=256m,mode=1777")
-        mount("proc", "/proc", _MS_NOSUID | _MS_NODEV)
+        for folder in filter(os.path.isdir, [*hidden, "/dev/pts"]):
+            _mount("tmpfs", folder, _MS_RDONLY, "size=4k,mode=555")
+        for path in filter(os.path.exists, sockets):
+            _mount("/dev/null", path, _MS_BIND)
+        _mount("proc", "/proc", _MS_NOSUID | _MS_NODEV)
     except OSError as error:
-        return [f"files not fenced: {error.strerror}"]
-    return ["files: read-only but for a private scratch folder, solutions hidden"]
+        fences.append(_refused("a view without solutions and other processes", error))
+    return fences, SCRATCH
 
 
-def confine(memory: int) -> list[str]:
-    """Set limits (`memory` in bytes of private data) and give up every privilege."""
+def _mount(kind: str, target: str, flags: int, data: str = "") -> None:
+    names = (kind.encode(), os.fsencode(target), kind.encode())
+    _call(_libc().mount, *names, ctypes.c_ulong(flags), data.encode() or None)
+
+
+def _make_read_only() -> None:
+    attributes = struct.pack("QQQQ", _MOUNT_ATTR_RDONLY, 0, 0, 0)
+    where = (_AT_FDCWD, b"/", _AT_RECURSIVE)
+    _call(_libc().syscall, _SYS_MOUNT_SETATTR, *where, attributes, len(attributes))
+
+
+def _sockets() -> Iterator[str]:
+    """Sockets in the file system: through one, a session bus would run a program for anyone.
+
+    Those of GPU drivers stay.
+    """
+    for line in Path("/proc/net/unix").read_text(errors="replace").splitlines()[1:]:
+        path = line.split(maxsplit=7)[-1]
+        if path.startswith("/") and "nvidia" not in path:
+            yield path
+
+
+def settle(scratch: str) -> None:
+    """Let this process and its children keep temporary files in `scratch`."""
+    os.environ |= {"HOME": scratch, "TMPDIR": scratch}
+    tempfile.tempdir = None
+
+
+def confine(memory: int, user: int) -> list[str]:
+    """Set limits and give up every privilege.
+
+    `memory` is bytes of private data, 0 for no limit; `user` tells this worker from
+    others that run at the same time.
+    """
+    Path("/proc/self/oom_score_adj").write_text("1000")
+    fences = limit(memory)
+    try:
+        fences += _drop_privileges(_FIRST_USER + user)
+    except OSError as error:
+        fences.append(_refused("running without privileges", error))
+    return fences
+
+
+def limit(memory: int) -> list[str]:
+    """Set the limits that any POSIX system has (see `confine`)."""
     import resource
 
+    cores = os.cpu_count() or 1
+    processes = _tasks_of_user() + 512 + 16 * cores
     limits = {
-        resource.RLIMIT_DATA: memory,
-        resource.RLIMIT_FSIZE: MAX_FILE,
+        resource.RLIMIT_FSIZE: _MAX_FILE,
         resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_NPROC: MAX_PROCESSES,
+        resource.RLIMIT_NPROC: processes,
     }
-    for limit, value in limits.items():
-        hard = resource.getrlimit(limit)[1]
+    if memory:
+        physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        memory = min(memory, physical * 3 // 4)
+        limits[resource.RLIMIT_DATA] = memory + cores * _STACKS_PER_CORE
+    for name, value in limits.items():
+        hard = resource.getrlimit(name)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(limit, (value, value))
-    achieved = [f"limits: {memory >> 30} GiB memory, {MAX_PROCESSES} processes"]
-    try:
-        _drop_privileges()
-    except OSError as error:
-        achieved.append(f"privileges kept: {error.strerror}")
-    return achieved
+        resource.setrlimit(name, (value, value))
+    size = f"{memory / (1 << 30):.3g} GiB of memory, " if memory else ""
+    return [f"limits: {size}{processes} processes and threads"]
 
 
-def _drop_privileges() -> None:
-    """As root: become a user of no name who may still read root's Python files."""
+def _tasks_of_user() -> int:
+    """Threads that count against this user's limit already."""
+    user, found = os.geteuid(), 0
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if process.stat().st_uid == user:
+                found += len(os.listdir(process / "task"))
+        except OSError:
+            continue  # it has ended
+    return found
+
+
+def _drop_privileges(user: int) -> list[str]:
+    """As root: become a user of no name, who may read root's files only if Python is there."""
     libc = _libc()
-    keep = 0
+    keep, needed = 0, [path for path in (*sys.path, sys.base_prefix) if os.path.exists(path)]
     if os.geteuid() == 0:
-        user = _FIRST_UID + os.getppid() % 60_000 * 4 + os.getpid() % 4
         _call(libc.prctl, _PR_SET_KEEPCAPS, 1, 0, 0, 0)
-        os.setgroups([])
-        os.setresgid(user, user, user)
-        os.setresuid(user, user, user)
-        keep = 1 << _CAP_DAC_READ_SEARCH
+        _change_user(user)
+        _call(libc.prctl, _PR_SET_DUMPABLE, 1, 0, 0, 0)  # else /proc/self would be root's
+        if not all(os.access(path, os.R_OK) for path in needed):
+            keep = 1 << _CAP_DAC_READ_SEARCH
     _call(libc.prctl, _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     header = struct.pack("Ii", _CAP_VERSION_3, 0)
     _call(libc.capset, header, struct.pack("6I", keep, keep, 0, 0, 0, 0))
+    return ["privileges: reads files of all users, for Python lies in a closed folder"] * bool(keep)
 
 
-def kill_tree() -> None:
-    """Kill every descendant of this process, those that fled their session too."""
-    while children := _children(os.getpid()):
-        for pid in children:
-            _kill_with_descendants(pid)
-        try:
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        except ChildProcessError:
-            return
-
-
-def _kill_with_descendants(pid: int) -> None:
+def _change_user(user: int) -> None:
     try:
-        os.kill(pid, signal.SIGSTOP)
-        for child in _children(pid):
-            _kill_with_descendants(child)
-        os.kill(pid, signal.SIGKILL)
+        os.setgroups([])
+        os.setresgid(user, user, user)
+    except OSError:  # a container knows few users
+        user = _NOBODY
+        os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
+
+
+def kill_tree(patience: float = KILL_SECONDS) -> bool:
+    """Kill every descendant of this process, those that fled their session too.
+
+    Needs `adopt_orphans()`. Returns whether all are gone.
+    """
+    deadline = time.monotonic() + patience
+    while children := _children(os.getpid()):
+        if time.monotonic() > deadline:
+            return False
+        _kill_all(children)
+        _reap()
+        time.sleep(0.001)
+    return True
+
+
+def _kill_all(found: list[int]) -> None:
+    """Stop first, so that none forks while the others are looked for."""
+    for pid in found:
+        if _send(pid, signal.SIGSTOP):
+            found += [child for child in _children(pid) if child not in found]
+    for pid in found:
+        _send(pid, signal.SIGKILL)
+
+
+def _send(pid: int, number: signal.Signals) -> bool:
+    try:
+        os.kill(pid, number)
     except ProcessLookupError:
+        return False
+    return True
+
+
+def _reap() -> None:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
         return
 
 
@@ -158,5 +278,5 @@ def _children(pid: int) -> list[int]:
         try:
             found += map(int, task.read_text().split())
         except OSError:
-            continue
+            continue  # it has ended
     return found

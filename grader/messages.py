@@ -7,6 +7,7 @@ reader (`grader.launch`) and typed here.
 
 import os
 import struct
+from typing import Literal
 
 import msgspec
 
@@ -94,11 +95,15 @@ class PaceJob(msgspec.Struct, tag="pace"):
 
 
 class Turn(msgspec.Struct):
-    """One window of a `PaceJob`: prepare inputs, or go. Answered by `Done`."""
+    """One request of a `PaceJob`, answered by `Done`.
 
+    "measure" asks for the unit, "prepare" makes the inputs of a window, "go" runs it.
+    """
+
+    act: Literal["measure", "prepare", "go"]
     seed: int = 0
     steps: int = 0
-    go: bool = False
+    unit: float = 0.0
 
 
 class Done(msgspec.Struct):

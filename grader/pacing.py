@@ -8,6 +8,7 @@ the reference's on the same inputs, so that fast and wrong does not pass.
 
 import math
 import random
+import statistics
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -23,6 +24,8 @@ from grader.session import Session
 
 CHECKED_WINDOWS = 3
 TOLERANCE = 1e-3
+UNITS = 5
+"""The unit is the median of so many latest measurements."""
 
 
 class Stumbled(Exception):
@@ -35,24 +38,38 @@ class Runner:
     def __init__(self, worker: Worker, seconds: float, rng: random.Random) -> None:
         self._worker, self._seconds, self._rng = worker, seconds, rng
         self.results: list[tuple[int, int, list[float]]] = []
+        self.units: list[float] = []
 
     def begin(self, job: PaceJob) -> None:
         """Load the file."""
         self._ask(job)
 
-    def __call__(self, calls: int, /) -> float:
-        """Run one window of `calls` steps; returns seconds."""
-        seed = self._rng.getrandbits(63)
-        elapsed, values = self.window(seed, calls)
-        self.results.append((seed, calls, values))
-        return elapsed
+    def measure(self) -> None:
+        """Ask for the unit, in seconds, as this machine has it now."""
+        self.units += self._ask(Turn("measure", self._seed())).values
 
-    def window(self, seed: int, steps: int) -> tuple[float, list[float]]:
+    def window(self, seed: int, steps: int, unit: float) -> tuple[float, list[float]]:
         """Prepare, then time one window; returns seconds and results."""
-        self._ask(Turn(seed, steps))
+        self._ask(Turn("prepare", seed, steps, unit))
         start = time.perf_counter()
-        done = self._ask(Turn(go=True))
+        done = self._ask(Turn("go"))
         return time.perf_counter() - start, done.values
+
+    def against(self, reference: "Runner") -> timing.Window:
+        """Windows of this side, all scaled by the reference's latest units."""
+
+        def run(calls: int, /) -> float:
+            if reference is self:
+                self.measure()
+            seed, unit = self._seed(), statistics.median(reference.units[-UNITS:])
+            elapsed, values = self.window(seed, calls, unit)
+            self.results.append((seed, calls, values))
+            return elapsed
+
+        return run
+
+    def _seed(self) -> int:
+        return self._rng.getrandbits(63)
 
     def _ask(self, message: msgspec.Struct) -> Done:
         try:
@@ -85,8 +102,9 @@ def duel(
         try:
             with ThreadPoolExecutor(3) as pool:
                 sides = list(pool.map(runner, (mine, reference, naive)))
+            sides[1].measure()
             result = timing.with_controls(
-                *sides, k=wanted.at_most, rng=rng, target_seconds=wanted.window_seconds
+                *(side.against(sides[1]) for side in sides), k=wanted.at_most, rng=rng, target_seconds=wanted.window_seconds
             )
             return _with_results_checked(result, sides[0], sides[1], rng)
         except Stumbled as error:
@@ -99,7 +117,7 @@ def _with_results_checked(
 ) -> Timing:
     """A pass stands only if results of timed windows are right."""
     for seed, steps, got in rng.sample(mine.results, min(CHECKED_WINDOWS, len(mine.results))):
-        _, expected = reference.window(seed, steps)
+        _, expected = reference.window(seed, steps, 0.0)
         if not _same(got, expected):
             reason = f"a timed run of {steps} steps gave other results than the reference"
             return msgspec.structs.replace(result, verdict="fail", reason=reason)

@@ -2,94 +2,201 @@
 
 It is a fence against shortcuts, not a proof: observed evidence leans on it and on the
 isolation of the process (`grader.isolation`). No exercise needs what it refuses; one
-that does lists the module in `Exercise.allowed_modules`.
+that does lists the module in `Exercise.allowed_modules`. Names are followed through
+`import ... as`, `from ... import` and plain assignment, not through containers.
 """
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from grader.record import Finding
 
-MODULES = frozenset(
-    "_thread atexit builtins code codeop ctypes faulthandler gc grader importlib inspect marshal "
-    "multiprocessing opcode os pickle pkgutil posix pty runpy shelve signal site socket "
-    "subprocess symtable sys sysconfig threading trace traceback tracemalloc types "
-    "unittest weakref zipimport".split()
-)
-NAMES = frozenset("__builtins__ __import__ breakpoint compile eval exec globals input locals open vars".split())
-DUNDERS = frozenset(
-    "__init__ __call__ __name__ __doc__ __enter__ __exit__ __iter__ __next__ __len__ __getitem__ "
-    "__post_init__ __repr__ __str__ __add__ __mul__ __sub__ __matmul__ __version__ __annotations__".split()
-)
-WATCHERS = frozenset(
-    "transfer_guard transfer_guard_host_to_device transfer_guard_device_to_host "
-    "transfer_guard_device_to_device monitoring log_compiles".split()
-)
-_WHY = "an exercise is solved without it"
+_MODULES = """
+    _thread asyncio atexit bdb builtins cProfile code codeop concurrent contextvars ctypes
+    dis doctest faulthandler fcntl fileinput gc glob grader http importlib inspect io
+    linecache logging marshal mmap multiprocessing opcode os pathlib pdb pickle pkgutil
+    posix profile pty resource runpy select selectors shelve shutil signal site socket
+    sqlite3 ssl subprocess symtable sys sysconfig tempfile threading timeit tokenize trace
+    traceback tracemalloc types unittest urllib weakref zipimport
+"""
+_NAMES = """
+    __builtins__ __import__ breakpoint compile delattr eval exec globals input locals open vars
+"""
+_DUNDERS = """
+    __add__ __annotations__ __call__ __contains__ __doc__ __enter__ __eq__ __exit__ __getitem__
+    __init__ __iter__ __len__ __main__ __matmul__ __mul__ __name__ __next__ __post_init__
+    __repr__ __str__ __sub__ __version__
+"""
+_WATCHERS = """
+    log_compiles monitoring transfer_guard transfer_guard_device_to_device
+    transfer_guard_device_to_host transfer_guard_host_to_device
+"""
+_FILES = "ctypeslib fromfile memmap tofile"
+MODULES = frozenset(_MODULES.split())
+NAMES = frozenset(_NAMES.split())
+DUNDERS = frozenset(_DUNDERS.split())
+WATCHERS = frozenset(_WATCHERS.split())
+FILES = frozenset(_FILES.split())
+OWN = frozenset(("self", "cls", "super"))
+NAMED_TUPLE = frozenset(("_asdict", "_fields", "_make", "_replace"))
+AMBIGUOUS = frozenset(("code", "profile", "select", "signal", "site", "trace", "types"))
+"""Modules whose names are also public names in JAX and NumPy, such as `jnp.trace`."""
+
+_DUNDER = re.compile(r"__\w+__")
+_REACHING = re.compile(r"[\w.]+|.*\{[^}]*__.*", re.DOTALL)
+"""Texts that may name an attribute: for `attrgetter`, and for `str.format`."""
+_LEFT = "modules and types stay as they are"
+_WATCHED = "transfers and compiles are left to the grader to watch"
+_PUBLIC = "public names: private ones change without notice"
 
 
 def violations(tree: ast.Module, allowed: tuple[str, ...] = ()) -> Iterator[Finding]:
     """Everything in `tree` that the policy refuses, in order of lines."""
-    modules = _imported(tree)
-    found = [f for node in ast.walk(tree) for f in _node(node, modules, allowed)]
-    yield from sorted(found, key=lambda f: f.line or 0)
+    policy = _Policy(_origins(tree), _shadowed(tree), frozenset(allowed))
+    found = [finding for node in ast.walk(tree) for finding in policy.judge(node)]
+    yield from sorted(found, key=lambda finding: finding.line or 0)
 
 
-def _imported(tree: ast.Module) -> frozenset[str]:
-    """Names bound by imports anywhere in the file."""
-    return frozenset(
-        (alias.asname or alias.name).split(".")[0]
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for alias in node.names
-    )
+def _origins(tree: ast.Module) -> dict[str, str]:
+    """Names that stand for something imported, anywhere in the file, and what that is."""
+    origins: dict[str, str] = {}
+    nodes = [n for n in ast.walk(tree) if isinstance(n, ast.Import | ast.ImportFrom | ast.Assign)]
+    for node in sorted(nodes, key=lambda node: node.lineno):
+        match node:
+            case ast.Import(names=names):
+                for alias in names:
+                    name = alias.asname or alias.name.split(".")[0]
+                    origins[name] = alias.name if alias.asname else name
+            case ast.ImportFrom(module=module, names=names):
+                origins |= {a.asname or a.name: f"{module}.{a.name}" for a in names}
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if _dotted(value, origins):
+                origins[name] = _dotted(value, origins)
+    return origins
 
 
-def _node(node: ast.AST, modules: frozenset[str], allowed: tuple[str, ...]) -> Iterator[Finding]:
-    match node:
-        case ast.Import(names=names):
-            for alias in names:
-                yield from _module(node, alias.name, allowed)
-        case ast.ImportFrom(module=module, names=names):
-            for alias in names:
-                yield from _module(node, f"{module or '.'}.{alias.name}", allowed)
-        case ast.Name(id=name) if name in NAMES:
-            yield _finding(node, f"`{name}`", _WHY)
-        case ast.Attribute(attr=attr):
-            yield from _attribute(node, attr)
-            if isinstance(node.ctx, ast.Store | ast.Del) and _root(node) in modules:
-                yield _finding(node, f"`{ast.unparse(node)}` is assigned", "modules stay as they are")
-        case ast.Call(func=ast.Name(id="setattr" | "delattr" as name), args=[first, *_]):
-            if _root(first) in modules:
-                yield _finding(node, f"`{name}` on `{ast.unparse(first)}`", "modules stay as they are")
-
-
-def _module(node: ast.stmt, name: str, allowed: tuple[str, ...]) -> Iterator[Finding]:
-    parts = name.split(".")
-    if parts[0] in MODULES and parts[0] not in allowed:
-        yield _finding(node, f"`import {parts[0]}`", _WHY)
-    elif any(part.startswith("_") and part != "__future__" for part in parts):
-        yield _finding(node, f"`import {name}`", "private modules change without notice")
-    elif parts[0] == "jax" and parts[-1] in WATCHERS:
-        yield _finding(node, f"`{name}`", "the grader watches transfers and compiles itself")
-
-
-def _attribute(node: ast.Attribute, attr: str) -> Iterator[Finding]:
-    if attr.startswith("__") and attr.endswith("__") and attr not in DUNDERS:
-        yield _finding(node, f"`.{attr}`", _WHY)
-    elif attr.startswith("_") and _root(node) not in ("self", "cls"):
-        yield _finding(node, f"`{ast.unparse(node)}`", "private names change without notice")
-    elif attr in WATCHERS or (attr == "update" and ast.unparse(node.value) == "jax.config"):
-        yield _finding(
-            node, f"`{ast.unparse(node)}`", "the grader watches transfers and compiles itself"
-        )
-
-
-def _root(node: ast.expr) -> str:
+def _dotted(node: ast.expr, origins: Mapping[str, str]) -> str:
+    """`jax.config.update` for `j.config.update` after `import jax as j`; else nothing."""
+    parts: list[str] = []
     while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
         node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
+    if not isinstance(node, ast.Name) or node.id not in origins:
+        return ""
+    return ".".join([origins[node.id], *reversed(parts)])
 
 
-def _finding(node: ast.stmt | ast.expr, observed: str, why: str) -> Finding:
-    return Finding("policy", node.lineno, f"no {observed}: {why}", observed)
+def _shadowed(tree: ast.Module) -> frozenset[str]:
+    """Of `input` and `compile`, which are harmless variables in machine learning, those bound."""
+    bound = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    bound |= {
+        node.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+    return frozenset(bound & {"input", "compile"})
+
+
+@dataclass(frozen=True)
+class _Policy:
+    """The policy, with what it must know of one file."""
+
+    origins: Mapping[str, str]
+    shadowed: frozenset[str]
+    allowed: frozenset[str]
+
+    def judge(self, node: ast.AST) -> Iterator[Finding]:
+        """What is refused at this very node."""
+        match node:
+            case ast.Import() | ast.ImportFrom():
+                start = f"{node.module or '.'}." if isinstance(node, ast.ImportFrom) else ""
+                for alias in node.names:
+                    yield from self._module(node, start + alias.name)
+            case ast.Name(id=name):
+                yield from self._name(node, name)
+            case ast.Attribute():
+                yield from self._attribute(node, node)
+            case ast.Call():
+                yield from self._call(node)
+            case ast.MatchClass(cls=cls, kwd_attrs=names):
+                for name in names:
+                    yield from self._attribute(cls, ast.Attribute(cls, name, ast.Load()))
+            case ast.Constant(value=str(text)):
+                yield from _text(node, text)
+
+    def _module(self, node: ast.stmt, name: str) -> Iterator[Finding]:
+        parts = name.split(".")
+        reached = parts[0] if parts[0] in MODULES else self._reached(parts)
+        if reached and reached not in self.allowed:
+            yield _finding(node, f"a solution without the module `{reached}`", f"`import {name}`")
+        elif any(part.startswith("_") and part != "__future__" for part in parts):
+            yield _finding(node, _PUBLIC, f"`import {name}`")
+        elif parts[0] == "jax" and WATCHERS.intersection(parts):
+            yield _finding(node, _WATCHED, f"`import {name}`")
+
+    def _reached(self, parts: list[str]) -> str:
+        """The module that stands as an attribute in another one: `contextlib.sys`."""
+        return next((p for p in parts[1:] if p in MODULES - AMBIGUOUS), "")
+
+    def _name(self, node: ast.Name, name: str) -> Iterator[Finding]:
+        dunder = _DUNDER.fullmatch(name) and name not in DUNDERS
+        if dunder or (name in NAMES and name not in self.shadowed):
+            yield _finding(node, f"a solution without `{name}`", f"`{name}`")
+
+    def _attribute(self, node: ast.expr, access: ast.Attribute) -> Iterator[Finding]:
+        name, text = access.attr, f"`{ast.unparse(access)}`"
+        dotted = _dotted(access, self.origins)
+        reached = self._reached(dotted.split("."))
+        if _DUNDER.fullmatch(name) and name not in DUNDERS:
+            yield _finding(node, f"a solution without `{name}`", text)
+        elif name.startswith("_") and not (_DUNDER.fullmatch(name) or self._own(access)):
+            yield _finding(node, _PUBLIC, text)
+        elif name in WATCHERS:
+            yield _finding(node, _WATCHED, text)
+        elif name in FILES:
+            yield _finding(node, f"a solution without `{name}`", text)
+        elif dotted == "jax.config.update":
+            yield _finding(node, "JAX's configuration stays as it is", text)
+        elif reached == name and reached not in self.allowed:
+            yield _finding(node, f"a solution without the module `{reached}`", text)
+        elif not isinstance(access.ctx, ast.Load) and (dotted or _of_type(access)):
+            yield _finding(node, _LEFT, f"{text} is assigned")
+
+    def _own(self, access: ast.Attribute) -> bool:
+        root = access.value
+        root = root.func if isinstance(root, ast.Call) else root
+        return access.attr in NAMED_TUPLE or (isinstance(root, ast.Name) and root.id in OWN)
+
+    def _call(self, node: ast.Call) -> Iterator[Finding]:
+        """`getattr` and `setattr` are judged as the attribute that they name."""
+        match node:
+            case ast.Call(func=ast.Name(id="getattr" | "hasattr" | "setattr" as name)):
+                context = ast.Store() if name == "setattr" else ast.Load()
+            case _:
+                return
+        match node.args:
+            case [target, ast.Constant(value=str(attr)), *_]:
+                yield from self._attribute(node, ast.Attribute(target, attr, context))
+            case [target, *_] if _dotted(target, self.origins) or _is_type_call(target):
+                yield _finding(node, "attributes by their names", f"`{ast.unparse(node)}`")
+
+
+def _text(node: ast.Constant, text: str) -> Iterator[Finding]:
+    """A dunder in a text reaches attributes through `attrgetter` or `str.format`."""
+    for name in _DUNDER.findall(text) if _REACHING.fullmatch(text) else ():
+        if name not in DUNDERS:
+            yield _finding(node, f"a solution without `{name}`", f"{text!r}")
+
+
+def _of_type(access: ast.Attribute) -> bool:
+    """Whether this is an attribute of `type(...)`, as in `type(loss).item = ...`."""
+    return _is_type_call(access.value)
+
+
+def _is_type_call(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "type"
+
+
+def _finding(node: ast.stmt | ast.expr, expected: str, observed: str) -> Finding:
+    return Finding("policy", node.lineno, expected, observed)

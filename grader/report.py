@@ -1,19 +1,23 @@
-"""Renders reports for people and machines. Knows verdicts, not JAX and not processes."""
+"""Renders reports for people and machines. Knows verdicts, not JAX and not processes.
 
-from collections.abc import Iterable
+Texts that come from a learner's process are untrusted: control characters are shown as
+escapes. Nothing is cut that holds a difference; long lines are folded on a terminal.
+"""
+
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from grader.record import Machine, Report, Verdict
+from grader.record import REPORT_VERSION, Machine, Report, Verdict
 
 if TYPE_CHECKING:
     from rich.console import Console
-
 _MARKS = {"pass": "PASS", "fail": "FAIL", "blocked": "WAIT", "could not check": "????"}
 _COLOURS = {"pass": "green", "fail": "red", "blocked": "dim", "could not check": "yellow"}
 MAX_CULPRITS = 5
 MAX_OUTPUT_LINES = 12
+MIN_WIDTH = 20
 
 
 def console(*, stderr: bool = False) -> "Console":
@@ -36,7 +40,7 @@ def console(*, stderr: bool = False) -> "Console":
 def as_json(reports: Iterable[Report]) -> str:
     """All reports as one JSON document (see `grader schema report`)."""
     reports = list(reports)
-    body = {"version": 1, "exit_code": exit_code(reports), "reports": reports}
+    body = {"version": REPORT_VERSION, "exit_code": exit_code(reports), "reports": reports}
     return msgspec.json.format(msgspec.json.encode(body), indent=2).decode()
 
 
@@ -48,12 +52,15 @@ def exit_code(reports: Iterable[Report]) -> int:
 
 def print_report(report: Report, out: "Console", site: str) -> None:
     """One exercise in full: each check's line, then each failure in detail."""
-    out.print(_heading(report), style="bold")
+    out.print(plain(_heading(report)), style="bold")
     for verdict in report.verdicts:
         _print_line(verdict, out)
     for verdict in report.verdicts:
         if verdict.status == "fail":
-            _print_failure(verdict, report, out, site)
+            out.print()
+            out.print(f"  {verdict.check}", style="red")
+            for label, text in _details(verdict, report.path, site):
+                _print_folded(f"    {label:<10}", text, out)
     out.print(_summary(report), style="bold")
 
 
@@ -64,9 +71,12 @@ def print_brief(report: Report, out: "Console") -> None:
     status = {0: "pass", 1: "fail", 3: "could not check"}[report.exit_code]
     text = f"{report.exercise:<22} {report.seconds:5.1f} s"
     if bad is not None:
-        text += f"  {bad.check}: {bad.observed or bad.reason}"
-    out.print(f"  {_MARKS[status]}  ", style=_COLOURS[status], end="")
-    out.print(text)
+        text += f"  {bad.check}: {_first_line(bad.observed or bad.reason)}"
+    _print_folded(f"  {_MARKS[status]}  ", text, out, _COLOURS[status])
+
+
+def _first_line(text: str) -> str:
+    return text.splitlines()[0] if text else ""
 
 
 def _heading(report: Report) -> str:
@@ -82,36 +92,54 @@ def machine_line(machine: Machine) -> str:
     return f"{count}{kind} device{'s' * (machine.devices != 1)}, jax {machine.jax}"
 
 
+def plain(text: str) -> str:
+    """`text` on one line, with control characters as escapes (`\\x1b`)."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text.replace("\t", "    "))
+
+
 def _print_line(verdict: Verdict, out: "Console") -> None:
-    out.print(f"  {_MARKS[verdict.status]}  ", style=_COLOURS[verdict.status], end="")
     reason = f" ({verdict.reason})" if verdict.reason else ""
     ground = f" [{verdict.ground}]" if verdict.ground != "source" else ""
-    out.print(f"{verdict.check}{ground}: {verdict.title}{reason}")
+    text = f"{verdict.check}{ground}: {verdict.title}{reason}"
+    _print_folded(f"  {_MARKS[verdict.status]}  ", text, out, _COLOURS[verdict.status])
 
 
-def _print_failure(verdict: Verdict, report: Report, out: "Console", site: str) -> None:
-    out.print()
-    out.print(f"  {verdict.check}", style="red")
-    out.print(f"    expected  {verdict.expected}")
-    out.print(f"    observed  {verdict.observed}")
+def _print_folded(label: str, text: str, out: "Console", style: str = "") -> None:
+    """A label, and beside it all of the text, folded where the terminal is narrow."""
+    from rich.text import Text
+
+    width = max(out.width - len(label), MIN_WIDTH)
+    for line in text.splitlines() or [""]:
+        for piece in Text(plain(line)).wrap(out, width, overflow="fold"):
+            whole = Text(label, style=style) + Text(piece.plain)
+            whole.rstrip()
+            out.print(whole)
+            label = " " * len(label)
+
+
+def _details(verdict: Verdict, path: str, site: str) -> Iterator[tuple[str, str]]:
+    """What is told of a failure: labels and texts."""
+    yield "expected", verdict.expected
+    yield "observed", verdict.observed
+    yield from _places(verdict, path)
+    for frame in verdict.traceback[-2::-1]:
+        yield "called by", f"{path}:{frame.line} ({frame.function})   {frame.text}"
+    if lines := verdict.output.rstrip().splitlines()[-MAX_OUTPUT_LINES:]:
+        yield "printed", "\n".join(lines)
+    page, _, anchor = verdict.lesson.partition("#")
+    yield "why", f"{site}/{page}/#{anchor}"
+
+
+def _places(verdict: Verdict, path: str) -> Iterator[tuple[str, str]]:
     for index, place in enumerate(verdict.culprits[:MAX_CULPRITS]):
         times = f"   ({place.count} times)" if place.count > 1 else ""
-        label = "at" if index == 0 else "and"
-        out.print(f"    {label:<9} {report.path}:{place.line}   {place.text}{times}")
-    if len(verdict.culprits) > MAX_CULPRITS:
-        out.print(f"    {'and':<9} {len(verdict.culprits) - MAX_CULPRITS} more lines")
-    for frame in verdict.traceback[:-1]:
-        out.print(f"    called in {report.path}:{frame.line} ({frame.function})   {frame.text}")
-    if verdict.output.strip():
-        out.print("    printed by your code, the last lines:")
-        for line in verdict.output.rstrip().splitlines()[-MAX_OUTPUT_LINES:]:
-            out.print(f"      {line}")
-    page, _, anchor = verdict.lesson.partition("#")
-    out.print(f"    why       {site}/{page}/#{anchor}")
+        yield "and" if index else "at", f"{path}:{place.line}   {place.text}{times}"
+    if (more := len(verdict.culprits) - MAX_CULPRITS) > 0:
+        yield "and", f"{more} more line{'s' * (more > 1)}"
 
 
 def _summary(report: Report) -> str:
-    counts = {status: 0 for status in _MARKS}
+    counts = dict.fromkeys(_MARKS, 0)
     for verdict in report.verdicts:
         counts[verdict.status] += 1
     said = [f"{n} {status}" for status, n in counts.items() if n]

@@ -7,8 +7,8 @@ a running program is not here.
 
 import ast
 import builtins
-import inspect
-from collections.abc import Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from grader.checking import Exercise
@@ -27,7 +27,7 @@ class Unreadable(Exception):
 
 
 def read(path: Path) -> str:
-    """Read a submission.
+    """Read a submission; lines end with a line feed, whatever they end with in the file.
 
     Raises:
       Unreadable: too large, not UTF-8, empty, or not to be opened.
@@ -43,11 +43,12 @@ def read(path: Path) -> str:
     if b"\0" in raw:
         raise Unreadable(_file("Python source in UTF-8", "the file holds binary data"))
     try:
-        return raw.decode("utf-8-sig")
+        text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
         bad = f"byte 0x{raw[error.start]:02x} is no UTF-8; save the file as UTF-8"
         raise Unreadable(_file("Python source in UTF-8", bad, line)) from error
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _file(expected: str, observed: str, line: int | None = None) -> Finding:
@@ -57,15 +58,23 @@ def _file(expected: str, observed: str, line: int | None = None) -> Finding:
 def inspect_source(source: str, solution: str, exercise: Exercise) -> list[Finding]:
     """All that is wrong with a submission's text; empty when nothing is."""
     try:
-        tree = ast.parse(source)
+        with warnings.catch_warnings():  # they belong to the run, not to the grader's output
+            warnings.simplefilter("ignore", SyntaxWarning)
+            return _inspect(ast.parse(source), ast.parse(solution), exercise)
     except SyntaxError as error:
         return [_file("valid Python", f"{type(error).__name__}: {error.msg}", error.lineno)]
     except (RecursionError, MemoryError, ValueError) as error:
-        return [_file("valid Python", f"the parser gave up: {type(error).__name__}")]
-    original = ast.parse(solution)
+        return [_file("code that Python can parse", f"it is nested too deep ({_name_of(error)})")]
+
+
+def _inspect(tree: ast.Module, original: ast.Module, exercise: Exercise) -> list[Finding]:
     found = [*_names(tree, original, exercise.edits)]
     found = found or [*_outside(tree, original, exercise.edits)]
     return found or [*violations(tree, exercise.allowed_modules)]
+
+
+def _name_of(error: BaseException) -> str:
+    return type(error).__name__
 
 
 def _bound(node: ast.stmt) -> list[str]:
@@ -96,12 +105,13 @@ def _names(tree: ast.Module, original: ast.Module, edits: Sequence[str]) -> Iter
         mine, theirs = _definition(tree, name), _definition(original, name)
         if mine is None:
             near = _renamed(tree, original)
-            observed = f"no `{name}` in the file" + (f"; is `{near}` a new name for it?" if near else "")
+            hint = f"; is `{near}` a new name for it?" if near else ""
+            observed = f"no `{name}` in the file{hint}"
             yield Finding("definitions", None, f"the file defines `{name}`", observed)
         elif isinstance(mine, ast.FunctionDef) and isinstance(theirs, ast.FunctionDef):
             yield from _signature(mine, theirs)
         elif isinstance(mine, ast.AsyncFunctionDef):
-            yield Finding("definitions", mine.lineno, f"`{name}` is a plain function", "`async def`")
+            yield Finding("definitions", mine.lineno, "a plain function", f"`async def {name}`")
 
 
 def _renamed(tree: ast.Module, original: ast.Module) -> str:
@@ -117,8 +127,8 @@ def _signature(mine: ast.FunctionDef, theirs: ast.FunctionDef) -> Iterator[Findi
         yield Finding(
             "definitions",
             mine.lineno,
-            f"`{mine.name}({', '.join(want)})`",
-            f"`{mine.name}({', '.join(got)})`",
+            f"`def {mine.name}({', '.join(want)})`",
+            f"`def {mine.name}({', '.join(got)})`",
         )
 
 
@@ -133,27 +143,46 @@ def _outside(tree: ast.Module, original: ast.Module, edits: Sequence[str]) -> It
     """Statements outside the edits: none changed, none lost, nothing given rebound."""
     given = [n for n in original.body if not _edited(n, edits) and not _docstring(n)]
     mine = [n for n in tree.body if not _edited(n, edits) and not _docstring(n)]
-    missing = {_text(n) for n in given} - {_text(n) for n in mine}
-    kept = {_text(n) for n in given}
-    names = {name for node in given for name in _bound(node)} | set(dir(builtins))
-    added = [node for node in mine if _text(node) not in kept]
+    texts, kept = [_text(n) for n in mine], [_text(n) for n in given]
+    names = {name for node in given for name in _bound(node)}
+    added = [node for node, text in zip(mine, texts, strict=True) if text not in kept]
+    rule = f"only {' and '.join(f'`{e}`' for e in edits)} changed, imports and helpers added"
+    yield from (Finding("edits", line, rule, said) for line, said in _rebound(tree, names))
     for node in added:
-        yield from _addition(node, names, edits)
-    if missing and not any(set(_bound(n)) & names for n in added):
-        lost = next(n for n in given if _text(n) in missing)
-        first = ast.unparse(lost).splitlines()[0]
-        yield Finding("edits", None, f"`{first}` stays as it was", "it is gone")
+        if observed := _addition(node, names):
+            yield Finding("edits", node.lineno, rule, observed)
+    lost = next((text for text in kept if text not in texts), "")
+    if lost and not any(names.intersection(_bound(n)) for n in added):
+        yield Finding("edits", None, f"`{lost.splitlines()[0]}` stays as it was", "it is gone")
 
 
-def _addition(node: ast.stmt, names: Iterable[str], edits: Sequence[str]) -> Iterator[Finding]:
-    allowed = isinstance(node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef)
-    only = f"only {', '.join(f'`{e}`' for e in edits)} changes; imports and helpers may be added"
-    bound = sorted(set(_bound(node)) & set(names))
+def _rebound(tree: ast.Module, names: set[str]) -> Iterator[tuple[int, str]]:
+    """Names of the file that a function would bind again from within."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Global(names=bound):
+                for name in sorted(names.intersection(bound)):
+                    yield node.lineno, f"`global {name}`"
+            case ast.NamedExpr(target=ast.Name(id=name)) if name in names:
+                yield node.lineno, f"`{name} :=`"
+
+
+def _addition(node: ast.stmt, names: set[str]) -> str:
+    """What is wrong with a statement that the solution does not have, or nothing."""
+    bound = sorted(set(_bound(node)) & (names | set(dir(builtins))))
+    text = ast.unparse(node).splitlines()[0]
     if bound:
-        yield Finding("edits", node.lineno, only, f"`{bound[0]}` is changed or bound again")
-    elif not allowed:
-        text = ast.unparse(node).splitlines()[0]
-        yield Finding("edits", node.lineno, only, f"a new statement at top level: `{text}`")
+        return f"`{bound[0]}` is changed or bound again"
+    if "*" in _bound(node):
+        return f"`{text}` may bind anything again"
+    allowed = isinstance(node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef)
+    return "" if allowed or _is_main(node) else f"a new statement at top level: `{text}`"
+
+
+def _is_main(node: ast.stmt) -> bool:
+    """`if __name__ == "__main__":` runs when the learner runs the file, never here."""
+    main = isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"
+    return main and isinstance(node, ast.If) and not node.orelse
 
 
 def _edited(node: ast.stmt, edits: Sequence[str]) -> bool:
@@ -170,4 +199,4 @@ def _text(node: ast.stmt) -> str:
     for inner in ast.walk(node):
         if isinstance(inner, ast.FunctionDef | ast.ClassDef) and _docstring(inner.body[0]):
             inner.body = inner.body[1:] or [ast.Pass()]
-    return inspect.cleandoc(ast.unparse(node))
+    return ast.unparse(node)

@@ -5,7 +5,6 @@ is no error: the grader then remembers nothing.
 """
 
 import hashlib
-import os
 import tempfile
 from pathlib import Path
 
@@ -35,7 +34,8 @@ class State:
     def get(self, stem: str) -> Remembered | None:
         """What is known of an exercise, None if nothing."""
         try:
-            return msgspec.json.decode((self._folder / f"{stem}.json").read_bytes(), type=Remembered)
+            raw = (self._folder / f"{stem}.json").read_bytes()
+            return msgspec.json.decode(raw, type=Remembered)
         except (OSError, msgspec.DecodeError):
             return None
 
@@ -43,9 +43,10 @@ class State:
         """Remember; returns whether it could. Whole files only: two graders may write."""
         try:
             self._folder.mkdir(exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
+            with tempfile.NamedTemporaryFile(dir=self._folder, delete_on_close=False) as file:
                 file.write(msgspec.json.encode(remembered))
-            os.replace(file.name, self._folder / f"{stem}.json")
+                file.close()
+                Path(file.name).replace(self._folder / f"{stem}.json")
         except OSError:
             return False
         return True

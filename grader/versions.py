@@ -1,8 +1,10 @@
 """Which versions this grader supports, from package metadata alone: nothing imported."""
 
+import re
 from importlib.metadata import PackageNotFoundError, version
 
 OLDEST, FIRST_UNSUPPORTED = (0, 11), (0, 13)
+REMEDY = '`pip install "jax>=0.11,<0.13"`'
 
 
 def unsupported() -> str:
@@ -11,12 +13,13 @@ def unsupported() -> str:
         try:
             found = version(package)
         except PackageNotFoundError:
-            return f'{package} is not installed; `pip install "jax>=0.11,<0.13"`'
+            return f"{package} is not installed; {REMEDY}"
         if not OLDEST <= _numbers(found) < FIRST_UNSUPPORTED:
-            return f'{package} {found} is installed, this grader supports 0.11 and 0.12; `pip install "jax>=0.11,<0.13"`'
+            return f"{package} {found} is installed, this grader supports 0.11 and 0.12; {REMEDY}"
     return ""
 
 
-def _numbers(text: str) -> tuple[int, int]:
-    major, minor, *_ = text.split(".")
-    return int(major), int(minor)
+def _numbers(text: str) -> tuple[int, ...]:
+    """Major and minor number; of a text that is no version, nothing."""
+    found = re.match(r"(\d+)\.(\d+)", text)
+    return tuple(map(int, found.groups())) if found else ()

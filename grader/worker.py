@@ -10,6 +10,7 @@ import linecache
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -155,16 +156,19 @@ def _pace(job: PaceJob, inbox: int, result: int) -> None:
         if job.naive:
             setattr(module, timing.function, timing.naive)
         answer(Done())
-        window = None
+        window: Callable[[], list[float]] = list
         while body := messages.read_frame(inbox):
             turn = msgspec.json.decode(body, type=Turn)
+            rng = np.random.default_rng(turn.seed)
             with _Learner(job.path):
-                if turn.go:
-                    assert window is not None
-                    answer(Done(window()))
-                else:
-                    window = timing.pace(module, np.random.default_rng(turn.seed), turn.steps)
-                    answer(Done())
+                match turn.act:
+                    case "measure":
+                        answer(Done([timing.unit(module, rng)]))
+                    case "prepare":
+                        window = timing.pace(module, rng, turn.steps, turn.unit)
+                        answer(Done())
+                    case "go":
+                        answer(Done(window()))
     except _Stopped as stopped:
         answer(Done(problem=Observed(stopped.outcome)))
 

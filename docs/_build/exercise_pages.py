@@ -17,9 +17,9 @@ _PAGE = """
 |---|---|---|
 {checks}
 
-*observed*: seen while your code ran. *program*: read from the exported program, in a process that
-never saw your Python. *timing*: beside a reference in the same run. The lesson behind it:
-[{title}](../{lesson}.ipynb#{anchor}).
+*source*: read from your file. *observed*: seen while your code ran. *program*: read from the
+exported program, in a process that never saw your Python. *timing*: beside a reference in the same
+run. The lesson behind it: [{title}](../{lesson}.ipynb#{anchor}).
 
 ## Your file
 

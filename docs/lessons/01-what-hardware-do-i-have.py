@@ -19,9 +19,8 @@ message trains on the CPU and never learns why.
 # %%
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-jax.config.update("jax_num_cpu_devices", 8)  # simulated devices, for lack of a GPU
+jax.config.update("jax_num_cpu_devices", 8)  # simulates 8, if there is no GPU
 print(jax.device_count(), "x", jax.devices()[0].device_kind)
 
 # %% [markdown]
@@ -145,7 +144,8 @@ def connect():
     raise RuntimeError("the driver is too old")
 def initialize():
     {first_step}
-    backend.register_backend_factory("made_up", connect, priority=500, fail_quietly=False)
+    backend.register_backend_factory(
+        "made_up", connect, priority=500, fail_quietly=False)
 """
 PROGRAM = """
 import jax
@@ -165,10 +165,10 @@ def staged(first_step):
         plugin = Path(folder) / "jax_plugins" / "made_up" / "__init__.py"
         plugin.parent.mkdir(parents=True)
         plugin.write_text(PLUGIN.format(first_step=first_step))
-        environment = {name: os.environ[name] for name in os.environ if "JAX" not in name}
+        kept = {k: text for k, text in os.environ.items() if "JAX" not in k}
         return subprocess.run(
             [sys.executable, "-c", PROGRAM],
-            env=environment | {"PYTHONPATH": folder},
+            env=kept | {"PYTHONPATH": folder},
             capture_output=True,
             text=True,
             check=True,

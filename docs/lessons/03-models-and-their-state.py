@@ -20,9 +20,8 @@ shows it. One call places them all, once.
 # %%
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-jax.config.update("jax_num_cpu_devices", 8)  # simulated devices, for lack of a GPU
+jax.config.update("jax_num_cpu_devices", 8)  # simulates 8, if there is no GPU
 print(jax.device_count(), "x", jax.devices()[0].device_kind)
 
 # %% [markdown]
@@ -35,19 +34,22 @@ The lesson places things on `there`: the last device, so that you see what moved
 
 # %%
 import haiku as hk
+import numpy as np
 import optax
 
 there = jax.devices()[-1]
 
-net = hk.without_apply_rng(hk.transform(lambda x: hk.nets.MLP([512, 512, 16])(x)))
+model = hk.transform(lambda x: hk.nets.MLP([512, 512, 16])(x))
+net = hk.without_apply_rng(model)  # it draws no random numbers
 adam = optax.adam(1e-3)
 numbers = np.random.default_rng(0)
 batch = numbers.normal(size=(64, 256)).astype(np.float32)
 
 params = net.init(jax.random.key(0), batch)
 state = adam.init(params)
-leaves = len(jax.tree.leaves((params, state)))
-state_mib = sum(leaf.nbytes for leaf in jax.tree.leaves((params, state))) / 2**20
+arrays = jax.tree.leaves((params, state))
+leaves = len(arrays)
+state_mib = sum(array.nbytes for array in arrays) / 2**20
 
 
 @jax.jit
@@ -60,13 +62,17 @@ def step(params, state, batch):
     return optax.apply_updates(params, updates), state, loss
 
 
+def place(array):
+    return f"{array.device} {'committed' if array.committed else 'free'}"
+
+
 def where(tree):
-    places = sorted({f"{leaf.device} {'committed' if leaf.committed else 'free'}" for leaf in tree})
-    return f"{len(tree)} arrays on {', '.join(places)}"
+    arrays = jax.tree.leaves(tree)
+    return f"{len(arrays)} arrays on {', '.join(sorted(set(map(place, arrays))))}"
 
 
-print("params:", where(jax.tree.leaves(params)))
-print("state: ", where(jax.tree.leaves(state)))
+print("params:", where(params))
+print("state: ", where(state))
 
 # %% [markdown]
 """
@@ -89,14 +95,18 @@ them together.
 
 # %%
 placed_params, placed_state = jax.device_put((params, state), there)
-print("new params:", where(jax.tree.leaves(placed_params)))
-print("new state: ", where(jax.tree.leaves(placed_state)))
-print("old params:", where(jax.tree.leaves(params)))
+print("new params:", where(placed_params))
+print("new state: ", where(placed_state))
+print("old params:", where(params))
 
-first, again = (
-    jax.tree.leaves(tree)[0] for tree in (placed_params, jax.device_put(placed_params, there))
-)
-print("placed twice, same buffer:", first.unsafe_buffer_pointer() == again.unsafe_buffer_pointer())
+
+def first_buffer(tree):
+    return jax.tree.leaves(tree)[0].unsafe_buffer_pointer()
+
+
+placed_again = jax.device_put(placed_params, there)
+same = first_buffer(placed_again) == first_buffer(placed_params)
+print("placed twice, same buffer:", same)
 
 # %% [markdown]
 """
@@ -129,12 +139,12 @@ device. What does `step(params, state, batch)` do?
 
 # %%
 _, followed, loss = step(placed_params, state, batch)
-print("loss on", loss.device, "| new state:", where(jax.tree.leaves(followed)))
+print("loss on", loss.device, "| new state:", where(followed))
 
 
 def reason(error):
     text = str(error).splitlines()[0]
-    return text.replace("Got argument", "\n  Got argument").replace(" and argument", "\n  and argument")
+    return text.replace("Got", "\n  Got").replace(" and argument", "\n  and argument")
 
 
 try:
@@ -159,10 +169,12 @@ You place the parameters first and make the optimizer's state from them. Does it
 made_after = adam.init(placed_params)
 for path, leaf in jax.tree_util.tree_leaves_with_path(made_after)[:3]:
     name = jax.tree_util.keystr(path)
-    print(f"{name:32} {leaf.device} {'committed' if leaf.committed else 'free'}")
+    print(f"{name:32} {place(leaf)}")
 print("...")
-stray = [leaf for leaf in jax.tree.leaves(made_after) if not leaf.committed]
-print(f"free: {len(stray)} of {len(jax.tree.leaves(made_after))} arrays, {stray[0].nbytes} bytes")
+made = jax.tree.leaves(made_after)
+(stray,) = [leaf for leaf in made if not leaf.committed]
+stray_bytes = stray.nbytes
+print(f"free: 1 of {len(made)} arrays, {stray_bytes} bytes")
 
 # %% [markdown]
 """
@@ -180,19 +192,22 @@ def first_step(params, state, batch):
         with jax.transfer_guard("disallow"):
             step(params, state, batch)
     except jax.errors.JaxRuntimeError as error:
-        what, _, array = str(error).partition("Disallowed ")[2].partition(" transfer: aval=")
-        return f"{what} copy of {array.partition(', ')[0].partition(' ')[0]}"
+        what, _, array = str(error).partition(" transfer: aval=")
+        return f"{what.split()[-1]} copy of {array.partition(', ')[0]}"
     return "no copy that was not asked for"
 
 
 placed_batch = jax.device_put(batch, there)
 host_params = jax.tree.map(np.asarray, params)
-stray_bytes = stray[0].nbytes
 
-print("NumPy batch:          ", first_step(placed_params, placed_state, batch))
-print("state made afterwards:", first_step(placed_params, made_after, placed_batch))
-print("NumPy params:         ", first_step(host_params, placed_state, placed_batch))
-print("everything placed:    ", first_step(placed_params, placed_state, placed_batch))
+cases = {
+    "NumPy batch": (placed_params, placed_state, batch),
+    "NumPy params": (host_params, placed_state, placed_batch),
+    "state made afterwards": (placed_params, made_after, placed_batch),
+    "everything placed": (placed_params, placed_state, placed_batch),
+}
+for name, arguments in cases.items():
+    print(f"{name:22} {first_step(*arguments)}")
 
 # %% [markdown]
 """

@@ -19,9 +19,8 @@ After this lesson you can
 # %%
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-jax.config.update("jax_num_cpu_devices", 8)  # simulated devices, for lack of a GPU
+jax.config.update("jax_num_cpu_devices", 8)  # simulates 8, if there is no GPU
 print(jax.device_count(), "x", jax.devices()[0].device_kind)
 
 # %% [markdown]
@@ -32,6 +31,9 @@ weights and a batch, and returns new weights and the loss.
 
 
 # %%
+import numpy as np
+
+
 @jax.jit
 def step(weights, batch):
     def loss_of(weights):
@@ -45,7 +47,7 @@ def step(weights, batch):
 
 
 numbers = np.random.default_rng(0)
-batches = [numbers.normal(size=(512, 512)).astype(np.float32) for _ in range(4)]
+batches = list(numbers.normal(size=(4, 512, 512)).astype(np.float32))
 weights = [jnp.eye(512) * 0.5 for _ in range(4)]
 
 # %% [markdown]
@@ -246,8 +248,8 @@ run **at the same time**:
 - without: while the device runs step 7, Python already loads batch 8. The longer of the two
   decides.
 
-So a read is cheap in itself. What it costs is the work that could have run meanwhile. On a
-machine where `load` takes no time, the slowdown comes from the dispatch alone and is smaller.
+So a read is cheap in itself. What it costs is the work that could have run meanwhile. Set
+`SECONDS = 0` and run the cells again: with nothing to overlap, little is lost.
 
 !!! quote "Claim S2-32 (d2l-gpus): true, with a condition"
     The document says that `.numpy()` in the loop forces a wait. JAX arrays have no `.numpy()`;
@@ -290,20 +292,21 @@ def read_late(weights):
     return losses
 
 
-late = [(seconds(read_each), seconds(read_late), seconds(read_at_end)) for _ in range(5)]
-late_speedup = float(np.median([each / one_late for each, one_late, _ in late]))
-end_speedup = float(np.median([each / end for each, _, end in late]))
+loops = [read_each, read_late, read_at_end]
+rounds = np.array([[seconds(loop) for loop in loops] for _ in range(5)])
+speedups = np.median(rounds[:, :1] / rounds, axis=0)
+_, late_speedup, end_speedup = speedups
 assert read_late(weights) == read_each(weights)
 
-print("compared with read_each, median of", len(late), "rounds:")
+print("compared with read_each, median of", len(rounds), "rounds:")
 print(f"  read_late    {late_speedup:.2f}x as fast")
 print(f"  read_at_end  {end_speedup:.2f}x as fast")
 
 # %% [markdown]
 """
 Reading one step late is {{ late_speedup:.1f }} times as fast as reading at once, gives the same
-losses, and holds two arrays at most. `copy_to_host_async` matters on a GPU, where the number has
-to cross to the host: the copy starts as soon as the step is done, not when Python asks.
+losses, and holds two of them at most. `copy_to_host_async` is for the GPU: there the number has to
+cross to the host, and this line lets it set out before Python asks.
 
 If you need only a few losses, read every hundredth step. One wait in a hundred steps is small.
 
@@ -339,7 +342,8 @@ def try_step(weights, batch):
         with jax.transfer_guard("disallow"):
             step(weights, batch)
     except jax.errors.JaxRuntimeError as error:
-        return "refused: " + str(error).partition("aval=")[2].partition(", dst")[0]
+        array = str(error).partition("aval=")[2].partition(", dst")[0]
+        return f"refused: {array}"
     return "no copy that was not asked for"
 
 

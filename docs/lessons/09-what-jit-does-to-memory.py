@@ -19,9 +19,8 @@ After this lesson you can
 # %%
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-jax.config.update("jax_num_cpu_devices", 8)  # simulated devices, for lack of a GPU
+jax.config.update("jax_num_cpu_devices", 8)  # simulates 8, if there is no GPU
 print(jax.device_count(), "x", jax.devices()[0].device_kind)
 
 # %% [markdown]
@@ -112,7 +111,7 @@ def mib(tree):
 state = fresh_state()
 batch = jnp.ones((64, 512))
 state_mib = mib(state)
-print(f"weights {mib(state[0]):.0f} MiB, with Adam's memory {state_mib:.0f} MiB")
+print(f"weights {mib(state[0]):.0f} MiB, and with Adam's memory {state_mib:.0f}")
 
 # %% [markdown]
 """
@@ -133,8 +132,8 @@ How many MiB of state are alive after the line, and how many *during* it?
 # %%
 def needs(compiled):
     sizes = compiled.memory_analysis()
-    into = sizes.argument_size_in_bytes + sizes.temp_size_in_bytes
-    return (into + sizes.output_size_in_bytes - sizes.alias_size_in_bytes) / MIB
+    held = sizes.argument_size_in_bytes + sizes.output_size_in_bytes
+    return (held + sizes.temp_size_in_bytes - sizes.alias_size_in_bytes) / MIB
 
 
 plain = jax.jit(step)
@@ -187,13 +186,15 @@ compiled = donating.lower(state, batch).compile()
 donated_mib = needs(compiled)
 reused_mib = compiled.memory_analysis().alias_size_in_bytes / MIB
 scratch_mib = compiled.memory_analysis().temp_size_in_bytes / MIB
-print(f"the program needs {donated_mib:.1f} MiB; {reused_mib:.1f} MiB of it are reused")
-print(f"{scratch_mib:.1f} MiB of it are for intermediate results")
+print(f"the program needs {donated_mib:.1f} MiB:")
+print(f"  {reused_mib:.1f} MiB hold the old state, then the new one")
+print(f"  {scratch_mib:.1f} MiB are for intermediate results")
 
 old = fresh_state()
 place = old[0][0].unsafe_buffer_pointer()
 new, loss = donating(old, batch)
-print("new weights in the same place:", new[0][0].unsafe_buffer_pointer() == place)
+same_place = new[0][0].unsafe_buffer_pointer() == place
+print("new weights in the same place:", same_place)
 print("old weights deleted:          ", old[0][0].is_deleted())
 try:
     old[0][0] + 1
@@ -213,8 +214,9 @@ print(header[:70], "...")
 # %% [markdown]
 """
 `{0}: (0, {}, may-alias)` reads: result 0 lies where argument 0 was. Of {{ plain_mib:.0f }} MiB
-{{ donated_mib:.0f }} are left. That is a little less than the state saved: this program needs
-{{ scratch_mib:.1f }} MiB for intermediate results. So look at the sum, not at the reused bytes alone.
+{{ donated_mib:.0f }} are left. A little less than the state is saved: this program needs
+{{ scratch_mib:.1f }} MiB for intermediate results. So look at the sum, not at the reused bytes
+alone.
 
 !!! quote "Claim S3-29 (dgx): false"
     The document calls `result = jnp.add(result, x)` an in-place operation. Every call of it makes
@@ -248,7 +250,7 @@ def offer(name, function):
         warnings.simplefilter("always")
         compiled = jax.jit(function, donate_argnums=0).lower(array).compile()
     reused = compiled.memory_analysis().alias_size_in_bytes
-    print(f"{name:12} reused {reused:4} of {array.nbytes} bytes, warnings: {len(caught)}")
+    print(f"{name:12} {reused:4} of {array.nbytes} bytes, warnings: {len(caught)}")
     return reused
 
 

@@ -21,9 +21,8 @@ compute the same loss.
 # %%
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-jax.config.update("jax_num_cpu_devices", 8)  # simulated devices, for lack of a GPU
+jax.config.update("jax_num_cpu_devices", 8)  # simulates 8, if there is no GPU
 print(jax.device_count(), "x", jax.devices()[0].device_kind)
 
 # %% [markdown]
@@ -33,6 +32,8 @@ counted here is in the compiled program, and does not depend on speed.
 """
 
 # %%
+import numpy as np
+
 devices = jax.devices() if jax.device_count() >= 8 else jax.devices("cpu")
 devices = devices[:8]
 
@@ -43,7 +44,12 @@ def loss_of(weights, inputs, targets):
 
 
 numbers = np.random.default_rng(0)
-draw = lambda *shape: numbers.normal(size=shape).astype(np.float32)
+
+
+def draw(*shape):
+    return numbers.normal(size=shape).astype(np.float32)
+
+
 weights = {"in": draw(64, 128) * 0.1, "out": draw(128, 16) * 0.1}
 inputs, targets = draw(256, 64), draw(256, 16)
 print("batch", inputs.shape, "for", len(devices), "devices")
@@ -78,8 +84,11 @@ def step_on_one(weights, inputs, targets):
     return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients), loss
 
 
-parallel = jax.pmap(step_on_one, axis_name="batch", in_axes=(None, 0, 0), devices=devices)
-cut = lambda array: array.reshape(8, -1, array.shape[-1])
+def cut(array):
+    return array.reshape(8, -1, array.shape[-1])
+
+
+parallel = jax.pmap(step_on_one, "batch", in_axes=(None, 0, 0), devices=devices)
 new, loss = parallel(weights, cut(inputs), cut(targets))
 pmap_loss = float(loss[0])
 copies_kib = sum(leaf.nbytes for leaf in jax.tree.leaves(new)) / 1024
@@ -99,7 +108,7 @@ data parallelism: each device holds the **whole** model.
 
 !!! quote "Claim S0-25 (haiku-gpu): false"
     The document says that `axis_name="batch"` makes `pmap` cut the batch. `in_axes` chooses what
-    is cut. The name only lets `pmean` say over which devices it takes the mean.
+    is cut. The name, `"batch"` above, only lets `pmean` say over which devices it takes the mean.
 
 ## pmap as jit { #pmap-as-jit }
 
@@ -128,7 +137,7 @@ Who adds the parts together?
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-# Auto: the compiler decides how results lie. (Explicit: the types of arrays say it.)
+# Auto: the compiler decides how results lie on the mesh.
 mesh = Mesh(np.array(devices), ("batch",), axis_types=(AxisType.Auto,))
 cut_rows, whole = NamedSharding(mesh, P("batch")), NamedSharding(mesh, P())
 
@@ -139,13 +148,15 @@ def step(weights, inputs, targets):
     return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients), loss
 
 
-placed = jax.device_put((weights, inputs, targets), (whole, cut_rows, cut_rows))
+layout = (whole, cut_rows, cut_rows)
+placed = jax.device_put((weights, inputs, targets), layout)
 new, loss = step(*placed)
 jit_loss = float(loss)
 
 print(f"loss with jit {jit_loss:.6f}, with pmap {pmap_loss:.6f}")
 print("result: weights", new["in"].shape, "loss", loss.shape)
-print("weights lie as", new["in"].sharding.spec, "rows as", placed[1].sharding.spec)
+print("weights lie as", new["in"].sharding.spec)
+print("rows lie as   ", placed[1].sharding.spec)
 
 # %% [markdown]
 """
@@ -176,9 +187,10 @@ BYTES = {"f32": 4, "bf16": 2, "s32": 4}
 def collectives(function, *arguments):
     text = function.lower(*arguments).compile().as_text()
     found = []
-    for shapes, name in re.findall(rf"= (.*?) ({NAMES})(?:-start)?\(", text):
-        sizes = re.findall(r"(\w+)\[([\d,]*)\]", shapes)
-        size = sum(BYTES[t] * np.prod([int(n) for n in s.split(",") if n]) for t, s in sizes)
+    for results, name in re.findall(rf"= (.*?) ({NAMES})(?:-start)?\(", text):
+        size = 0
+        for kind, shape in re.findall(r"(\w+)\[([\d,]*)\]", results):
+            size += BYTES[kind] * np.prod([int(n) for n in shape.split(",") if n])
         found.append((name, size / 1024))
     return found
 
@@ -228,7 +240,8 @@ def flops(*arguments):
 extra_work = flops(placed[0], *copied) / flops(*placed)
 print(f"and each device does {extra_work:.1f} times the work")
 for arguments in [(cut_weights, *placed[1:]), (placed[0], *copied)]:
-    np.testing.assert_allclose(float(step(*arguments)[1]), pmap_loss, rtol=1e-5)
+    same_loss = float(step(*arguments)[1])
+    np.testing.assert_allclose(same_loss, pmap_loss, rtol=1e-5)
 
 # %% [markdown]
 """

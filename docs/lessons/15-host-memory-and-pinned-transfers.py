@@ -21,9 +21,8 @@ never existed.
 # %%
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-jax.config.update("jax_num_cpu_devices", 8)  # simulated devices, for lack of a GPU
+jax.config.update("jax_num_cpu_devices", 8)  # simulates 8, if there is no GPU
 print(jax.device_count(), "x", jax.devices()[0].device_kind)
 
 # %% [markdown]
@@ -40,6 +39,8 @@ is **pinned**. The source document pins an array with an argument of `jnp.array`
 """
 
 # %%
+import numpy as np
+
 data = np.ones((1024, 1024), np.float32)
 for options in [{"pinned": True}, {"order": "F"}]:
     try:
@@ -74,7 +75,8 @@ x = jax.device_put(data, device)
 pinned = x.sharding.with_memory_kind("pinned_host")
 h = jax.device_put(x, pinned)
 for name, array in [("x", x), ("h", h)]:
-    print(f"{name}: {array.device}, {array.sharding.memory_kind:11} {jax.typeof(array)}")
+    kind = array.sharding.memory_kind
+    print(f"{name}: {array.device}, {kind:11} {jax.typeof(array)}")
 
 # %% [markdown]
 """
@@ -102,7 +104,8 @@ except ValueError as error:
     print("ValueError:", text.replace(" and another", "\n  and another"))
 
 back = jax.device_put(h, x.sharding)
-print("brought back:", back.sharding.memory_kind, "| equal:", bool((back == x).all()))
+print("brought back:", back.sharding.memory_kind)
+print("same numbers:", bool((back == x).all()))
 host_again = np.asarray(h)
 print("read by NumPy:", type(host_again).__name__, host_again.shape)
 
@@ -132,13 +135,17 @@ state = jax.device_put(adam.init(params), device)
 batch = jax.device_put(np.ones((64, 1024), np.float32), device)
 
 
+def kind_of(array):
+    return array.sharding.memory_kind
+
+
 def mib(tree, kind):
-    found = [leaf for leaf in jax.tree.leaves(tree) if leaf.sharding.memory_kind == kind]
-    return sum(leaf.nbytes for leaf in found) / MIB
+    arrays = jax.tree.leaves(tree)
+    return sum(a.nbytes for a in arrays if kind_of(a) == kind) / MIB
 
 
 def step(params, state, batch):
-    state = jax.device_put(state, jax.memory.Space.Device)  # no copy if it is there already
+    state = jax.device_put(state, jax.memory.Space.Device)
 
     def loss_of(params):
         return jnp.mean((jnp.tanh(batch @ params["a"]) - params["b"]) ** 2)
@@ -148,9 +155,9 @@ def step(params, state, batch):
     return optax.apply_updates(params, updates), state, loss
 
 
-on_device = jax.tree.map(lambda leaf: leaf.sharding, (params, state))
-in_host = jax.tree.map(lambda leaf: leaf.sharding.with_memory_kind("pinned_host"), state)
-offloading = jax.jit(step, out_shardings=(on_device[0], in_host, None))
+on_device = jax.tree.map(lambda a: a.sharding, params)
+in_host = jax.tree.map(lambda a: a.sharding.with_memory_kind("pinned_host"), state)
+offloading = jax.jit(step, out_shardings=(on_device, in_host, None))
 
 host_state = jax.device_put(state, in_host)
 device_before = mib((params, state), "device")
@@ -180,14 +187,16 @@ plain = jax.jit(step)
 new_params, new_state, loss = offloading(params, host_state, batch)
 _, _, plain_loss = plain(params, state, batch)
 
-print("params:", {leaf.sharding.memory_kind for leaf in jax.tree.leaves(new_params)})
-print("state: ", {leaf.sharding.memory_kind for leaf in jax.tree.leaves(new_state)})
+print("params:", {kind_of(a) for a in jax.tree.leaves(new_params)})
+print("state: ", {kind_of(a) for a in jax.tree.leaves(new_state)})
 print("same loss as without host memory:", float(loss) == float(plain_loss))
 
 compiled = offloading.lower(params, host_state, batch).compile()
-layout = compiled.as_text().partition("entry_computation_layout={")[2].splitlines()[0]
-print("arguments in host memory, by the program:", layout.partition("->")[0].count("S(5)"))
-print("results in host memory, by the program:  ", layout.partition("->")[2].count("S(5)"))
+header = compiled.as_text().splitlines()[0]
+layout = header.partition("entry_computation_layout={")[2]
+arguments, _, results = layout.partition("->")
+print("by the program, arguments in host memory:", arguments.count("S(5)"))
+print("by the program, results in host memory:  ", results.count("S(5)"))
 
 # %% [markdown]
 """
@@ -202,10 +211,11 @@ host_leaves = len(jax.tree.leaves(host_state))
 try:
     jax.jit(adam.update).lower(params, host_state, params)
 except ValueError as error:
-    print("without device_put: ValueError:", str(error).partition(" passed")[0], "...")
+    print("without device_put: ValueError:", str(error)[:32], "...")
 
 _, returned, _ = plain(params, host_state, batch)
-print("without out_shardings:", {leaf.sharding.memory_kind for leaf in jax.tree.leaves(returned)})
+kinds = {kind_of(a) for a in jax.tree.leaves(returned)}
+print("without out_shardings:", kinds)
 
 # %% [markdown]
 """

@@ -1,6 +1,6 @@
 """Traces and compiles by function name, from `jax.monitoring`."""
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import jax
 import numpy as np
@@ -31,7 +31,7 @@ class Compiles:
     def __exit__(self, *_: object) -> None:
         jax.monitoring.unregister_event_duration_listener(self._heard)
 
-    def _heard(self, event: str, duration: float, **facts: Any) -> None:
+    def _heard(self, event: str, duration_secs: float, **facts: str | int) -> None:
         kind = _KINDS.get(event)
         if kind is not None:
             self._observer.saw(kind, detail=str(facts.get("fun_name", "")))

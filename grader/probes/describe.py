@@ -43,9 +43,7 @@ def _leaf(path: str, leaf: Any, array_type: type, data: bool) -> Leaf:
 
 def _host_leaf(path: str, kind: Any, name: str, plain: np.ndarray[Any, Any], data: bool) -> Leaf:
     keep = data and plain.nbytes <= MAX_DATA and plain.dtype.kind != "O"
-    return Leaf(
-        path, kind, name, plain.shape, str(plain.dtype), data=dump(plain) if keep else None
-    )
+    return Leaf(path, kind, name, plain.shape, str(plain.dtype), data=dump(plain) if keep else None)
 
 
 def _jax_leaf(path: str, array: Any, data: bool) -> Leaf:

@@ -4,11 +4,13 @@ Only the learner's own code objects are instrumented, so JAX runs at full speed.
 """
 
 import sys
+import threading
 from collections.abc import Callable
-from types import CodeType
-from typing import Self
+from types import CodeType, FrameType
+from typing import Any, Self
 
 _MONITORING = sys.monitoring
+_EVENTS = _MONITORING.events
 _TOOL = 3
 
 
@@ -17,24 +19,61 @@ class Lines:
 
     def __init__(self, passed: Callable[[int], None]) -> None:
         self._passed = passed
-        self.current = 0
-        """The line that runs now, 0 before the first."""
+        self._followed: list[CodeType] = []
+        self.path = ""
+        """The name of the learner's file, as its code objects have it."""
+        self._here = threading.local()
+
+    @property
+    def current(self) -> int:
+        """The line that this thread runs now, 0 outside the learner's code."""
+        line: int = getattr(self._here, "line", 0)
+        return line
 
     def __enter__(self) -> Self:
         _MONITORING.use_tool_id(_TOOL, "grader")
-        _MONITORING.register_callback(_TOOL, _MONITORING.events.LINE, self._line)
+        callbacks: dict[int, Callable[..., Any]] = {
+            _EVENTS.LINE: self._line,
+            _EVENTS.PY_RESUME: self._resumed,
+            _EVENTS.PY_RETURN: self._left,
+            _EVENTS.PY_YIELD: self._left,
+        }
+        for event, callback in callbacks.items():
+            _MONITORING.register_callback(_TOOL, event, callback)
         return self
 
     def __exit__(self, *_: object) -> None:
+        for code in self._followed:
+            _MONITORING.set_local_events(_TOOL, code, _EVENTS.NO_EVENTS)
         _MONITORING.free_tool_id(_TOOL)
+        self._here.line = 0
 
     def follow(self, code: CodeType) -> None:
         """Instrument a code object and all that are nested in it."""
-        _MONITORING.set_local_events(_TOOL, code, _MONITORING.events.LINE)
+        wanted = _EVENTS.LINE | _EVENTS.PY_RESUME | _EVENTS.PY_RETURN | _EVENTS.PY_YIELD
+        _MONITORING.set_local_events(_TOOL, code, wanted)
+        self._followed.append(code)
         for constant in code.co_consts:
             if isinstance(constant, CodeType):
                 self.follow(constant)
 
-    def _line(self, code: CodeType, line: int) -> None:
+    def line_on_stack(self, frame: FrameType | None) -> int:
+        """The innermost learner's line at `frame` or outside of it, 0 if there is none."""
+        while frame is not None and frame.f_code.co_filename != self.path:
+            frame = frame.f_back
+        return frame.f_lineno if frame is not None else 0
+
+    def _move(self, line: int) -> None:
         self._passed(self.current)
-        self.current = line
+        self._here.line = line
+
+    def _line(self, code: CodeType, line: int) -> None:
+        self._move(line)
+
+    def _resumed(self, code: CodeType, offset: int) -> None:
+        """A generator goes on in the middle of a line: no LINE event says so."""
+        self._move(self.line_on_stack(sys._getframe(1)))
+
+    def _left(self, code: CodeType, offset: int, value: object) -> None:
+        """Back in the middle of the caller's line, if the caller is the learner's."""
+        self._move(self.line_on_stack(sys._getframe(1).f_back))

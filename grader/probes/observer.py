@@ -4,10 +4,11 @@ Implements `checking.Observe` for `drive()`. Its own reads of arrays are not cou
 """
 
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any
 
 from grader.probes import compiles, reads, transfers
@@ -25,8 +26,8 @@ class Observer:
     def __init__(self) -> None:
         self.missing: dict[str, str] = {}
         self._counts: Counter[Key] = Counter()
+        self._lock = threading.RLock()
         self._phase, self._step, self._paused = "", 0, True
-        self._path = ""
         self._values: dict[str, list[Leaf]] = {}
         self._trees: dict[str, str] = {}
         self._facts: dict[str, Any] = {}
@@ -57,7 +58,7 @@ class Observer:
         """Count events from here on, and attribute them to lines of `path`."""
         self._flush()
         self._counts.clear()
-        self._path, self._paused = path, False
+        self._lines.path, self._paused = path, False
         with self._lines:
             try:
                 yield
@@ -75,7 +76,8 @@ class Observer:
     def saw(self, kind: EventKind, *, nbytes: int | None = None, detail: str = "") -> None:
         """Count an event of a Python-level probe, at the learner's line on the stack."""
         if not self._paused:
-            self._count(kind, self._line_on_stack(), nbytes, detail)
+            line = self._lines.line_on_stack(sys._getframe(1))
+            self._count(kind, line or None, nbytes, detail)
 
     @property
     def step(self) -> int:
@@ -95,26 +97,19 @@ class Observer:
 
     def _count(self, kind: EventKind, line: int | None, nbytes: int | None, detail: str) -> None:
         key: Key = (kind, self._phase, self._step, line, nbytes, detail)
-        if len(self._counts) < MAX_EVENTS or key in self._counts:
-            self._counts[key] += 1
+        with self._lock:
+            if len(self._counts) < MAX_EVENTS or key in self._counts:
+                self._counts[key] += 1
 
     def _line_passed(self, line: int) -> None:
         """The learner's code is about to run another line: what was logged is `line`'s."""
-        for transfer in self._log.drain():
-            if not self._paused:
-                self._count(transfer.kind, line or None, transfer.nbytes, "")
+        with self._lock:  # JAX runs callbacks, which may be the learner's, in its own threads
+            for transfer in self._log.drain():
+                if not self._paused:
+                    self._count(transfer.kind, line or None, transfer.nbytes, "")
 
     def _flush(self) -> None:
         self._line_passed(self._lines.current)
-        self._lines.current = 0
-
-    def _line_on_stack(self) -> int | None:
-        frame: FrameType | None = sys._getframe(2)
-        while frame is not None:
-            if frame.f_code.co_filename == self._path:
-                return frame.f_lineno
-            frame = frame.f_back
-        return None
 
     # What drive() calls.
 
@@ -131,7 +126,7 @@ class Observer:
 
     def mark(self) -> None:
         """Count one step."""
-        self._line_passed(self._lines.current)
+        self._flush()
         self._step += 1
 
     @contextmanager

@@ -5,7 +5,8 @@ the host. Each name is looked up, never assumed: what is missing raises `Gone`, 
 probe that needed it reports *could not check*.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import jax
@@ -13,6 +14,11 @@ import numpy as np
 
 READS = ("_value", "__array__", "__buffer__", "__dlpack__", "item", "tolist")
 """Attributes of the array type that bring values to the host, on jax 0.11 and 0.12."""
+WAITS = ("block_until_ready",)
+COPIES = ("copy_to_host_async",)
+
+
+Before = Callable[[Any], Callable[[], None]]
 
 
 class Gone(Exception):
@@ -27,33 +33,28 @@ def array_type() -> type:
     return found
 
 
-def wrap_reads(array: type, before: Callable[[Any], Any]) -> Callable[[], None]:
-    """Call `before(array)` when a value is read; `before` returns what to call after.
+def wrap(array: type, names: Sequence[str], before: Before) -> Callable[[], None]:
+    """Replace attributes of the array type by ones that call `before(array)` first.
 
-    Returns the function that restores the type.
+    `before` returns what to call after. Returns the function that restores the type.
 
     Raises:
-      Gone: one of `READS` is not there, or does not stay replaced.
+      Gone: one of `names` is not there, or does not stay replaced; nothing is replaced.
     """
-    originals = {}
-    for name in READS:
-        if name not in array.__dict__:
-            raise Gone(f"{array.__name__}.{name}")
-        originals[name] = array.__dict__[name]
-    for name, original in originals.items():
-        wrapper = _wrapped(original, before)
-        setattr(array, name, wrapper)
-        if array.__dict__[name] is not wrapper:
-            raise Gone(f"{array.__name__}.{name} cannot be replaced")
-
-    def restore() -> None:
-        for name, original in originals.items():
-            setattr(array, name, original)
-
-    return restore
+    with ExitStack() as stack:
+        for name in names:
+            if name not in array.__dict__:
+                raise Gone(f"{array.__name__}.{name}")
+            original = array.__dict__[name]
+            wrapper = _wrapped(original, before)
+            stack.callback(setattr, array, name, original)
+            setattr(array, name, wrapper)
+            if array.__dict__[name] is not wrapper:
+                raise Gone(f"{array.__name__}.{name} cannot be replaced")
+        return stack.pop_all().close
 
 
-def _wrapped(original: Any, before: Callable[[Any], Any]) -> Any:
+def _wrapped(original: Any, before: Before) -> Any:
     if isinstance(original, property):
         getter = original.fget
         assert getter is not None
@@ -61,7 +62,7 @@ def _wrapped(original: Any, before: Callable[[Any], Any]) -> Any:
     return _watched(original, before)
 
 
-def _watched(function: Any, before: Callable[[Any], Any]) -> Callable[..., Any]:
+def _watched(function: Any, before: Before) -> Callable[..., Any]:
     def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
         after = before(self)
         try:
@@ -70,16 +71,3 @@ def _watched(function: Any, before: Callable[[Any], Any]) -> Callable[..., Any]:
             after()
 
     return watched
-
-
-def wrap_method(array: type, name: str, before: Callable[[Any], Any]) -> Callable[[], None]:
-    """As `wrap_reads`, for one method.
-
-    Raises:
-      Gone: there is no such method.
-    """
-    if name not in array.__dict__:
-        raise Gone(f"{array.__name__}.{name}")
-    original = array.__dict__[name]
-    setattr(array, name, _watched(original, before))
-    return lambda: setattr(array, name, original)

@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
+from unittest import mock
 
 import jax
 import numpy as np
@@ -34,18 +35,18 @@ class Reads:
 
     def __enter__(self) -> Self:
         array = private.array_type()
-        self._stack.callback(private.wrap_reads(array, self._before_read))
-        wait = private.wrap_method(array, "block_until_ready", self._before_wait)
-        self._stack.callback(wait)
-        start = private.wrap_method(array, "copy_to_host_async", self._before_copy)
-        self._stack.callback(start)
-        self._wrap_block_until_ready()
+        with ExitStack() as stack:  # a name that is gone undoes those replaced before it
+            stack.callback(private.wrap(array, private.READS, self._before_read))
+            stack.callback(private.wrap(array, private.WAITS, self._before_wait))
+            stack.callback(private.wrap(array, private.COPIES, self._before_copy))
+            self._wrap_block_until_ready(stack)
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def _wrap_block_until_ready(self) -> None:
+    def _wrap_block_until_ready(self, stack: ExitStack) -> None:
         """`jax.block_until_ready` of several arrays does not pass by the method."""
         original = jax.block_until_ready
 
@@ -56,8 +57,7 @@ class Reads:
             finally:
                 after()
 
-        setattr(jax, "block_until_ready", block_until_ready)  # noqa: B010 (typed as final)
-        self._stack.callback(setattr, jax, "block_until_ready", original)
+        stack.enter_context(mock.patch.object(jax, "block_until_ready", block_until_ready))
 
     def _outermost(self, report: Callable[[], None]) -> Callable[[], None]:
         depth = getattr(self._depth, "value", 0)
@@ -72,16 +72,21 @@ class Reads:
         )
 
     def _detail(self, array: Any) -> str:
+        started = self._started_in(array)
+        return PREFETCHED if started is not None and started < self._observer.step else ""
+
+    def _started_in(self, array: Any) -> int | None:
+        """The step in which this array's copy to the host was first started."""
         reference, step = self._started.get(id(array), (None, 0))
-        known = reference is not None and reference() is array
-        return PREFETCHED if known and step < self._observer.step else ""
+        return step if reference is not None and reference() is array else None
 
     def _before_wait(self, _: Any) -> Callable[[], None]:
         return self._outermost(lambda: self._observer.saw("wait"))
 
     def _before_copy(self, array: Any) -> Callable[[], None]:
         def report() -> None:
-            self._started[id(array)] = (weakref.ref(array), self._observer.step)
+            if self._started_in(array) is None:  # device_get starts a copy of its own
+                self._started[id(array)] = (weakref.ref(array), self._observer.step)
             self._observer.saw("async_copy", nbytes=array.nbytes)
 
         return self._outermost(report)

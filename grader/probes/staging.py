@@ -9,7 +9,7 @@ GPUs answer questions and hold no arrays. For `drive()`; the record is not writt
 import linecache
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal
@@ -93,7 +93,7 @@ def _fails() -> Any:
 
 
 def _client(gpus: int, kind: type) -> Any:
-    client = mock.NonCallableMagicMock(spec_set=kind, platform="gpu")
+    client: Any = mock.NonCallableMagicMock(spec_set=kind, platform="gpu")
     devices = [_gpu(index, client) for index in range(gpus)]
     for question in (client.devices, client.local_devices, client._get_all_devices):
         question.side_effect = lambda: list(devices)
@@ -103,7 +103,7 @@ def _client(gpus: int, kind: type) -> Any:
 
 
 def _gpu(index: int, client: Any) -> Any:
-    gpu = mock.NonCallableMagicMock(
+    gpu: Any = mock.NonCallableMagicMock(
         spec_set=jax.Device,
         id=index,
         local_hardware_id=index,
@@ -120,35 +120,39 @@ def _gpu(index: int, client: Any) -> Any:
 @contextmanager
 def _replaced(bridge: Any, registered: Any, visible: bool, forced: str) -> Iterator[None]:
     before = jax.config.jax_platforms
-    memories = [bridge.get_backend, bridge.local_devices, bridge.process_count]
-    try:
-        with (
-            mock.patch.multiple(
-                bridge,
-                _backends={},
-                _backend_errors={},
-                _default_backend=None,
-                _backend_factories=registered,
-            ),
-            mock.patch.object(bridge.hardware_utils, "has_visible_nvidia_gpu", lambda: visible),
-        ):
-            _forget(memories)
-            jax.config.update("jax_platforms", forced)
-            yield
-    except AttributeError as error:
-        raise Gone(str(error)) from error
-    finally:
-        jax.config.update("jax_platforms", before)
-        _forget(memories)
+    with ExitStack() as stack:
+        try:
+            for patch in _patches(bridge, registered, visible):
+                stack.enter_context(patch)
+            kept = [bridge.get_backend, bridge.local_devices, bridge.process_count]
+            stack.callback(_forget, kept)
+            stack.callback(jax.config.update, "jax_platforms", before)
+            _forget(kept)
+        except AttributeError as error:
+            raise Gone(str(error)) from error
+        jax.config.update("jax_platforms", forced)
+        yield
 
 
-def _forget(memories: list[Any]) -> None:
-    for function in memories:
+def _patches(bridge: Any, registered: Any, visible: bool) -> list[Any]:
+    """What JAX has learned of the machine, forgotten; each patch insists on its name."""
+    return [
+        mock.patch.object(bridge, "_backends", {}),
+        mock.patch.object(bridge, "_backend_errors", {}),
+        mock.patch.object(bridge, "_default_backend", None),
+        mock.patch.object(bridge, "_backend_factories", registered),
+        mock.patch.object(bridge.hardware_utils, "has_visible_nvidia_gpu", return_value=visible),
+    ]
+
+
+def _forget(kept: list[Any]) -> None:
+    """Clear the caches of functions that keep a machine's answers."""
+    for function in kept:
         function.cache_clear()
 
 
 def _prove(gpus: list[Any]) -> None:
     """See the stage as a learner would."""
     shown = jax.devices()
-    if gpus and shown != gpus or not gpus and any(d.platform != "cpu" for d in shown):
+    if shown != gpus if gpus else {d.platform for d in shown} != {"cpu"}:
         raise Gone(f"a stage with {len(gpus)} GPUs shows as {shown}")

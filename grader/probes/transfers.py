@@ -51,6 +51,7 @@ class GuardLog:
     name = "transfers"
 
     def __init__(self) -> None:
+        self._file = -1
         self._position = 0
         self._rest = b""
 
@@ -68,10 +69,13 @@ class GuardLog:
         jax.config.update("jax_transfer_guard", self._before or "allow")
         self.drain()
         os.dup2(self._real, 2)
+        os.write(2, self._rest)
+        os.close(self._real)
         os.close(self._file)
+        self._file = -1
 
     def drain(self) -> list[Transfer]:
-        """The transfers logged since the last call."""
+        """The transfers logged since the last call; none unless entered."""
         found = []
         for line in self._new_lines():
             transfer = parse(line)
@@ -82,7 +86,7 @@ class GuardLog:
         return found
 
     def _new_lines(self) -> list[bytes]:
-        chunk = os.pread(self._file, 1 << 24, self._position)
+        chunk = os.pread(self._file, 1 << 24, self._position) if self._file >= 0 else b""
         if not chunk:
             return []
         self._position += len(chunk)

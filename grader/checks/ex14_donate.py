@@ -1,0 +1,283 @@
+"""ex14_donate: the compiled step writes the new state over the old one, and spares the batch."""
+
+from types import ModuleType
+from typing import Any
+
+from grader.checking import (
+    Exercise,
+    Failure,
+    Observe,
+    Result,
+    Unable,
+    definition,
+    differing_leaf,
+    seen,
+    unpack,
+    wanted,
+    where,
+)
+from grader.record import Leaf, Measured, Memory, Record
+
+SIZES = ((320, 12), (512, 8))
+PROMISE = "`step` returns (state, losses)"
+
+
+def _state(rng: Any, width: int) -> dict[str, Any]:
+    """A state in buffers of its own: an array that borrows NumPy's cannot be donated."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    def draw() -> dict[str, Any]:
+        shapes = {"w1": (16, width), "b1": (width,), "w2": (width,)}
+        return {k: (rng.standard_normal(s) / 8).astype(np.float32) for k, s in shapes.items()}
+
+    count = np.int32(rng.integers(100))
+    return jax.tree.map(jnp.array, {"params": draw(), "momentum": draw(), "count": count})
+
+
+def _batch(rng: Any, rows: int) -> tuple[Any, Any]:
+    """Inputs (rows, 16) and targets (rows,), float32, on the device."""
+    import jax.numpy as jnp
+    import numpy as np
+
+    inputs = rng.standard_normal((rows, 16)).astype(np.float32)
+    return jnp.array(inputs), jnp.array(np.tanh(inputs[:, 0]))
+
+
+def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
+    """Take one step for each of two sizes, and export the program of the larger."""
+    import jax
+
+    step = submission.step
+    observe.fact("type", type(step).__name__)
+    observe.fact("jitted", type(step) is type(jax.jit(len)))
+    if type(step) is not type(jax.jit(len)):
+        return
+    for width, rows in SIZES:
+        state, batch = _state(rng, width), _batch(rng, rows)
+        observe.value(f"old state {width}", state, data=False)
+        new, losses = unpack(step(state, batch), 2, PROMISE)
+        observe.value(f"state {width}", new)
+        observe.value(f"losses {width}", losses)
+        observe.value(f"old state {width} after the call", state, data=False)
+        observe.value(f"batch {width} after the call", batch, data=False)
+    state = _state(rng, width)
+    _donations(step, observe, state, batch)
+    observe.program("step", step, state, batch)
+
+
+def _donations(step: Any, observe: Observe, state: Any, batch: Any) -> None:
+    """What `step` offers: which arguments, and whether a function inside offers some."""
+    import jax
+
+    offered = [leaf.donated for leaf in jax.tree.leaves(step.lower(state, batch).args_info)]
+    arrays = len(jax.tree.leaves(state))
+    inner = step.trace(state, batch).jaxpr.eqns
+    observe.fact("state bytes", sum(leaf.nbytes for leaf in jax.tree.leaves(state)))
+    observe.fact("state donated", any(offered[:arrays]))
+    observe.fact("batch donated", any(offered[arrays:]))
+    observe.fact("donated inside", any(any(e.params.get("donated_invars", ())) for e in inner))
+
+
+EXERCISE = Exercise(
+    title="Update state in place",
+    lesson="lessons/09-what-jit-does-to-memory",
+    anchor="donate-what-you-replace",
+    edits=("step",),
+    drive=drive,
+    hints=(
+        "While the step runs, the old state is still an argument. Who could give it up?",
+        "jax.jit can be told that the caller will never use an argument again.",
+        "Write @jax.jit(donate_argnums=...) with the position of `state`, and of nothing else.",
+    ),
+)
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=("Donation is an agreement of jax.jit: hand back what jax.jit returns.",),
+)
+def jitted(record: Record) -> Result:
+    """`step` itself is a function that jax.jit made."""
+    facts = seen(record).facts
+    if facts.get("jitted") is True:
+        return None
+    return Failure(
+        "`step` is what jax.jit returns",
+        f"`step` is of type `{facts.get('type')}`: what happens around a jitted function "
+        "is no part of its program",
+        definition(record, "step"),
+    )
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("jitted",),
+    hints=(
+        "The next step takes this state. What it holds more needs room; what has other bytes "
+        "than before has no old buffer to lie in.",
+        "Look at the keys and at each dtype: `+ 1.0` makes a float32 of an int32.",
+    ),
+    anchor="a-donation-can-be-refused",
+)
+def state_fits(record: Record) -> Result:
+    """The new state has the arrays of the old one: same names, shapes, dtypes and memory."""
+    for width, _ in SIZES:
+        old, new = _described(record, f"old state {width}"), _described(record, f"state {width}")
+        failure = _misfit(old, new)
+        if failure:
+            return Failure(failure.expected, failure.observed, definition(record, "step"))
+    return None
+
+
+def _described(record: Record, name: str) -> dict[str, Leaf]:
+    return {leaf.path: leaf for leaf in seen(record).values.get(name, ())}
+
+
+def _misfit(old: dict[str, Leaf], new: dict[str, Leaf]) -> Failure | None:
+    if old.keys() != new.keys():
+        odd = ", ".join(f"`state{path}`" for path in sorted(old.keys() ^ new.keys()))
+        return Failure(
+            f"the new state has the {len(old)} arrays of the old one",
+            f"it has {len(new)}; only on one side: {odd}",
+        )
+    for path, before in old.items():
+        if _what(before) != _what(new[path]):
+            return Failure(
+                f"`state{path}` stays {_what(before)}",
+                f"it becomes {_what(new[path])}",
+            )
+    return None
+
+
+def _what(leaf: Leaf) -> str:
+    """`float32[16,192] in device memory`."""
+    if leaf.kind != "jax":
+        return where(leaf)
+    return f"{leaf.dtype}[{','.join(map(str, leaf.shape))}] in {leaf.memory_kind} memory"
+
+
+@EXERCISE.check(ground="observed", after=("state_fits",))
+def same_results(record: Record) -> Result:
+    """The new state and the losses are the reference's."""
+    for width, _ in SIZES:
+        for name in (f"state {width}", f"losses {width}"):
+            failure = differing_leaf(record, name, rtol=1e-4, atol=1e-5)
+            if failure:
+                return failure
+    return None
+
+
+@EXERCISE.check(
+    ground="program",
+    after=("state_fits",),
+    hints=(
+        "Inside jit nothing is overwritten by wishing: `x += 1`, .at[].set and `del` make new "
+        "arrays or drop names. The caller's buffer is the caller's until it is donated.",
+        "The outermost jit decides: give it donate_argnums=0, or donate_argnames='state'.",
+    ),
+)
+def state_in_place(record: Record) -> Result:
+    """The compiled program writes every array of the new state over the old one's."""
+    program = _program(record)
+    if not isinstance(program, Measured):
+        return program
+    leaves = seen(record).values[f"old state {SIZES[-1][0]}"]
+    kept = set(program.aliases.values())
+    missing = [leaf.path for index, leaf in enumerate(leaves) if index not in kept]
+    if not missing:
+        return None
+    total = wanted(record).facts["state bytes"]
+    return Failure(
+        f"all {len(leaves)} arrays of the state, {total:,} bytes, are written in place",
+        f"{len(leaves) - len(missing)} of {len(leaves)}: {_offer(record)}",
+        definition(record, "step"),
+    )
+
+
+def _program(record: Record) -> Measured | Failure | Unable:
+    """The compiled step, or why there is none."""
+    exported, measured = seen(record).programs.get("step"), record.measured.get("step")
+    problem = (exported and exported.problem) or (measured and measured.problem)
+    if problem:
+        return Failure("`step` is a program the grader can compile", problem)
+    return measured or Unable("the program was not compiled")
+
+
+def _offer(record: Record) -> str:
+    """What the learner's `step` donates, in words."""
+    facts = seen(record).facts
+    if facts.get("state donated"):
+        return "`state` is donated, but no result fits the others"
+    if facts.get("batch donated"):
+        return "`step` donates `batch`, not `state`"
+    if facts.get("donated inside"):
+        return "a jitted function inside `step` donates, but the jit around it does not"
+    return "`step` donates nothing, so the old state and the new one both need room"
+
+
+@EXERCISE.check(ground="observed", after=("state_in_place",))
+def same_buffers(record: Record) -> Result:
+    """After a call the old state is deleted, and the new one lies at its addresses."""
+    for width, _ in SIZES:
+        left = seen(record).values[f"old state {width} after the call"]
+        alive = [f"`state{leaf.path}`" for leaf in left if not leaf.deleted]
+        if alive:
+            return Failure("the old state is deleted", f"still alive: {', '.join(alive)}")
+        old = {leaf.buffer for leaf in _described(record, f"old state {width}").values()}
+        new = _described(record, f"state {width}").values()
+        moved = [f"`state{leaf.path}`" for leaf in new if leaf.buffer not in old]
+        if moved:
+            return Failure("the new state lies in the old buffers", f"moved: {', '.join(moved)}")
+    return None
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("state_in_place",),
+    hints=(
+        "What is donated is gone for the caller too. Which argument does the caller use again?",
+        "Donate position 0 alone.",
+    ),
+)
+def batch_is_kept(record: Record) -> Result:
+    """The batch is not donated: the caller can use it in the next epoch."""
+    if not seen(record).facts.get("batch donated"):
+        return None
+    names = ("inputs", "targets")
+    found = seen(record).values[f"batch {SIZES[-1][0]} after the call"]
+    gone = [name for name, leaf in zip(names, found, strict=True) if leaf.deleted]
+    after = f", and its {' and '.join(gone)} deleted after one call" if gone else ""
+    return Failure(
+        "`step` donates `state` alone", f"`batch` is donated too{after}", definition(record, "step")
+    )
+
+
+@EXERCISE.check(
+    ground="program",
+    after=("state_in_place", "same_results"),
+    hints=("Update each array from its own gradient; a flat vector of all of them is a copy.",),
+    anchor="two-copies-at-the-peak",
+)
+def one_copy_of_the_state(record: Record) -> Result:
+    """The program needs no room for a second copy of the state."""
+    program, reference = _program(record), record.reference_measured.get("step")
+    if not isinstance(program, Measured):
+        return program
+    if program.memory is None or reference is None or reference.memory is None:
+        return Unable("this backend does not say how much memory a program needs")
+    state = int(wanted(record).facts["state bytes"])
+    room, limit = _room(program.memory), _room(reference.memory) + state // 3
+    if room <= limit:
+        return None
+    return Failure(
+        f"at most {limit:,} bytes: the reference's need, and a third of the state's {state:,}",
+        f"{room:,} bytes, {program.memory.temporaries:,} of them for intermediate results",
+        definition(record, "step"),
+    )
+
+
+def _room(memory: Memory) -> int:
+    """Bytes a program needs on its device."""
+    return memory.arguments + memory.outputs + memory.temporaries - memory.aliased

@@ -1,0 +1,30 @@
+"""ex01: find the devices, whatever the machine.
+
+`grader check ex01` judges all three functions; `grader hint ex01` helps.
+Ask JAX what is there; create no arrays.
+"""
+
+import jax
+
+
+def _gpus():
+    return [device for device in jax.local_devices() if device.platform == "gpu"]
+
+
+def num_gpus():
+    """The number of GPUs, an int: 0 on a machine without any.
+
+    A GPU plugin that fails to start is not "0 GPUs": the error that JAX raises reaches
+    the caller. So it does in the two functions below.
+    """
+    return len(_gpus())
+
+
+def try_gpu(i=0):
+    """GPU number i where there is one, else a CPU device."""
+    return dict(enumerate(_gpus())).get(i) or jax.local_devices(backend="cpu")[0]
+
+
+def try_all_gpus():
+    """A list of all GPUs, in order. Never empty: without GPUs, it holds a CPU device."""
+    return _gpus() or [try_gpu()]
