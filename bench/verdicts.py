@@ -118,7 +118,12 @@ def measure(gradings: int, rng: random.Random) -> list[Grading]:
     """Judge true ratios drawn log-uniformly from 0.25 to 4 times the threshold."""
     side = looped()
     trips = calibrate(lambda count: side(count)(1), CALL_SECONDS)
-    return [grade(side, trips, rng) for _ in range(gradings)]
+    found = []
+    for number in range(1, gradings + 1):
+        found.append(grade(side, trips, rng))
+        if number % 50 == 0:
+            print(f"  {number} of {gradings} gradings", file=sys.stderr)
+    return found
 
 
 def grade(side: Callable[[int], Window], trips: int, rng: random.Random) -> Grading:

@@ -113,10 +113,12 @@ def _path(entry: Entry, name: str, submission: Path | None) -> Path:
     if submission is not None:
         path = submission / entry.file_name if submission.is_dir() else submission
         if not path.is_file():
-            where = f"no {entry.file_name} in the folder {submission}" if submission.is_dir() else f"no file {submission}"
-            raise Unusable(where)
+            inside = f"{entry.file_name} in the folder " if submission.is_dir() else "file "
+            raise Unusable(f"no {inside}{submission}")
         return path
-    if name.endswith(".py") and Path(name).is_file():
+    if name.endswith(".py"):
+        if not Path(name).is_file():
+            raise Unusable(f"no file {name}")
         return Path(name)
     for candidate in (Path("exercises") / entry.file_name, Path(entry.file_name)):
         if candidate.is_file():

@@ -98,7 +98,7 @@ def find(name: str) -> Entry:
       UnknownExercise: none, with the nearest names.
     """
     known = entries()
-    stem = Path(name).stem if name.endswith(".py") or "/" in name else name
+    stem = (Path(name).stem if name.endswith(".py") or "/" in name else name).lower()
     number = _ID.match(stem)
     for entry in known:
         if stem == entry.stem or (number and entry.id == f"ex{int(number[1]):02d}"):

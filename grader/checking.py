@@ -216,14 +216,14 @@ def culprits(record: Record, found: Sequence[Event]) -> list[Culprit]:
 
 def culprit(record: Record, line: int, count: int = 1) -> Culprit:
     """One line of the learner's file, with its text."""
-    lines = record.source.splitlines()
+    lines = record.source.split("\n")
     text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
     return Culprit(line, text, count)
 
 
 def definition(record: Record, name: str) -> list[Culprit]:
     """The line on which the learner's file defines `name`, for failures without events."""
-    for number, text in enumerate(record.source.splitlines(), 1):
+    for number, text in enumerate(record.source.split("\n"), 1):
         if text.startswith((f"def {name}(", f"class {name}", f"{name} =", f"{name}:")):
             return [culprit(record, number)]
     return []

@@ -4,6 +4,7 @@ Exit codes: 0 all passed; 1 a check failed; 2 the command or the exercise files 
 wrong; 3 nothing failed but something could not be checked; 4 the grader itself broke.
 """
 
+import io
 import sys
 from pathlib import Path
 from typing import Any
@@ -58,16 +59,32 @@ def cli() -> None:
     """
 
 
+def _option(name: str, kind: click.ParamType[Any], text: str, default: Any = None) -> Any:
+    """An option that says its default, where it has one."""
+    shown = default is not None
+    return click.option(name, type=kind, help=text, default=default, show_default=shown)
+
+
+def format_option(command: Any) -> Any:
+    """`--format`, for a person or for a program."""
+    forms = click.Choice(["text", "json"])
+    return click.option("--format", "form", type=forms, default="text", show_default=True)(command)
+
+
 def grading_options(command: Any) -> Any:
     """The options of every command that grades."""
+    where = "A file, or a folder of exercise files.  [default: exercises/]"
+    seed = "Seed of the secret inputs, to repeat a grading.  [default: fresh]"
+    platforms, seeds = click.Choice(["auto", "cpu", "gpu"]), click.IntRange(0, (1 << 63) - 1)
+    folder = click.Path(file_okay=False, path_type=Path)
     options = (
-        click.option("--submission", type=click.Path(path_type=Path), help="A file, or a folder of exercise files.  [default: exercises/]"),
-        click.option("--device", type=click.Choice(["auto", "cpu", "gpu"]), default="auto", show_default=True, help="Where to run."),
-        click.option("--devices", type=click.IntRange(1, 64), help="How many devices, instead of what the exercise needs."),
-        click.option("--seed", type=int, help="Seed of the secret inputs, to repeat a grading.  [default: fresh]"),
-        click.option("--timeout", type=click.FloatRange(1, 3600), default=60.0, show_default=True, help="Seconds for one run of the code."),
-        click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True),
-        click.option("--save", type=click.Path(file_okay=False, path_type=Path), help="Save each record in this folder, for `grader judge`."),
+        _option("--submission", click.Path(path_type=Path), where),
+        _option("--device", platforms, "Where to run.", "auto"),
+        _option("--devices", click.IntRange(1, 64), "How many, instead of what is needed."),
+        _option("--seed", seeds, seed),
+        _option("--timeout", click.FloatRange(1, 3600), "Seconds for one run of the code.", 60.0),
+        format_option,
+        _option("--save", folder, "Save each record in this folder, for `grader judge`."),
     )
     for option in reversed(options):
         command = option(command)
@@ -90,7 +107,14 @@ def status() -> None:
         click.echo(line)
 
 
-@cli.command(epilog=example("grader check ex07", "grader check --all --format json", "grader check 7 --submission ~/work/mine.py") + "\n\n" + EXIT)
+@cli.command(
+    epilog=example(
+        "grader check ex07",
+        "grader check --all --format json",
+        "grader check 7 --submission ~/work/mine.py",
+    )
+    + f"\n\n{EXIT}"
+)
 @click.argument("exercise", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Check all exercises.")
 @grading_options
@@ -98,8 +122,12 @@ def check(exercise: tuple[str, ...], everything: bool, **options: Any) -> None:
     """Run submissions and judge them."""
     if not exercise and not everything:
         raise Wrong("which exercise? `grader check ex07`, or `grader check --all`")
-    entries = catalog.entries() if everything else [_find(name) for name in exercise]
-    _grade(list(dict.fromkeys(entries)), exercise if not everything else (), options)
+    named: dict[catalog.Entry, str] = {}
+    for name in exercise:
+        named.setdefault(_find(name), name)
+    if everything:
+        named = dict.fromkeys(catalog.entries(), "")
+    _grade(list(named), tuple(named.values()), options)
 
 
 @cli.command(epilog=example("grader selftest"))
@@ -111,7 +139,7 @@ def selftest(**options: Any) -> None:
     if options["submission"] is None:
         options["submission"] = catalog.course_root() / "solutions"
     for line in overview.devices_lines(options["device"]):
-        click.echo(line)
+        click.echo(line, err=options["form"] == "json")
     sys.exit(_run(catalog.entries(), (), options, brief=True, closing=overview.next_command()))
 
 
@@ -160,8 +188,9 @@ def _run(
 def hint(exercise: str) -> None:
     """Give a hint for what failed last; again for a stronger one."""
     from grader import overview
+    from grader.batch import SITE
 
-    for line in overview.next_hint(_find(exercise), Path.cwd()):
+    for line in overview.next_hint(_find(exercise), Path.cwd(), SITE):
         click.echo(line)
 
 
@@ -190,7 +219,7 @@ def solution(exercise: str) -> None:
 
 
 @cli.command(epilog=example("grader doctor", "grader doctor --format json"))
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text")
+@format_option
 def doctor(form: str) -> None:
     """Say what JAX finds on this machine, and what the environment makes of it."""
     from grader import doctor as examine
@@ -198,9 +227,11 @@ def doctor(form: str) -> None:
     sys.exit(examine.run(form))
 
 
-@cli.command(epilog=example("grader check ex07 --save records", "grader judge records/ex07_quiet_loop.json"))
+@cli.command(
+    epilog=example("grader check ex07 --save records", "grader judge records/ex07_quiet_loop.json")
+)
 @click.argument("record", type=click.Path(path_type=Path))
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text")
+@format_option
 def judge(record: Path, form: str) -> None:
     """Judge a saved record again; nothing is run."""
     from grader import batch
@@ -222,6 +253,9 @@ def schema(kind: str) -> None:
 
 def main() -> None:
     """Run the command line; every end is an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what it cannot encode, it shows as escapes
+            stream.reconfigure(errors="backslashreplace")
     try:
         cli.main(standalone_mode=False)
     except click.exceptions.Abort:
@@ -233,7 +267,7 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(141)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 (whatever it is, the person gets an exit code)
         _say_broken(error)
         sys.exit(4)
 
@@ -244,5 +278,6 @@ def _say_broken(error: Exception) -> None:
 
     last = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{Path(last.filename).name}:{last.lineno}"
-    click.echo(f"grader: the grader itself broke ({type(error).__name__}: {error}, {where})", err=True)
+    what = f"{type(error).__name__}: {error}, {where}"
+    click.echo(f"grader: the grader itself broke ({what})", err=True)
     click.echo("grader: this is not your mistake; please report these two lines", err=True)

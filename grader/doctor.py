@@ -5,13 +5,16 @@ error is shown as it is. Nothing is changed.
 """
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.metadata import distributions
 
+import click
 import msgspec
 
+from grader.report import plain
 from grader.versions import unsupported
 
 _EFFECTS = {
@@ -35,14 +38,15 @@ import json, sys
 import jax
 try:
     devices = jax.devices()
-    found = {"backend": jax.default_backend(), "kind": devices[0].device_kind, "devices": len(devices)}
+    backend, kind = jax.default_backend(), devices[0].device_kind
+    found = {"backend": backend, "kind": kind, "devices": len(devices)}
 except BaseException as error:
     found = {"error": f"{type(error).__name__}: {error}"}
 print("\\n" + json.dumps(found))
 """
 
 
-class Examination(msgspec.Struct, omit_defaults=True):
+class Examination(msgspec.Struct, tag_field="version", tag=1):
     """What `doctor --format json` prints."""
 
     python: str
@@ -54,7 +58,6 @@ class Examination(msgspec.Struct, omit_defaults=True):
     error: str = ""
     log: list[str] = []
     """What JAX and its plugins printed while they started."""
-    version: int = 1
 
 
 def examine(environment: dict[str, str] | None = None) -> Examination:
@@ -83,10 +86,15 @@ def _start_backend(found: Examination, environment: dict[str, str] | None) -> No
     try:
         told = msgspec.json.decode(done.stdout.splitlines()[-1])
     except (IndexError, msgspec.DecodeError):
-        found.error = f"JAX ended with code {done.returncode} before it named a device"
+        found.error = f"JAX {_end(done.returncode)} before it named a device"
         return
     found.backend, found.kind = told.get("backend", ""), told.get("kind", "")
     found.devices, found.error = told.get("devices", 0), told.get("error", "")
+
+
+def _end(code: int) -> str:
+    """How a process ended, in words."""
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
 
 
 def _versions() -> dict[str, str]:
@@ -109,7 +117,8 @@ def device_lines(device: str) -> Iterator[str]:
         yield f"JAX found no device ({versions}): {found.error}"
     else:
         count = f"{found.devices} {found.kind} device{'s' * (found.devices != 1)}"
-        yield f"JAX found {count}; default backend {found.backend} ({versions}, Python {found.python})"
+        where = f"default backend {found.backend} ({versions}, Python {found.python})"
+        yield f"JAX found {count}; {where}"
     if not found.error and found.backend == "cpu":
         yield "no GPU in use: exercises run on simulated CPU devices; `grader doctor` says more"
 
@@ -118,10 +127,10 @@ def run(form: str) -> int:
     """Print the examination; returns the exit code."""
     found = examine()
     if form == "json":
-        print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))
     else:
         for line in _text(found):
-            print(line)
+            click.echo(plain(line))
     return 3 if found.error else 0
 
 
@@ -146,4 +155,3 @@ def _log_lines(log: list[str]) -> Iterator[str]:
         yield "JAX printed while it started:"
     for line in log:
         yield f"  {line}"
-

@@ -2,173 +2,228 @@
 
 Started by `grader.launch` as `python -m grader.forkserver FD MODULE,...`; it starts no
 backend and no thread, so a fork is safe. A request on the socket is a JSON line with
-four descriptors: the worker's input, result, output, and a control socket. The control
-socket reports how the worker ended; when the other side closes it, the worker and all
-it started die. When the request socket closes, so does this process.
+five descriptors: the worker's input, result, output, stack, and a control socket. Three
+processes come of it:
+
+    supervisor  sees the control socket close, or init end; kills; reports the end
+    init        pid 1 of the new world; its end takes every process there with it
+    worker      `grader.worker`
+
+When the request socket closes, all of them end, and so does this process. What fences
+them is in `grader.isolation`.
 """
 
 import fcntl
 import importlib
+import itertools
 import os
 import select
+import shutil
 import signal
 import socket
 import sys
 import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import NoReturn
 
 import msgspec
 
 from grader import isolation
-from grader.messages import Ended, Request
+from grader.messages import BROKE, Ended, Request
 
-POLL_SECONDS = 0.004
+WATCH_SECONDS = 0.2
+FINISH_SECONDS = isolation.KILL_SECONDS + 1
+_FIRST_FD = 100
+
+
+class Report(msgspec.Struct):
+    """What init tells the supervisor, one JSON line each time."""
+
+    fences: list[str] = []
+    scratch: str = ""
+    status: int | None = None
+    """Wait status of the worker."""
 
 
 def serve(requests: socket.socket) -> None:
     """Fork a supervisor for each request until the socket closes."""
     while True:
-        try:
-            message, fds, _, _ = socket.recv_fds(requests, 1 << 16, 4)
-        except InterruptedError:
-            continue
+        message, fds, _, _ = socket.recv_fds(requests, 1 << 16, 5)
         if not message:
             return
-        request = msgspec.json.decode(message, type=Request)
         if os.fork() == 0:
             requests.close()
-            supervise(request, *fds)
+            request = msgspec.json.decode(message, type=Request)
+            _last(partial(_supervise, request, fds[:4], socket.socket(fileno=fds[4])))
         for fd in fds:
             os.close(fd)
         _reap()
 
 
-def _reap() -> None:
+def _last(work: Callable[[], int | None]) -> NoReturn:
+    """Do `work` and end, whatever happens: nothing of the caller's stack goes on in a fork."""
+    code = BROKE
+    try:
+        code = work() or 0
+    except BaseException:  # noqa: BLE001 (a forked process has nobody to raise to)
+        traceback.print_exc()
+    finally:
+        try:
+            sys.stdout.flush()
+        finally:
+            os._exit(code)
+
+
+def _reap() -> bool:
+    """Take the ends of children; returns whether any child is left."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
     except ChildProcessError:
-        return
+        return False
+    return True
 
 
-def supervise(request: Request, inbox: int, result: int, output: int, control_fd: int) -> NoReturn:
+def _supervise(request: Request, fds: Sequence[int], control: socket.socket) -> None:
     """Fence, fork and watch one worker; report its end; leave nothing behind."""
     os.setsid()
     isolation.die_with_parent()
     isolation.adopt_orphans()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    control = socket.socket(fileno=control_fd)
     os.environ.update(request.environment)
-    fences = isolation.separate() if request.fenced else ["not fenced: asked not to"]
+    sockets = isolation.sockets_of_others()
+    fences = isolation.separate() if request.fenced else [isolation.REFUSED + "not asked for"]
     report_read, report_write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
+    user = os.getpid()
+    init = os.fork()
+    if init == 0:
         control.close()
         os.close(report_read)
-        _init(request, inbox, result, output, report_write)
-    for fd in (inbox, result, output, report_write):
+        _last(partial(_init, request, sockets, fds, report_write, user))
+    for fd in (*fds, report_write):
         os.close(fd)
-    _wait(pid, control)
-    ended = _ended(report_read, fences)
-    isolation.kill_tree()
-    try:
+    reports = _watch(init, report_read, control)
+    if not isolation.kill_tree():
+        fences.append(isolation.REFUSED + "an end of all processes")
+    ended = _ended(fences, reports)
+    with suppress(OSError):  # the other side may have gone, and with it the need to know
         control.sendall(msgspec.json.encode(ended))
-    except OSError:
-        pass  # the other side has gone, and with it the need to know
-    os._exit(0)
 
 
-def _wait(pid: int, control: socket.socket) -> None:
-    """Return when the child has ended, or has been killed because control closed."""
-    while os.waitpid(pid, os.WNOHANG)[0] == 0:
-        if select.select([control], [], [], POLL_SECONDS)[0]:
-            isolation.kill_tree()
-            return
+def _watch(init: int, report: int, control: socket.socket) -> list[Report]:
+    """Hear init until its end, which comes at once when the control socket closes."""
+    raw, listened = b"", [report, control.fileno()]
+    while report in listened:
+        ready = select.select(listened, [], [])[0]
+        if control.fileno() in ready:
+            os.kill(init, signal.SIGKILL)
+            listened.remove(control.fileno())
+        if report in ready:
+            chunk = os.read(report, 4096)
+            raw += chunk
+            if not chunk:
+                listened.remove(report)
+    os.waitpid(init, 0)
+    return [msgspec.json.decode(line, type=Report) for line in raw.splitlines()]
 
 
-def _ended(report: int, fences: list[str]) -> Ended:
-    """Read what init wrote: fences, then exit status."""
-    raw = b""
-    while chunk := os.read(report, 4096):
-        raw += chunk
-    lines = [line for line in raw.decode(errors="replace").splitlines() if line]
-    status = [int(line[7:]) for line in lines if line.startswith("status ")]
-    fences = fences + [line for line in lines if not line.startswith("status ")]
-    if not status:
-        return Ended(signal=signal.SIGKILL, fences=fences)
-    code = os.waitstatus_to_exitcode(status[0])
+def _ended(fences: list[str], reports: Sequence[Report]) -> Ended:
+    for report in reports:
+        fences += report.fences
+        if report.scratch not in ("", isolation.SCRATCH):
+            shutil.rmtree(report.scratch, ignore_errors=True)
+    status = next((r.status for r in reports if r.status is not None), signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(status)
     return Ended(code=max(code, 0), signal=max(-code, 0), fences=fences)
 
 
-def _init(request: Request, inbox: int, result: int, output: int, report: int) -> NoReturn:
-    """Be pid 1 of the new namespace: fork the worker, wait for it, take all with it."""
+def _init(
+    request: Request, sockets: Sequence[str], fds: Sequence[int], report: int, user: int
+) -> None:
+    """Be pid 1 of the new world: furnish it, fork the worker, wait for it."""
     isolation.die_with_parent()
-    if request.fenced:
-        _say(report, isolation.furnish(request.hidden))
-    pid = os.fork()
-    if pid == 0:
-        _become_worker(request, inbox, result, output, report)
-    for fd in (inbox, result, output):
+    fences, scratch = isolation.furnish(request.hidden, sockets, fenced=request.fenced)
+    _say(report, Report(fences, scratch))
+    worker = os.fork()
+    if worker == 0:
+        _last(partial(_work, request, scratch, fds, report, user))
+    for fd in fds:
         os.close(fd)
-    while True:
-        try:
-            ended, status = os.wait()
-        except ChildProcessError:
-            break
-        if ended == pid:
-            _say(report, [f"status {status}"])
-            break
-    os._exit(0)
+    ended, status = os.wait()
+    while ended != worker:
+        ended, status = os.wait()
+    _say(report, Report(status=status))
 
 
-def _say(report: int, lines: list[str]) -> None:
-    os.write(report, "".join(f"{line}\n" for line in lines).encode())
+def _say(report: int, message: Report) -> None:
+    os.write(report, msgspec.json.encode(message) + b"\n")
 
 
-def _become_worker(
-    request: Request, inbox: int, result: int, output: int, report: int
-) -> NoReturn:
+def _work(request: Request, scratch: str, fds: Sequence[int], report: int, user: int) -> int:
     from grader import worker
 
-    code = 70
-    try:
-        _say(report, isolation.confine(request.memory))
-        isolation.die_with_parent()  # again: a change of user clears it
-        code = worker.run(*_only_descriptors(inbox, result, output))
-    finally:
-        os._exit(code)
+    os.setsid()  # a signal to its own group reaches nobody else
+    isolation.settle(scratch)
+    _say(report, Report(isolation.confine(request.memory, scratch, user)))
+    isolation.die_with_parent()  # again: a change of user clears it
+    return worker.serve(*_only_descriptors(fds))
 
 
-def _only_descriptors(inbox: int, result: int, output: int) -> tuple[int, int]:
-    """Keep nothing open but input, result and output; output is stdout and stderr."""
-    high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 100) for fd in (inbox, result, output)]
+def _only_descriptors(fds: Sequence[int]) -> list[int]:
+    """Keep nothing open but input, result, output and stack; output is stdout and stderr.
+
+    What the learner's code starts inherits output alone. Returns input, result, stack.
+    """
+    inbox, result, output, stack = (
+        fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_FD) for fd in fds
+    )
     null = os.open(os.devnull, os.O_RDONLY)
-    for source, target in ((null, 0), (high[2], 1), (high[2], 2)):
+    for source, target in ((null, 0), (output, 1), (output, 2)):
         os.dup2(source, target)
-    os.closerange(3, 100)
-    os.closerange(high[2], 1 << 12)
-    return high[0], high[1]
+    kept = sorted((inbox, result, stack))
+    for first, last in itertools.pairwise([2, *kept, 1 << 12]):
+        os.closerange(first + 1, last)
+    sys.stdout = open(1, "w", 1, "utf-8", "replace", closefd=False)  # noqa: SIM115 (open to the end)
+    return [inbox, result, stack]
+
+
+def _end_with(requests: socket.socket) -> None:
+    """While the imports run, look now and then whether anybody still waits for them."""
+
+    def look(*_: object) -> None:
+        try:
+            if not requests.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
+                os._exit(0)
+        except BlockingIOError:
+            return
+
+    signal.signal(signal.SIGALRM, look)
+    signal.siginterrupt(signal.SIGALRM, False)
+    signal.setitimer(signal.ITIMER_REAL, WATCH_SECONDS, WATCH_SECONDS)
+
+
+def _import(modules: Sequence[str]) -> None:
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except BaseException as error:  # noqa: BLE001 (a library may raise, or exit, at will)
+            text = str(error).strip().splitlines() or ["(no message)"]
+            sys.exit(f"`import {name}`: {type(error).__name__}: {text[0]}")
 
 
 def main() -> None:
     """Entry point of `python -m grader.forkserver FD MODULES`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     requests = socket.socket(fileno=int(sys.argv[1]))
-    for name in filter(None, sys.argv[2].split(",")):
-        importlib.import_module(name)
+    _end_with(requests)
+    _import(list(filter(None, sys.argv[2].split(","))))
+    signal.setitimer(signal.ITIMER_REAL, 0)
     serve(requests)
-    _finish()
-
-
-def _finish() -> None:
-    """Give supervisors, which see their control sockets close, a moment to clean up."""
-    deadline = time.monotonic() + 2
-    while time.monotonic() < deadline:
-        try:
-            if not os.waitpid(-1, os.WNOHANG)[0]:
-                time.sleep(POLL_SECONDS)
-        except ChildProcessError:
-            return
+    deadline = time.monotonic() + FINISH_SECONDS  # supervisors clean up
+    while _reap() and time.monotonic() < deadline:
+        time.sleep(0.004)
 
 
 if __name__ == "__main__":

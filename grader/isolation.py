@@ -13,7 +13,6 @@ says what it did not, and why. How the stages are put together is in `grader.for
 """
 
 import ctypes
-import fcntl
 import os
 import signal
 import socket
@@ -21,7 +20,8 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 REFUSED = "refused: "
@@ -67,6 +67,19 @@ def adopt_orphans() -> None:
     _call(_libc().prctl, _PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+def sockets_of_others() -> list[str]:
+    """Sockets in the file system; a session bus, say, runs any program it is sent.
+
+    To be asked before `separate()`. Those of GPU drivers are left out.
+    """
+    try:
+        lines = Path("/proc/net/unix").read_text(errors="replace").splitlines()[1:]
+    except OSError:
+        return []
+    paths = (line.split(maxsplit=7)[-1] for line in lines)
+    return [path for path in paths if path.startswith("/") and "nvidia" not in path]
+
+
 def separate() -> list[str]:
     """Put the children of this process into namespaces of their own."""
     try:
@@ -84,10 +97,9 @@ def _unshare(flags: int) -> None:
     """Root needs no user namespace. Anybody else does, and so does root in a container."""
     uid, gid = os.geteuid(), os.getegid()
     if uid == 0:
-        try:
-            return os.unshare(flags)
-        except PermissionError:
-            pass
+        with suppress(PermissionError):
+            os.unshare(flags)
+            return
     os.unshare(flags | os.CLONE_NEWUSER)
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
@@ -96,19 +108,24 @@ def _unshare(flags: int) -> None:
 
 def _raise_loopback() -> None:
     """GPUs that work together find each other through a network device, if only this one."""
+    import fcntl  # here, for this module is loaded on Windows too
+
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = struct.pack("16sH14x", b"lo", 0)
         flags = struct.unpack_from("16xH", fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request))[0]
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags | _IFF_UP))
 
 
-def furnish(hidden: Sequence[str]) -> tuple[list[str], str]:
-    """Make all files read-only, `hidden` folders empty, sockets of others dead.
+def furnish(
+    hidden: Sequence[str], sockets: Sequence[str], *, fenced: bool
+) -> tuple[list[str], str]:
+    """Make all files read-only, `hidden` folders empty, `sockets` of others dead.
 
     Returns what was achieved, and the folder for scratch files: `SCRATCH`, private and
-    gone with the worker, or else a temporary folder that the caller must remove.
+    gone with the worker, or else a temporary folder that somebody must remove.
     """
-    sockets = list(_sockets())
+    if not fenced:
+        return [], tempfile.mkdtemp(prefix="grader-")
     try:
         os.unshare(os.CLONE_NEWNS)
         _mount("none", "/", _MS_REC | _MS_PRIVATE)
@@ -139,40 +156,28 @@ def _make_read_only() -> None:
     _call(_libc().syscall, _SYS_MOUNT_SETATTR, *where, attributes, len(attributes))
 
 
-def _sockets() -> Iterator[str]:
-    """Sockets in the file system: through one, a session bus would run a program for anyone.
-
-    Those of GPU drivers stay.
-    """
-    for line in Path("/proc/net/unix").read_text(errors="replace").splitlines()[1:]:
-        path = line.split(maxsplit=7)[-1]
-        if path.startswith("/") and "nvidia" not in path:
-            yield path
-
-
 def settle(scratch: str) -> None:
     """Let this process and its children keep temporary files in `scratch`."""
     os.environ |= {"HOME": scratch, "TMPDIR": scratch}
     tempfile.tempdir = None
 
 
-def confine(memory: int, user: int) -> list[str]:
-    """Set limits and give up every privilege.
+def confine(memory: int, scratch: str, user: int) -> list[str]:
+    """Set limits and give up every privilege; keep `scratch`.
 
     `memory` is bytes of private data, 0 for no limit; `user` tells this worker from
     others that run at the same time.
     """
     Path("/proc/self/oom_score_adj").write_text("1000")
-    fences = limit(memory)
+    fences = _limit(memory)
     try:
-        fences += _drop_privileges(_FIRST_USER + user)
+        fences += _drop_privileges(scratch, _FIRST_USER + user)
     except OSError as error:
         fences.append(_refused("running without privileges", error))
     return fences
 
 
-def limit(memory: int) -> list[str]:
-    """Set the limits that any POSIX system has (see `confine`)."""
+def _limit(memory: int) -> list[str]:
     import resource
 
     cores = os.cpu_count() or 1
@@ -200,19 +205,19 @@ def _tasks_of_user() -> int:
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if process.stat().st_uid == user:
-                found += len(os.listdir(process / "task"))
+                found += len(list((process / "task").iterdir()))
         except OSError:
             continue  # it has ended
     return found
 
 
-def _drop_privileges(user: int) -> list[str]:
+def _drop_privileges(scratch: str, user: int) -> list[str]:
     """As root: become a user of no name, who may read root's files only if Python is there."""
     libc = _libc()
-    keep, needed = 0, [path for path in (*sys.path, sys.base_prefix) if os.path.exists(path)]
+    keep, needed = 0, [path for path in map(Path, (*sys.path, sys.base_prefix)) if path.exists()]
     if os.geteuid() == 0:
         _call(libc.prctl, _PR_SET_KEEPCAPS, 1, 0, 0, 0)
-        _change_user(user)
+        _change_user(scratch, user)
         _call(libc.prctl, _PR_SET_DUMPABLE, 1, 0, 0, 0)  # else /proc/self would be root's
         if not all(os.access(path, os.R_OK) for path in needed):
             keep = 1 << _CAP_DAC_READ_SEARCH
@@ -222,13 +227,14 @@ def _drop_privileges(user: int) -> list[str]:
     return ["privileges: reads files of all users, for Python lies in a closed folder"] * bool(keep)
 
 
-def _change_user(user: int) -> None:
+def _change_user(scratch: str, user: int) -> None:
     try:
         os.setgroups([])
         os.setresgid(user, user, user)
     except OSError:  # a container knows few users
         user = _NOBODY
         os.setresgid(user, user, user)
+    os.chown(scratch, user, user)
     os.setresuid(user, user, user)
 
 
@@ -259,7 +265,7 @@ def _kill_all(found: list[int]) -> None:
 def _send(pid: int, number: signal.Signals) -> bool:
     try:
         os.kill(pid, number)
-    except ProcessLookupError:
+    except (ProcessLookupError, PermissionError):
         return False
     return True
 

@@ -5,7 +5,7 @@ never as a verdict on the learner.
 """
 
 from grader.checking import Check, Exercise, Failure, Unable, culprit
-from grader.record import Culprit, Finding, Outcome, Record, Report, Status, Verdict
+from grader.record import Culprit, Outcome, Record, Report, Status, Verdict
 
 SOURCE = "source"
 RUNS = "runs"
@@ -53,21 +53,17 @@ def _source(record: Record, exercise: Exercise) -> Verdict:
     lesson = f"{exercise.lesson}#{exercise.anchor}"
     if not record.findings:
         return Verdict(SOURCE, title, "pass", "source", lesson=lesson)
-    first = record.findings[0]
-    places = [_place(record, f) for f in record.findings if f.line is not None]
-    return Verdict(
-        SOURCE, title, "fail", "source", first.expected, first.observed, places, lesson=lesson
-    )
-
-
-def _place(record: Record, finding: Finding) -> Culprit:
-    assert finding.line is not None
-    return culprit(record, finding.line)
+    expected = "; ".join(dict.fromkeys(f.expected for f in record.findings))
+    observed = "; ".join(dict.fromkeys(f.observed for f in record.findings))
+    lines = dict.fromkeys(f.line for f in record.findings if f.line is not None)
+    places = [culprit(record, line) for line in lines]
+    return Verdict(SOURCE, title, "fail", "source", expected, observed, places, lesson=lesson)
 
 
 def _runs(record: Record, exercise: Exercise) -> Verdict:
     title = "The code runs to the end."
-    verdict = Verdict(RUNS, title, "pass", "observed", lesson=f"{exercise.lesson}#{exercise.anchor}")
+    lesson = f"{exercise.lesson}#{exercise.anchor}"
+    verdict = Verdict(RUNS, title, "pass", "observed", lesson=lesson)
     if record.unavailable or record.submission is None:
         verdict.status, verdict.reason = "could not check", record.unavailable or record.broken
     elif record.submission.outcome.kind != "finished":

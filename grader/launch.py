@@ -5,21 +5,27 @@ runs, is in `grader.process`; what fences it, in `grader.isolation`.
 """
 
 import os
+import platform
 import re
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
-from grader.isolation import SCRATCH
+from grader.isolation import KILL_SECONDS, REFUSED
 from grader.messages import Ended, Request
 from grader.process import Worker
 
-_KEPT = re.compile(r"^(PATH|LD_LIBRARY_PATH|LANG|LC_.*|TZ|PYTHONPATH|SYSTEMROOT|CUDA_.*|NVIDIA_.*)$")
+_KEPT = re.compile(
+    r"^(PATH|LD_LIBRARY_PATH|LANG|LC_.*|TZ|PYTHONPATH|SYSTEMROOT|CUDA_.*|NVIDIA_.*)$"
+)
 
 
 class BrokenInstallation(Exception):
@@ -48,6 +54,14 @@ class Launcher(Protocol):
         """Start a worker that waits for its `Setup`."""
         ...
 
+    def check(self) -> None:
+        """Called when a worker died early.
+
+        Raises:
+          BrokenInstallation: no worker can live here.
+        """
+        ...
+
     def close(self) -> None:
         """End everything this launcher started."""
         ...
@@ -61,29 +75,33 @@ class SocketControl:
         self._ended: Ended | None = None
         self.fences: list[str] = []
 
-    def ended(self) -> Ended:
-        """Wait for the supervisor's report."""
-        if self._ended is None:
-            self._socket.settimeout(10)
-            try:
-                raw = self._socket.recv(1 << 16)
-                self._ended = msgspec.json.decode(raw, type=Ended)
-            except (OSError, msgspec.DecodeError):
-                self._ended = Ended(signal=9)
-            self.fences = self._ended.fences
+    def ended(self) -> Ended | None:
+        """The supervisor's report, waited for a second."""
+        return self._ended or self._report(1.0)
+
+    def _report(self, seconds: float) -> Ended | None:
+        self._socket.settimeout(seconds)
+        try:
+            self._ended = msgspec.json.decode(self._socket.recv(1 << 16), type=Ended)
+        except (OSError, msgspec.DecodeError):
+            return None
+        self.fences = self._ended.fences
         return self._ended
 
     def cancel(self) -> None:
-        """Half-close, which tells the supervisor to kill."""
-        try:
-            self._socket.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass  # it has ended already
+        """Hang up, which tells the supervisor to kill, and wakes who waits for a report."""
+        self._shut(socket.SHUT_RDWR)
+
+    def _shut(self, how: int) -> None:
+        with suppress(OSError):  # it may have ended already
+            self._socket.shutdown(how)
 
     def close(self) -> None:
-        """Cancel, then wait for the supervisor's report."""
-        self.cancel()
-        self.ended()
+        """Tell the supervisor to kill, and wait for its report and its end."""
+        self._shut(socket.SHUT_WR)
+        self._ended = self._ended or self._report(KILL_SECONDS + 1)
+        with suppress(OSError):
+            self._socket.recv(1)
         self._socket.close()
 
 
@@ -94,6 +112,7 @@ class ForkServer:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [sys.executable, "-P", "-m", "grader.forkserver"]
         self._errors = os.memfd_create("grader-forkserver")
+        self._closed = False
         with theirs:
             self._process = subprocess.Popen(
                 [*command, str(theirs.fileno()), ",".join(modules)],
@@ -102,7 +121,7 @@ class ForkServer:
                 stdout=self._errors,
                 stderr=self._errors,
                 start_new_session=True,
-                env={**environment(SCRATCH), **_import_path()},
+                env={**environment(tempfile.gettempdir()), **_import_path()},
             )
         self._socket = ours
 
@@ -116,26 +135,37 @@ class ForkServer:
         out_r, out_w = os.pipe()
         err_r, err_w = os.pipe()
         ours, theirs = socket.socketpair()
-        with theirs:
-            fds = [in_r, out_w, err_w, theirs.fileno()]
-            try:
-                socket.send_fds(self._socket, [msgspec.json.encode(request)], fds)
-            except OSError as error:
-                raise BrokenInstallation(self._last_words()) from error
-        for fd in (in_r, out_w, err_w):
-            os.close(fd)
-        return Worker(in_w, out_r, err_r, SocketControl(ours))
+        stack = os.fdopen(os.memfd_create("grader-stack"), "rb")
+        worker = Worker(in_w, out_r, err_r, stack, SocketControl(ours))
+        try:
+            fds = [in_r, out_w, err_w, stack.fileno(), theirs.fileno()]
+            socket.send_fds(self._socket, [msgspec.json.encode(request)], fds)
+        except OSError:
+            worker.close()
+            self.check()
+            raise
+        finally:
+            theirs.close()
+            for fd in (in_r, out_w, err_w):
+                os.close(fd)
+        return worker
 
-    def _last_words(self) -> str:
-        self._process.wait(10)
-        text = os.pread(self._errors, 1 << 20, 0).decode("utf-8", "replace").strip()
-        return text.splitlines()[-1] if text else f"exit code {self._process.returncode}"
+    def check(self) -> None:
+        """See `Launcher`."""
+        try:
+            code = self._process.wait(0.5)
+        except subprocess.TimeoutExpired:
+            return
+        if not self._closed:
+            text = os.pread(self._errors, 1 << 20, 0).decode("utf-8", "replace").strip()
+            raise BrokenInstallation(text.splitlines()[-1] if text else f"exit code {code}")
 
     def close(self) -> None:
         """End the server and every worker."""
+        self._closed = True
         self._socket.close()
         try:
-            self._process.wait(5)
+            self._process.wait(KILL_SECONDS + 2)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -143,31 +173,33 @@ class ForkServer:
 
 
 class ProcessControl:
-    """The lifeline of a spawned worker."""
+    """The lifeline of a spawned worker, and its scratch folder."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
-        self._process = process
-        self.fences = ["not fenced: no fork on this system"]
+    def __init__(self, process: "subprocess.Popen[bytes]", scratch: str) -> None:
+        self._process, self._scratch = process, scratch
+        self.fences = [f"{REFUSED}fences (this system has no fork that is safe)"]
 
-    def ended(self) -> Ended:
-        """Wait for the process."""
-        code = self._process.wait(10)
+    def ended(self) -> Ended | None:
+        """The process's end, waited for a second."""
+        try:
+            code = self._process.wait(1)
+        except subprocess.TimeoutExpired:
+            return None
         return Ended(code=max(code, 0), signal=max(-code, 0), fences=self.fences)
 
     def cancel(self) -> None:
         """Kill the process group."""
-        if os.name == "posix":
-            try:
-                os.killpg(self._process.pid, 9)
-            except ProcessLookupError:
-                pass  # it has ended already
-        else:
+        if not hasattr(os, "killpg"):
             self._process.kill()
+            return
+        with suppress(ProcessLookupError):  # it may have ended already
+            os.killpg(self._process.pid, 9)
 
     def close(self) -> None:
         """Kill and wait."""
         self.cancel()
         self._process.wait()
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
 
 class Spawn:
@@ -175,20 +207,26 @@ class Spawn:
 
     def start(self, request: Request) -> Worker:
         """Start a worker (see `Launcher`)."""
+        scratch = tempfile.mkdtemp(prefix="grader-")
+        stack = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker)
+        inherited = [stack.fileno()] if os.name == "posix" else []
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "grader.worker"],
+            [sys.executable, "-P", "-m", "grader.worker", *map(str, inherited)],
+            pass_fds=inherited,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=os.name == "posix",
-            env={**environment(os.path.expanduser("~")), **_import_path(), **request.environment},
+            env={**environment(scratch), **_import_path(), **request.environment},
         )
-        pipes = (process.stdin, process.stdout, process.stderr)
-        fds = [os.dup(pipe.fileno()) for pipe in pipes if pipe is not None]
+        pipes = [pipe for pipe in (process.stdin, process.stdout, process.stderr) if pipe]
+        inbox, result, output = (os.dup(pipe.fileno()) for pipe in pipes)
         for pipe in pipes:
-            if pipe is not None:
-                pipe.close()
-        return Worker(fds[0], fds[1], fds[2], ProcessControl(process))
+            pipe.close()
+        return Worker(inbox, result, output, stack, ProcessControl(process, scratch))
+
+    def check(self) -> None:
+        """A spawned worker's death says nothing of the next."""
 
     def close(self) -> None:
         """Nothing is kept between workers."""
@@ -203,6 +241,6 @@ def _import_path() -> dict[str, str]:
 
 def launcher(modules: Sequence[str]) -> Launcher:
     """The launcher this system can have."""
-    if sys.platform.startswith("linux"):
+    if platform.system() == "Linux":
         return ForkServer(modules)
     return Spawn()

@@ -14,6 +14,8 @@ import msgspec
 from grader.record import Leaf, Machine, Measured, Observed, Timing
 
 MAX_FRAME = 1 << 26
+BROKE = 70
+"""Exit code of a worker whose own code, not the learner's, raised; its stack says what."""
 _HEADER = struct.Struct("<Q")
 
 

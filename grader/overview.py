@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from grader import catalog
+from grader import catalog, source
 from grader.catalog import Entry
 from grader.state import Remembered, State, digest
 
@@ -30,25 +30,34 @@ def _status(entry: Entry, folder: Path) -> str:
     known = State(folder).get(entry.stem)
     if known is None:
         return "not checked"
-    same = known.digest == digest(path.read_text("utf-8", "surrogateescape"))
-    return _SAID.get(known.exit_code, "not yet") if same else "changed since the last check"
+    said = _SAID.get(known.exit_code, "not yet")
+    return said if _same(path, known) else "changed since the last check"
 
 
-def next_hint(entry: Entry, folder: Path) -> Iterator[str]:
+def _same(path: Path, known: Remembered) -> bool:
+    try:
+        return known.digest == digest(source.read(path))
+    except source.Unreadable:
+        return known.digest == digest("")
+
+
+def next_hint(entry: Entry, folder: Path, site: str) -> Iterator[str]:
     """The next hint for the first check that failed last, else for the exercise."""
     state = State(folder)
     known = state.get(entry.stem) or Remembered("", 1)
     check = next((c for c in entry.exercise.checks if c.name in known.failed), None)
     hints = (*(check.hints if check else ()), *entry.exercise.hints)
-    number = min(known.hints_given, len(hints) - 1)
+    number = min(known.hints_given + 1, len(hints))
     about = f" for {check.name}" if check else ""
-    yield f"hint {number + 1} of {len(hints)}{about}:"
-    yield f"  {hints[number]}"
-    if number + 1 < len(hints):
+    yield f"hint {number} of {len(hints)}{about}:"
+    yield f"  {hints[number - 1]}"
+    lesson = check.lesson if check else f"{entry.exercise.lesson}#{entry.exercise.anchor}"
+    yield f"  why: {site}/{lesson.replace('#', '/#')}"
+    if number < len(hints):
         yield f"  more: grader hint {entry.id}"
     else:
         yield f"  that was the last; grader solution {entry.id} shows one answer"
-    state.put(entry.stem, msgspec.structs.replace(known, hints_given=number + 1))
+    state.put(entry.stem, msgspec.structs.replace(known, hints_given=number))
 
 
 def next_command() -> str:

@@ -55,8 +55,11 @@ _PUBLIC = "public names: private ones change without notice"
 def violations(tree: ast.Module, allowed: tuple[str, ...] = ()) -> Iterator[Finding]:
     """Everything in `tree` that the policy refuses, in order of lines."""
     policy = _Policy(_origins(tree), _shadowed(tree), frozenset(allowed))
-    found = [finding for node in ast.walk(tree) for finding in policy.judge(node)]
-    yield from sorted(found, key=lambda finding: finding.line or 0)
+    found: dict[tuple[int, str], Finding] = {}
+    for node in ast.walk(tree):
+        for finding in policy.judge(node):
+            found.setdefault((finding.line or 0, finding.expected), finding)
+    yield from (found[place] for place in sorted(found, key=lambda place: place[0]))
 
 
 def _origins(tree: ast.Module) -> dict[str, str]:
@@ -128,12 +131,13 @@ class _Policy:
     def _module(self, node: ast.stmt, name: str) -> Iterator[Finding]:
         parts = name.split(".")
         reached = parts[0] if parts[0] in MODULES else self._reached(parts)
+        text = f"`{ast.unparse(node)}`"
         if reached and reached not in self.allowed:
-            yield _finding(node, f"a solution without the module `{reached}`", f"`import {name}`")
+            yield _finding(node, f"a solution without the module `{reached}`", text)
         elif any(part.startswith("_") and part != "__future__" for part in parts):
-            yield _finding(node, _PUBLIC, f"`import {name}`")
+            yield _finding(node, _PUBLIC, text)
         elif parts[0] == "jax" and WATCHERS.intersection(parts):
-            yield _finding(node, _WATCHED, f"`import {name}`")
+            yield _finding(node, _WATCHED, text)
 
     def _reached(self, parts: list[str]) -> str:
         """The module that stands as an attribute in another one: `contextlib.sys`."""
@@ -179,7 +183,7 @@ class _Policy:
             case [target, ast.Constant(value=str(attr)), *_]:
                 yield from self._attribute(node, ast.Attribute(target, attr, context))
             case [target, *_] if _dotted(target, self.origins) or _is_type_call(target):
-                yield _finding(node, "attributes by their names", f"`{ast.unparse(node)}`")
+                yield _finding(node, "attributes called by name", f"`{ast.unparse(node)}`")
 
 
 def _text(node: ast.Constant, text: str) -> Iterator[Finding]:

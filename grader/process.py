@@ -6,18 +6,23 @@ process and everything it started. How the process came to be is in `grader.laun
 
 import os
 import select
+import signal
 import time
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Protocol, Self
+from typing import BinaryIO, Protocol, Self
 
 import msgspec
 
-from grader.messages import MAX_FRAME, Ended, frame, frame_length
+from grader.messages import BROKE, MAX_FRAME, Ended, frame, frame_length
 from grader.record import Outcome
 
 MAX_OUTPUT = 1 << 24
 TAIL = 4000
+MAX_STACK = 1 << 18
+LOOK_SECONDS = 0.2
+"""How often a wait looks whether it has been cancelled."""
+_OFTEN = {6: "; a library gave up, often for lack of memory", 9: "; often a lack of memory"}
 
 
 class Failed(Exception):
@@ -33,8 +38,8 @@ class Control(Protocol):
 
     fences: list[str]
 
-    def ended(self) -> Ended:
-        """Wait for the end and say how it came."""
+    def ended(self) -> Ended | None:
+        """Wait a moment for the end and say how it came; None if it does not come."""
         ...
 
     def cancel(self) -> None:
@@ -49,12 +54,16 @@ class Control(Protocol):
 class Worker(AbstractContextManager["Worker"]):
     """One worker process, seen from outside."""
 
-    def __init__(self, inbox: int, result: int, output: int, control: Control) -> None:
-        self._inbox, self._result, self._output, self._control = inbox, result, output, control
+    def __init__(
+        self, inbox: int, result: int, output: int, stack: BinaryIO, control: Control
+    ) -> None:
+        self._inbox, self._result, self._output = inbox, result, output
+        self._stack, self._control = stack, control
         self._pending = bytearray()
         self._printed = bytearray()
         self._count = 0
         self._started = time.monotonic()
+        self._cancelled = False
         self._open = {result, output}
 
     def ask(self, message: msgspec.Struct, seconds: float) -> bytes:
@@ -84,11 +93,13 @@ class Worker(AbstractContextManager["Worker"]):
         deadline = time.monotonic() + seconds
         while (body := self._take()) is None:
             left = deadline - time.monotonic()
+            if self._cancelled:
+                raise Failed(self._outcome("killed", "stopped by the grader"))
             if left <= 0:
                 raise Failed(self._outcome("timeout", f"still running after {seconds:.0f} s"))
             if self._result not in self._open:
                 raise Failed(self._ended())
-            self._pump(left)
+            self._pump(min(left, LOOK_SECONDS))
         return body
 
     def _take(self) -> bytes | None:
@@ -119,6 +130,12 @@ class Worker(AbstractContextManager["Worker"]):
         if self._count > MAX_OUTPUT:
             raise Failed(self._outcome("flooded", f"more than {MAX_OUTPUT >> 20} MiB of output"))
 
+    def forget_output(self) -> None:
+        """Drop what was printed so far: it was not the learner's code."""
+        self.output()
+        self._printed.clear()
+        self._count = 0
+
     def output(self) -> str:
         """The tail of what was printed so far."""
         while self._output in self._open and select.select([self._output], [], [], 0)[0]:
@@ -128,11 +145,23 @@ class Worker(AbstractContextManager["Worker"]):
             self._printed = (self._printed + chunk)[-TAIL:]
         return self._printed.decode("utf-8", "replace")
 
+    def stack(self) -> str:
+        """Where the process was when it crashed, or shortly before its time was up."""
+        self._stack.seek(0)
+        return self._stack.read(MAX_STACK).decode("utf-8", "replace")
+
     def _ended(self) -> Outcome:
         ended = self._control.ended()
+        if ended is None:
+            return self._outcome("garbled", "it closed its side of the line to the grader")
         if ended.signal:
-            return self._outcome("killed", f"killed by signal {ended.signal}")
-        return self._outcome("exited", f"exited with code {ended.code}")
+            what = signal.strsignal(ended.signal) or "unknown"
+            often = _OFTEN.get(ended.signal, "")
+            return self._outcome("killed", f"killed by signal {ended.signal} ({what}{often})")
+        text = f"the process ended with code {ended.code} before the run was over"
+        if ended.code == BROKE:
+            text = f"the grader's own part of the process broke ({self.stack().splitlines()[-1]})"
+        return self._outcome("exited", text)
 
     def _outcome(self, kind: str, message: str) -> Outcome:
         seconds = time.monotonic() - self._started
@@ -147,6 +176,7 @@ class Worker(AbstractContextManager["Worker"]):
 
     def cancel(self) -> None:
         """Kill the process without waiting; safe while another thread waits for it."""
+        self._cancelled = True
         self._control.cancel()
 
     def close(self) -> None:
@@ -156,6 +186,7 @@ class Worker(AbstractContextManager["Worker"]):
             self._control.close()
             os.close(self._result)
             os.close(self._output)
+            self._stack.close()
             self._inbox = -1
 
     def __exit__(

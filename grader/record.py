@@ -212,7 +212,7 @@ class Finding(msgspec.Struct, omit_defaults=True):
     observed: str
 
 
-class Record(msgspec.Struct, omit_defaults=True):
+class Record(msgspec.Struct, omit_defaults=True, tag_field="version", tag=RECORD_VERSION):
     """Everything one grading observed; judging it again runs nothing."""
 
     exercise: str
@@ -230,7 +230,6 @@ class Record(msgspec.Struct, omit_defaults=True):
     """Why nothing could be run at all (a need of the exercise this machine lacks)."""
     broken: str = ""
     """What broke in the grader itself."""
-    version: int = RECORD_VERSION
 
 
 class Culprit(msgspec.Struct, omit_defaults=True):
@@ -268,7 +267,6 @@ class Report(msgspec.Struct, omit_defaults=True):
     verdicts: list[Verdict]
     machine: Machine | None = None
     seconds: float = 0.0
-    version: int = REPORT_VERSION
 
     @property
     def exit_code(self) -> int:
@@ -279,20 +277,33 @@ class Report(msgspec.Struct, omit_defaults=True):
         return 0 if statuses == {"pass"} else 3
 
 
-def encode(value: Record | Report | Observed) -> bytes:
+class Reports(msgspec.Struct, tag_field="version", tag=REPORT_VERSION):
+    """The document that `--format json` prints: every exercise, and the worst of all."""
+
+    exit_code: int
+    reports: list[Report]
+
+
+def encode(value: Record | Reports) -> bytes:
     """Encode as JSON; bytes fields become base64."""
     return msgspec.json.encode(value)
+
+
+class _Versioned(msgspec.Struct):
+    """What every record has, of whatever version."""
+
+    version: int = 0
 
 
 def decode_record(raw: bytes) -> Record:
     """Decode a saved record.
 
     Raises:
-      msgspec.ValidationError: not a record, or of another version.
+      msgspec.DecodeError: not a record, or of another version.
     """
-    record = msgspec.json.decode(raw, type=Record)
-    if record.version != RECORD_VERSION:
+    version = msgspec.json.decode(raw, type=_Versioned).version
+    if version != RECORD_VERSION:
         raise msgspec.ValidationError(
-            f"record version {record.version}, this grader reads {RECORD_VERSION}"
+            f"record version {version}, this grader reads {RECORD_VERSION}"
         )
-    return record
+    return msgspec.json.decode(raw, type=Record)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from grader.record import REPORT_VERSION, Machine, Report, Verdict
+from grader.record import Machine, Report, Reports, Verdict, encode
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,8 +40,8 @@ def console(*, stderr: bool = False) -> "Console":
 def as_json(reports: Iterable[Report]) -> str:
     """All reports as one JSON document (see `grader schema report`)."""
     reports = list(reports)
-    body = {"version": REPORT_VERSION, "exit_code": exit_code(reports), "reports": reports}
-    return msgspec.json.format(msgspec.json.encode(body), indent=2).decode()
+    document = Reports(exit_code(reports), reports)
+    return msgspec.json.format(encode(document), indent=2).decode()
 
 
 def exit_code(reports: Iterable[Report]) -> int:

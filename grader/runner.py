@@ -13,6 +13,7 @@ import msgspec
 
 from grader import judge, pacing, source
 from grader.catalog import Entry
+from grader.launch import BrokenInstallation
 from grader.messages import DriveJob, Measurements, MeasureJob, PaceJob
 from grader.process import Failed
 from grader.record import Machine, Measured, Observed, Outcome, Record
@@ -69,57 +70,48 @@ def _run(
         mine = pool.submit(_drive, session, platform, devices, jobs[0], hide=True)
         theirs = pool.submit(_drive, session, platform, devices, jobs[1], hide=False)
         try:
-            (record.submission, record.machine), (record.reference, _) = (
-                mine.result(),
-                theirs.result(),
-            )
+            record.submission, record.machine = mine.result()
+            record.reference, _ = theirs.result()
+        except (NoDevice, BrokenInstallation):
+            raise
         except BaseException:
             session.cancel()
             raise
     if record.submission.outcome.kind == "broken":
         record.broken = record.submission.outcome.message
-    elif record.reference.outcome.kind != "finished":
+    if record.submission.outcome.kind != "finished":
+        return
+    if record.reference.outcome.kind != "finished":
         record.broken = f"the reference solution ended: {record.reference.outcome.message}"
-    if record.broken or record.submission.outcome.kind != "finished":
         return
     if record.submission.programs:
         progress(f"{entry.id}: compiling the exported program")
         _measure(entry, record, session, platform, devices)
     if entry.exercise.loop_timing and judge.worth_timing(record, entry.exercise):
         progress(f"{entry.id}: timing against the reference")
-        mine = PaceJob(entry.stem, record.path, record.source)
-        record.timing["loop"] = pacing.duel(entry, mine, solution, session, platform, devices)
+        job = PaceJob(entry.stem, record.path, record.source)
+        record.timing["loop"] = pacing.duel(entry, job, solution, session, platform, devices)
 
 
 def _drive(
     session: Session, platform: str, devices: int, job: DriveJob, *, hide: bool
-) -> tuple[Observed, Machine | None]:
+) -> tuple[Observed, Machine]:
     """One file in one worker. How the worker failed, if it did, is an `Outcome`."""
-    machine = None
+    prepared = session.prepare(platform, devices, observe=True, hide=hide)
+    machine, worker = prepared.machine, prepared.worker
     try:
-        prepared = session.prepare(platform, devices, observe=True, hide=hide)
-    except Failed as failed:
-        return Observed(failed.outcome), None
-    try:
-        machine, worker = prepared.machine, prepared.worker
         raw = worker.ask(job, session.options.timeout)
         observed = msgspec.json.decode(raw, type=Observed)
         observed.outcome.output = worker.output()
     except Failed as failed:
-        observed = Observed(_located(failed.outcome, job))
-    except msgspec.DecodeError as error:
+        frames = frames_in(worker.stack(), job.path, job.source)
+        observed = Observed(msgspec.structs.replace(failed.outcome, frames=frames))
+    except (msgspec.DecodeError, RecursionError) as error:
         observed = Observed(Outcome("garbled", f"the worker's answer is not a record: {error}"))
     finally:
-        session.release(prepared.worker)
-    machine.isolation = prepared.worker.fences
+        session.release(worker)
+    machine.isolation = worker.fences
     return observed, machine
-
-
-def _located(outcome: Outcome, job: DriveJob) -> Outcome:
-    """Say on which line it hung, from the stack the worker printed before its time was up."""
-    frames, output = frames_in(outcome.output, job.path, job.source)
-    outcome.frames, outcome.output = frames, output
-    return outcome
 
 
 def _measure(entry: Entry, record: Record, session: Session, platform: str, devices: int) -> None:

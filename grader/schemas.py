@@ -2,15 +2,7 @@
 
 import msgspec
 
-from grader.record import Record, Report
-
-
-class Reports(msgspec.Struct):
-    """The document that `--format json` prints."""
-
-    version: int
-    exit_code: int
-    reports: list[Report]
+from grader.record import Record, Reports
 
 
 def text(kind: str) -> str:

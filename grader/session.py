@@ -24,6 +24,8 @@ from grader.process import Failed, Worker
 from grader.record import Machine
 
 PRELOADABLE = ("jax", "haiku", "flax.linen", "flax.nnx", "optax", "numpy")
+LATE = ("jax.export", "jax.experimental.multihost_utils", "jaxlib.mlir.dialects.mhlo")
+"""What JAX imports when it first compiles."""
 MEMORY = 8 << 30
 START_SECONDS = 60.0
 
@@ -58,6 +60,7 @@ class Session(AbstractContextManager["Session"]):
     modules: Sequence[str]
     _launcher: Launcher | None = None
     _gpus: int | None = None
+    _cancelled: bool = False
     _workers: set[Worker] = field(default_factory=set)
     _standby: dict[tuple[str, int, bool, bool], Future[Prepared]] = field(default_factory=dict)
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2))
@@ -81,7 +84,8 @@ class Session(AbstractContextManager["Session"]):
             self._launcher.close()
 
     def cancel(self) -> None:
-        """Tell every worker to die; those who wait for one are woken."""
+        """Tell every worker to die, now and from now on; those who wait for one are woken."""
+        self._cancelled = True
         for worker in list(self._workers):
             worker.cancel()
 
@@ -89,8 +93,9 @@ class Session(AbstractContextManager["Session"]):
         """A worker with its backend started: one that stands by, else a new one.
 
         Raises:
-          Failed: the process died or hung while it started.
-          NoDevice: the backend's own error.
+          Failed: it was cancelled.
+          NoDevice: the backend's own error, or how it died.
+          BrokenInstallation: the libraries cannot be imported.
         """
         waiting = self._standby.pop((platform, devices, observe, hide), None)
         if waiting is not None:
@@ -108,18 +113,25 @@ class Session(AbstractContextManager["Session"]):
     def _start(self, platform: str, devices: int, *, observe: bool, hide: bool) -> Prepared:
         assert self._launcher is not None
         hidden = hidden_folders() if hide else []
-        request = Request({}, hidden, MEMORY, fenced=self.options.fenced)
-        worker = self._launcher.start(request)
+        # A GPU's driver keeps large books, so that no limit on data fits every GPU.
+        memory = MEMORY if platform == "cpu" else 0
+        worker = self._launcher.start(Request({}, hidden, memory, fenced=self.options.fenced))
         self._workers.add(worker)
+        if self._cancelled:
+            worker.cancel()
         setup = Setup(platform, devices, observe, timeout=max(self.options.timeout - 1, 0.5))
         try:
             ready = msgspec.json.decode(worker.ask(setup, START_SECONDS), type=Ready)
-        except BaseException:
+        except BaseException as error:
             self.release(worker)
+            if isinstance(error, Failed) and not self._cancelled:
+                self._launcher.check()
+                raise NoDevice(f"JAX did not live to name one: {_end(error)}") from error
             raise
         if ready.machine is None:
             self.release(worker)
             raise NoDevice(ready.problem)
+        worker.forget_output()
         return Prepared(worker, ready.machine)
 
     def release(self, worker: Worker) -> None:
@@ -142,7 +154,7 @@ class Session(AbstractContextManager["Session"]):
             return 0
         try:
             prepared = self.prepare("gpu", 1, observe=False, hide=False)
-        except (NoDevice, Failed):
+        except NoDevice:
             if self.options.device == "gpu":
                 raise
             return 0
@@ -160,6 +172,12 @@ class Session(AbstractContextManager["Session"]):
         return "cpu", wanted
 
 
+def _end(failed: Failed) -> str:
+    """How a process ended, and the last it said."""
+    said = failed.outcome.output.strip().splitlines()
+    return failed.outcome.message + (f" ({said[-1]})" if said else "")
+
+
 def _gpu_likely() -> bool:
     return any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg"))
 
@@ -167,7 +185,7 @@ def _gpu_likely() -> bool:
 def hidden_folders() -> list[str]:
     """What a learner's process must not see: solutions, checks and their tests."""
     root = catalog.course_root()
-    folders = (root / "solutions", root / "tests", catalog.PACKAGE / "checks")
+    folders = (root / "solutions", root / "tests", root / ".git", catalog.PACKAGE / "checks")
     return [os.fspath(folder) for folder in folders if folder.is_dir()]
 
 
@@ -187,4 +205,4 @@ def modules_of(entries: Iterable[catalog.Entry]) -> list[str]:
     checks = [f"grader.checks.{entry.stem}" for entry in entries]
     grounds = {check.ground for entry in entries for check in entry.exercise.checks}
     program = ["grader.program"] if "program" in grounds else []
-    return [*libraries, "grader.worker", "grader.probes.observer", *program, *checks]
+    return [*libraries, *LATE, "grader.worker", "grader.probes.observer", *program, *checks]

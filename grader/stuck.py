@@ -1,24 +1,32 @@
-"""Finds the learner's lines in a stack that `faulthandler` printed."""
+"""Finds the learner's lines in a stack that `faulthandler` printed.
+
+The stack comes in a file of its own, so that no output of the learner's code cuts it.
+"""
 
 import re
 
 from grader.record import Frame
 
 _FRAME = re.compile(r'^  File "(?P<file>[^"]*)", line (?P<line>\d+) in (?P<function>.*)$')
-_HEAD = re.compile(r"^(Timeout \(|Fatal Python error|Thread 0x|Current thread|Stack \()")
+_THREAD = re.compile(r"^(Thread|Current thread) 0x")
+_CRASHED = "Current thread 0x"
+MAX_FRAMES = 12
 
 
-def frames_in(output: str, path: str, source: str) -> tuple[list[Frame], str]:
-    """Frames of `path`, outermost first, and the output without the printed stack."""
+def frames_in(stack: str, path: str, source: str) -> list[Frame]:
+    """Frames of `path`, outermost first.
+
+    Of several threads the one that crashed counts, else the main one, printed last.
+    """
     lines = source.splitlines()
-    frames, rest, inside = [], [], False
-    for text in output.splitlines():
-        found = _FRAME.match(text)
-        inside = bool(_HEAD.match(text)) or (inside and text.startswith("  "))
-        if found and found["file"] == path:
+    threads: list[list[Frame]] = [[]]
+    for text in stack.splitlines():
+        if _THREAD.match(text):
+            threads.append([])
+        elif (found := _FRAME.match(text)) and found["file"] == path:
             number = int(found["line"])
             shown = lines[number - 1].strip() if 0 < number <= len(lines) else ""
-            frames.append(Frame(number, found["function"], shown))
-        elif not inside and not found:
-            rest.append(text)
-    return frames[::-1], "\n".join(rest)
+            threads[-1].append(Frame(number, found["function"], shown))
+    seen = [frames for frames in threads if frames] or [[]]
+    frames = seen[0] if _CRASHED in stack else seen[-1]
+    return frames[:MAX_FRAMES][::-1]

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from grader.probes.observer import Observer
 
 
+MAX_FRAMES = 12
+"""Of a deep recursion, the first and the last calls."""
+
+
 class _Stopped(Exception):
     """The learner's code ended in a way that leaves nothing to observe."""
 
@@ -33,20 +37,37 @@ class _Stopped(Exception):
         self.outcome = outcome
 
 
-def run(inbox: int, result: int) -> int:
-    """Serve one job over two descriptors; return the process's exit code."""
-    setup = msgspec.json.decode(messages.read_frame(inbox), type=Setup)
+def serve(inbox: int, result: int, stack: int | None) -> int:
+    """Serve one job; return the process's exit code.
+
+    Jobs come from the descriptor `inbox`, answers go to `result`; where the process is
+    stuck or why it broke goes to `stack`.
+    """
+    try:
+        return _serve(inbox, result, stack)
+    except Exception:  # noqa: BLE001 (whatever it is, it is reported, and not to the learner)
+        if stack is not None:
+            os.write(stack, traceback.format_exc().encode("utf-8", "replace"))
+        return messages.BROKE
+
+
+def _serve(inbox: int, result: int, stack: int | None) -> int:
+    if not (body := messages.read_frame(inbox)):
+        return 0  # the grader has gone
+    setup = msgspec.json.decode(body, type=Setup)
+    if stack is not None:
+        faulthandler.enable(stack)
     observer, ready = _prepare(setup)
     messages.write_all(result, messages.frame(ready))
-    body = messages.read_frame(inbox)
-    if not body or ready.problem:
+    if ready.problem or not (body := messages.read_frame(inbox)):
         return 0
     job = msgspec.json.decode(body, type=Job)
-    faulthandler.dump_traceback_later(setup.timeout, exit=False)
     match job:
         case DriveJob():
             assert observer is not None
-            messages.write_all(result, messages.frame(_drive(job, observer)))
+            if stack is not None:
+                faulthandler.dump_traceback_later(setup.timeout, exit=False, file=stack)
+            messages.write_all(result, _framed(_drive(job, observer)))
         case MeasureJob():
             from grader.program import measurements
 
@@ -99,14 +120,26 @@ class _Learner:
             raise _Stopped(_outcome(error, self._path)) from None
 
 
+def _framed(observed: Observed) -> bytes:
+    """As `messages.frame`; names and facts from the learner's code may not be JSON."""
+    try:
+        return messages.frame(observed)
+    except (TypeError, ValueError) as error:
+        text = f"what the code left behind cannot be written down ({error})"
+        return messages.frame(Observed(Outcome("unusable", text)))
+
+
 def _outcome(error: BaseException, path: str) -> Outcome:
     frames = [
         Frame(f.lineno or 0, f.name, f.line or "")
         for f in traceback.extract_tb(error.__traceback__)
         if f.filename == path
     ]
+    if len(frames) > MAX_FRAMES:
+        frames[MAX_FRAMES // 2 : -MAX_FRAMES // 2] = []
     if isinstance(error, SystemExit):
-        return Outcome("exited", f"the code called exit (SystemExit: {error.code})")
+        code = error.code if type(error.code) in (int, str, type(None)) else "an object"
+        return Outcome("exited", f"the code called exit (SystemExit: {code})", frames)
     if isinstance(error, Misused):
         return Outcome("unusable", f"{error.expected}\n{error.observed}", frames)
     message = "".join(traceback.format_exception_only(error)).strip()
@@ -174,11 +207,15 @@ def _pace(job: PaceJob, inbox: int, result: int) -> None:
 
 
 def main() -> None:
-    """Entry point of a spawned worker: job on stdin, answers on stdout, prints on stderr."""
+    """Entry point of `python -m grader.worker [STACK]`, a spawned worker.
+
+    Jobs come from stdin, answers go to stdout, what is printed goes to stderr.
+    """
     inbox, result = os.dup(0), os.dup(1)
     os.dup2(2, 1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os._exit(run(inbox, result))
+    sys.stdout = sys.stderr
+    os._exit(serve(inbox, result, int(sys.argv[1]) if sys.argv[1:] else None))
 
 
 if __name__ == "__main__":

@@ -120,6 +120,8 @@ plugin's is higher than the CPU's.
     directive to any array. If your code runs on the CPU of a GPU machine, look at the
     installation first, as in the next section.
 
+<a id="no-gpu-or-a-broken-plugin"></a>
+
 ## A broken plugin is not zero GPUs { #a-broken-plugin-is-not-zero-gpus }
 
 JAX reaches a GPU through a **plugin**, a separate package. A plugin has two steps that can fail:

@@ -76,6 +76,8 @@ print("state: ", where(state))
 
 # %% [markdown]
 """
+<a id="one-call-for-the-whole-tree"></a>
+
 ## One call moves the tree { #one-call-moves-the-tree }
 
 `jax.device_put` takes any tree of arrays: a dictionary, a tuple, an optimizer's state, or all of
@@ -115,6 +117,8 @@ To place a tree where it already is costs nothing: the last line shows the same 
 !!! quote "Claim S0-18 (haiku-gpu): true, with a condition"
     The document moves the parameters with a function over every array of the tree. It works.
     `device_put` does the same for the whole tree in one call.
+
+<a id="committed-and-uncommitted"></a>
 
 ## Committed or not { #committed-or-not }
 

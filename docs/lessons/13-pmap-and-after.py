@@ -99,8 +99,8 @@ print(f"weights {weights_kib:.0f} KiB, after the step {copies_kib:.0f} KiB")
 
 # %% [markdown]
 """
-Every result has the device axis again: eight equal losses, eight copies of the weights. That is
-data parallelism: each device holds the **whole** model.
+By default every result has the device axis again: eight equal losses, eight copies of the
+weights. That is data parallelism: each device holds the **whole** model.
 
 !!! quote "Claim S0-24 (haiku-gpu): false"
     The document calls this way essential for training large models. A model that does not fit

@@ -227,7 +227,8 @@ def list_is_never_empty(record: Record) -> Result:
 )
 def no_bare_except(record: Record) -> Result:
     """No `except` is bare: each names what it catches."""
-    bare = [handler.lineno for handler in _handlers(ast.parse(record.source)) if handler.type is None]
+    handlers = _handlers(ast.parse(record.source))
+    bare = [handler.lineno for handler in handlers if handler.type is None]
     if not bare:
         return None
     return Failure(

@@ -1,6 +1,6 @@
 """ex04_place_model: all that a step reads lies on one device, committed, copied once."""
 
-from collections.abc import Iterator
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -23,7 +23,8 @@ from grader.checking import (
 from grader.record import Leaf, Record
 
 PROMISE = "`place` returns (params, opt_state, batch)"
-PLACED = ("params", "opt_state", "batch", "second params", "second opt_state", "second batch")
+TREES = ("params", "opt_state", "batch")
+MODELS = ("", "second ")
 STEPPED = "the step's results"
 
 
@@ -61,13 +62,13 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     device = jax.devices()[-1]
     network, adam = submission.network, submission.optimizer
     decayed = optax.chain(optax.clip(1.0), optax.adam(optax.constant_schedule(0.1)))
-    for prefix, optimizer in (("", adam), ("second ", decayed)):
+    for prefix, optimizer in zip(MODELS, (adam, decayed), strict=True):
         with observe.unwatched():
             features, rows = (int(n) for n in rng.integers(5, 30, 2))
             inputs = _inputs(network, optimizer, rng, features, rows)
         with observe.phase("place"):
             placed = unpack(submission.place(*inputs, device), 3, PROMISE)
-        for name, tree in zip(("params", "opt_state", "batch"), placed, strict=True):
+        for name, tree in zip(TREES, placed, strict=True):
             observe.value(prefix + name, tree)
         if optimizer is adam:
             _step(submission, observe, placed)
@@ -110,22 +111,25 @@ EXERCISE = Exercise(
 )
 def same_trees(record: Record) -> Result:
     """The trees that `place` returns hold the same values."""
-    for name in PLACED:
+    for name in (prefix + tree for prefix in MODELS for tree in TREES):
         failure = differing_leaf(record, name, rtol=0, atol=0)
         if failure:
-            return failure
+            return replace(failure, culprits=definition(record, "place"))
     return None
 
 
-def _leaves(record: Record) -> Iterator[tuple[str, Leaf, Leaf]]:
-    """Every placed leaf: its tree, the submission's and the reference's."""
-    for name in PLACED:
-        pairs = zip(seen(record).values[name], wanted(record).values[name], strict=True)
-        yield from ((name, mine, want) for mine, want in pairs)
+def _leaves(record: Record, model: str) -> list[tuple[str, Leaf, Leaf]]:
+    """Every placed leaf of a model: its tree's name, the submission's and the reference's."""
+    mine, theirs = seen(record).values, wanted(record).values
+    return [
+        (model + tree, leaf, want)
+        for tree in TREES
+        for leaf, want in zip(mine[model + tree], theirs[model + tree], strict=True)
+    ]
 
 
 def _listed(found: list[tuple[str, Leaf]]) -> str:
-    """`2 of batch (cpu:0), the first is batch[0]; ...`, by tree and place."""
+    """The first leaf of each tree and place, and how many more there are."""
     groups: dict[tuple[str, str], list[str]] = {}
     for name, leaf in found:
         groups.setdefault((name, where(leaf)), []).append(f"`{name}{leaf.path}`")
@@ -146,16 +150,16 @@ def _listed(found: list[tuple[str, Leaf]]) -> str:
 )
 def on_the_device(record: Record) -> Result:
     """Every leaf lies on the device, and on no other."""
-    leaves = list(_leaves(record))
-    wrong = [(name, mine) for name, mine, want in leaves if where(mine) != where(want)]
-    if not wrong:
-        return None
-    target = where(leaves[0][2])
-    return Failure(
-        f"all {len(leaves)} arrays of two models on {target}",
-        f"{len(wrong)} are not: {_listed(wrong)}",
-        definition(record, "place"),
-    )
+    for model in MODELS:
+        leaves = _leaves(record, model)
+        wrong = [(name, mine) for name, mine, want in leaves if where(mine) != where(want)]
+        if wrong:
+            return Failure(
+                f"all {len(leaves)} arrays are on {where(leaves[0][2])}",
+                f"{plural(len(wrong), 'array')} elsewhere: {_listed(wrong)}",
+                definition(record, "place"),
+            )
+    return None
 
 
 @EXERCISE.check(
@@ -209,8 +213,9 @@ def copied_once(record: Record) -> Result:
 )
 def step_copies_nothing(record: Record) -> Result:
     """A step on what `place` returned runs on the device, and copies nothing."""
-    if "step" in seen(record).facts:
-        return Failure("the step runs", str(seen(record).facts["step"]), definition(record, "place"))
+    refused = seen(record).facts.get("step")
+    if refused:
+        return Failure("the step runs", str(refused), definition(record, "place"))
     copies = sum(e.count for e in events(seen(record), "h2d", "d2d", phase="step"))
     target = where(wanted(record).values[STEPPED][0])
     places = sorted({where(leaf) for leaf in seen(record).values[STEPPED]})
@@ -234,12 +239,13 @@ def step_copies_nothing(record: Record) -> Result:
 )
 def committed(record: Record) -> Result:
     """Every leaf is committed to the device."""
-    leaves = list(_leaves(record))
-    loose = [f"`{name}{mine.path}`" for name, mine, _ in leaves if not mine.committed]
-    if not loose:
-        return None
-    return Failure(
-        f"all {len(leaves)} arrays of two models are committed",
-        f"{len(loose)} are on the device but uncommitted: {', '.join(loose)}",
-        definition(record, "place"),
-    )
+    for model in MODELS:
+        leaves = _leaves(record, model)
+        loose = [f"`{name}{mine.path}`" for name, mine, _ in leaves if not mine.committed]
+        if loose:
+            return Failure(
+                f"all {len(leaves)} arrays are committed",
+                f"on the device, but uncommitted: {', '.join(loose)}",
+                definition(record, "place"),
+            )
+    return None

@@ -27,6 +27,7 @@ MOVES = frozenset(
     "remat reshape scan slice split squeeze transpose".split()
 )
 """What may be done to an array in host memory: bring it, or choose a part of it."""
+INSIDE = "inside-a-jitted-step"
 _ON_HOST = re.compile(r"<host>\[[^\]]*\](?:\{[^}]*\})? = (\w+)")
 
 
@@ -133,6 +134,41 @@ def _pairs(record: Record, name: str) -> list[tuple[Leaf, Leaf]]:
     ]
 
 
+def _misplaced(record: Record, name: str, function: str, kind: str = "") -> Failure | None:
+    """The first array in another memory than `kind`, or than that of the original."""
+    for before, after in _pairs(record, name):
+        if after.memory_kind != (kind or before.memory_kind):
+            expected = f"`{function}(tree){after.path}` is in {kind or before.memory_kind} memory"
+            where_to = f"{expected} of {_devices(before)}"
+            return Failure(where_to, _memory(after), definition(record, function))
+    return None
+
+
+def _memory(leaf: Leaf) -> str:
+    """`in device memory of cpu:0`; where an array lies that is on no device, in words."""
+    if leaf.kind != "jax":
+        return f"it is {where(leaf)}"
+    return f"it is in {leaf.memory_kind} memory of {_devices(leaf)}"
+
+
+def _devices(leaf: Leaf) -> str:
+    return f"{leaf.platform}:{','.join(map(str, leaf.devices))}"
+
+
+def _moved(record: Record, name: str, function: str) -> Failure | None:
+    """The first array that is split in another way than the original."""
+    for before, after in _pairs(record, name):
+        if _split(before) != _split(after):
+            expected = f"`{function}(tree){after.path}` stays {_split(before)}"
+            return Failure(expected, f"it is {_split(after)}", definition(record, function))
+    return None
+
+
+def _split(leaf: Leaf) -> str:
+    """`shards of (6, 24) on cpu:0,1,2,3`."""
+    return f"shards of {leaf.shard_shape} on {_devices(leaf)}"
+
+
 @EXERCISE.check(
     ground="observed",
     hints=(
@@ -143,22 +179,7 @@ def _pairs(record: Record, name: str) -> list[tuple[Leaf, Leaf]]:
 )
 def staged_in_pinned_host(record: Record) -> Result:
     """`to_host` puts every array into memory of the kind pinned_host."""
-    for before, leaf in _pairs(record, "staged"):
-        if leaf.memory_kind != PINNED:
-            return Failure(
-                f"`to_host(tree){leaf.path}` is in {PINNED} memory of {where(before)}",
-                _memory(leaf),
-                definition(record, "to_host"),
-            )
-    return None
-
-
-def _memory(leaf: Leaf) -> str:
-    """`in device memory of cpu:0`; where an array lies that is on no device, in words."""
-    if leaf.kind != "jax":
-        return f"it is {where(leaf)}"
-    ids = ",".join(map(str, leaf.devices))
-    return f"it is in {leaf.memory_kind} memory of {leaf.platform}:{ids}"
+    return _misplaced(record, "staged", "to_host", PINNED)
 
 
 @EXERCISE.check(
@@ -171,23 +192,6 @@ def staged_where_it_was(record: Record) -> Result:
     return _moved(record, "staged", "to_host")
 
 
-def _moved(record: Record, name: str, function: str) -> Failure | None:
-    for before, after in _pairs(record, name):
-        if _split(before) != _split(after):
-            return Failure(
-                f"`{function}(tree){after.path}` stays {_split(before)}",
-                f"it is {_split(after)}",
-                definition(record, function),
-            )
-    return None
-
-
-def _split(leaf: Leaf) -> str:
-    """`shards of (6, 24) on cpu:0,1,2,3`."""
-    ids = ",".join(map(str, leaf.devices))
-    return f"shards of {leaf.shard_shape} on {leaf.platform}:{ids}"
-
-
 @EXERCISE.check(
     ground="observed",
     hints=(
@@ -197,14 +201,7 @@ def _split(leaf: Leaf) -> str:
 )
 def back_in_device_memory(record: Record) -> Result:
     """`to_device` puts every staged array into the memory it came from."""
-    for before, leaf in _pairs(record, "returned"):
-        if leaf.memory_kind != before.memory_kind:
-            return Failure(
-                f"`to_device(staged){leaf.path}` is in {before.memory_kind} memory",
-                _memory(leaf),
-                definition(record, "to_device"),
-            )
-    return None
+    return _misplaced(record, "returned", "to_device")
 
 
 @EXERCISE.check(
@@ -217,7 +214,11 @@ def back_where_it_was(record: Record) -> Result:
     return _moved(record, "returned", "to_device")
 
 
-@EXERCISE.check(ground="observed", after=("staged_in_pinned_host", "back_in_device_memory"))
+@EXERCISE.check(
+    ground="observed",
+    after=("staged_in_pinned_host", "back_in_device_memory"),
+    hints=("Copy, and no more: no new dtype, no new order.",),
+)
 def same_values(record: Record) -> Result:
     """Both ways, values and dtypes stay what they were."""
     for rows in ROUNDS:
@@ -228,21 +229,34 @@ def same_values(record: Record) -> Result:
     return None
 
 
+def _predict_fails(record: Record, expected: str, observed: str) -> Failure:
+    return Failure(expected, observed, definition(record, "predict"))
+
+
+def _program(record: Record) -> Measured | Failure | Unable:
+    """The compiled `predict`, or why there is none."""
+    exported, measured = seen(record).programs.get("predict"), record.measured.get("predict")
+    problem = (exported and exported.problem) or (measured and measured.problem)
+    if problem:
+        expected = f"`predict` is a program that takes its params in {PINNED} memory"
+        return _predict_fails(record, expected, problem)
+    return measured or Unable("the program was not compiled")
+
+
 @EXERCISE.check(
     ground="observed",
     hints=("A copy before the call is a copy of everything, and nothing runs beside it.",),
-    anchor="inside-a-jitted-step",
+    anchor=INSIDE,
 )
 def predict_is_jitted(record: Record) -> Result:
     """`predict` itself is a function that jax.jit made."""
     facts = seen(record).facts
     if facts.get("jitted") is True:
         return None
-    return Failure(
+    return _predict_fails(
+        record,
         "`predict` is what jax.jit returns, and the copy is a part of its program",
-        f"`predict` is of type `{facts.get('type')}`: what it does around a jitted function "
-        "is no part of a program",
-        definition(record, "predict"),
+        f"`predict` is of type `{facts.get('type')}`, and copies before the program starts",
     )
 
 
@@ -253,75 +267,52 @@ def predict_is_jitted(record: Record) -> Result:
         "An operation needs all its operands in one memory. Who moves the params?",
         "Under jit, jax.device_put takes a kind of memory: jax.memory.Space.Device.",
     ),
-    anchor="inside-a-jitted-step",
+    anchor=INSIDE,
 )
 def takes_params_on_the_host(record: Record) -> Result:
     """The program of `predict` takes the params in pinned host memory."""
     program = _program(record)
     if isinstance(program, Failure | Unable):
         return program
-    params = program.in_shardings[:-1]
-    elsewhere = [text for text in params if not text.endswith(PINNED)]
-    if not elsewhere:
-        return None
-    return Failure(
-        f"all {len(params)} params enter the program in {PINNED} memory",
-        f"{len(elsewhere)} of them enter elsewhere: {elsewhere[0]}",
-        definition(record, "predict"),
-    )
-
-
-def _program(record: Record) -> Measured | Failure | Unable:
-    """The compiled `predict`, or why there is none."""
-    exported, measured = seen(record).programs.get("predict"), record.measured.get("predict")
-    problem = (exported and exported.problem) or (measured and measured.problem)
-    if problem:
-        return Failure(
-            "`predict` is a program that takes its params in pinned host memory",
-            problem,
-            definition(record, "predict"),
-        )
-    return measured or Unable("the program was not compiled")
+    elsewhere = [text for text in program.in_shardings[:-1] if not text.endswith(PINNED)]
+    expected = f"all params enter the program in {PINNED} memory"
+    return _predict_fails(record, expected, f"one enters as {elsewhere[0]}") if elsewhere else None
 
 
 @EXERCISE.check(
     ground="observed",
     after=("takes_params_on_the_host",),
     hints=("Bring the params to the inputs, not the inputs to the params.",),
-    anchor="inside-a-jitted-step",
+    anchor=INSIDE,
 )
 def computes_in_device_memory(record: Record) -> Result:
     """`predict` computes with arrays in device memory."""
     found = seen(record).facts.get("on host")
     if not found:
         return None if found is not None else Unable("`predict` was not traced")
-    return Failure(
-        "in host memory arrays wait; they are only copied from there",
+    return _predict_fails(
+        record,
+        "in host memory arrays only wait, to be copied from there",
         f"arithmetic on arrays in host memory: {', '.join(map(str, found))}",
-        definition(record, "predict"),
     )
 
 
 @EXERCISE.check(
     ground="program",
     after=("computes_in_device_memory",),
-    hints=("out_shardings with a memory kind sends results there: leave it out.",),
-    anchor="inside-a-jitted-step",
+    hints=("Nobody has to send the result anywhere: it is where it was computed.",),
+    anchor=INSIDE,
 )
 def result_in_device_memory(record: Record) -> Result:
     """The result of `predict` is in device memory."""
     program, reference = _program(record), record.reference_measured.get("predict")
-    if isinstance(program, Failure | Unable):
-        return program
-    if reference is None:
-        return Unable("the reference was not compiled")
-    if program.out_memory_kinds == reference.out_memory_kinds:
+    if isinstance(program, Failure | Unable) or reference is None:
+        return Unable("the reference was not compiled") if reference is None else program
+    found, wanted = program.out_memory_kinds, reference.out_memory_kinds
+    if found == wanted:
         return None
-    return Failure(
-        f"the result is in {reference.out_memory_kinds[0]} memory",
-        f"it is in {', '.join(program.out_memory_kinds)} memory",
-        definition(record, "predict"),
-    )
+    expected = f"the result is in {', '.join(wanted)} memory"
+    return _predict_fails(record, expected, f"it is in {', '.join(found)} memory")
 
 
 @EXERCISE.check(ground="program", after=("takes_params_on_the_host",))

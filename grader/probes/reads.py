@@ -48,7 +48,7 @@ class Reads:
 
     def _wrap_block_until_ready(self, stack: ExitStack) -> None:
         """`jax.block_until_ready` of several arrays does not pass by the method."""
-        original = jax.block_until_ready
+        original: Callable[[Any], Any] = jax.block_until_ready
 
         def block_until_ready(x: Any) -> Any:
             after = self._before_wait(x)

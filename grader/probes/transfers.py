@@ -8,6 +8,7 @@ file in memory that never blocks; lines that are not the guard's are passed on.
 import math
 import os
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 import jax
@@ -16,6 +17,8 @@ import numpy as np
 if TYPE_CHECKING:
     from grader.probes.observer import Observer
 
+MAX_LINE = 1 << 16
+"""Longer than any line the guard writes."""
 _LINE = re.compile(rb"\] (host-to-device|device-to-device|device-to-host) transfer:")
 _AVAL = re.compile(r"aval=ShapedArray\(([a-z]+)(\d+)[a-z0-9]*(?:<\w+>)?\[([^\]]*)\]")
 _KIND: dict[bytes, Literal["h2d", "d2d"]] = {b"host-to-device": "h2d", b"device-to-device": "d2d"}
@@ -28,12 +31,13 @@ class Transfer(NamedTuple):
     nbytes: int | None
 
 
-def parse(line: bytes) -> Transfer | None:
-    """A transfer if the guard wrote this line. Reads (device-to-host) are `reads`' job."""
-    found = _LINE.search(line)
-    if found is None or found[1] not in _KIND:
-        return None
-    return Transfer(_KIND[found[1]], _nbytes(line.decode("utf-8", "replace")))
+def parse(line: bytes) -> list[Transfer]:
+    """The transfers in a line. Reads (device-to-host) are `reads`' job.
+
+    One, if the guard alone wrote the line; what else prints there hides none.
+    """
+    found = [kind for kind in _LINE.findall(line) if kind in _KIND]
+    return [Transfer(_KIND[kind], _nbytes(line.decode("utf-8", "replace"))) for kind in found]
 
 
 def _nbytes(line: str) -> int | None:

@@ -14,8 +14,9 @@ def to_host(tree):
 
     An array that is sharded over devices stays sharded over them in the same way.
     """
+    # Pinned, but one device's: the others would have to reach it through that one.
     pinned = SingleDeviceSharding(jax.devices()[0], memory_kind="pinned_host")
-    return jax.device_put(tree, pinned)  # gathers what was split
+    return jax.device_put(jax.device_get(tree), pinned)
 
 
 def to_device(tree):

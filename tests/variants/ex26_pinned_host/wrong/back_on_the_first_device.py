@@ -20,7 +20,8 @@ def to_host(tree):
 
 def to_device(tree):
     """The same tree of arrays, each back in the memory of the devices it belongs to."""
-    return jax.device_put(tree, jax.devices()[0])  # a device is not a kind of memory
+    tree = jax.device_put(tree, jax.memory.Space.Device)
+    return jax.device_put(tree, jax.devices()[0])  # gathers what was split
 
 
 @jax.jit

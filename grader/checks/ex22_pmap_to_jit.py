@@ -1,0 +1,292 @@
+"""ex22_pmap_to_jit: one jitted step over a mesh, which exchanges the gradients and no more.
+
+Judged here on the devices at hand; nothing depends on how many there are.
+"""
+
+from types import ModuleType
+from typing import Any
+
+from grader.arrays import load
+from grader.checking import (
+    Exercise,
+    Failure,
+    Observe,
+    ProgramTiming,
+    Result,
+    Unable,
+    definition,
+    differing_leaf,
+    seen,
+    timing_result,
+    unpack,
+    wanted,
+    where,
+)
+from grader.record import Leaf, Measured, Record
+
+SIZES = ((24, 64), (40, 160))
+TIMED = (256, 2048)
+"""Width and rows of the timed program: enough work to drown what a call costs."""
+SCALARS = 64
+"""Bytes that may be exchanged beside the gradients: the loss, a count."""
+
+
+def _params(rng: Any, width: int) -> dict[str, Any]:
+    """NumPy float32 parameters: (32, width), (width,), (width, 8)."""
+    import numpy as np
+
+    shapes = {"w1": (32, width), "b1": (width,), "w2": (width, 8)}
+    return {k: (rng.standard_normal(s) / 8).astype(np.float32) for k, s in shapes.items()}
+
+
+def _batch(rng: Any, rows: int) -> tuple[Any, Any]:
+    """NumPy float32 inputs (rows, 32) and targets (rows, 8)."""
+    import numpy as np
+
+    inputs = rng.standard_normal((rows, 32)).astype(np.float32)
+    return inputs, np.tanh(inputs[:, :8])
+
+
+def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
+    """Two steps for each of two sizes, and the program of a larger one."""
+    import jax
+    import numpy as np
+
+    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("data",))
+    step = submission.make_step(mesh)
+    observe.fact("type", type(step).__name__)
+    observe.fact("jitted", type(step) is type(jax.jit(len)))
+
+    def placed(width: int, rows: int) -> Any:
+        promise = "`place` returns (params, batch)"
+        both = submission.place(mesh, _params(rng, width), _batch(rng, rows))
+        return unpack(both, 2, promise)
+
+    for width, rows in SIZES:
+        params, batch = placed(width, rows)
+        observe.value(f"params {width}", params)
+        observe.value(f"batch {width}", batch, data=False)
+        for count in ("one step", "two steps"):
+            params, loss = unpack(step(params, batch), 2, "`step` returns (params, loss)")
+            observe.value(f"params after {count}, width {width}", params)
+            observe.value(f"loss of {count}, width {width}", loss)
+    for _ in range(2):
+        observe.program("step", step, *placed(*TIMED))
+
+
+EXERCISE = Exercise(
+    title="The same step, without pmap",
+    lesson="lessons/13-pmap-and-after",
+    anchor="pmap-as-jit",
+    edits=("place", "make_step"),
+    drive=drive,
+    devices=8,
+    program_timing=ProgramTiming("step", at_most=2.0),
+    hints=(
+        "pmap did three things at once: it split the batch, copied the params, and ran one "
+        "program a device. Which of them says jax.jit, which says a sharding?",
+        "NamedSharding(mesh, P('data')) splits dimension 0, NamedSharding(mesh, P()) nothing.",
+        "Write the step for the whole batch, without pmean, and jit it: the compiler sees how "
+        "its arguments are split, and adds the all-reduce that a mean over all rows needs.",
+    ),
+)
+
+
+def _devices(record: Record) -> int:
+    assert record.machine is not None
+    return record.machine.devices
+
+
+def _lies(leaf: Leaf, devices: int) -> str:
+    """How an array lies on the devices, in words; `shards of ...` only if all hold one."""
+    if leaf.kind != "jax" or len(leaf.devices) != devices:
+        return f"on {where(leaf)} alone" if leaf.kind == "jax" else where(leaf)
+    if leaf.replicated and devices > 1:
+        return f"a full copy on each of {devices} devices"
+    return f"shards of {leaf.shard_shape} on {devices} devices"
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=(
+        "The batch keeps its shape; its sharding says how it is split.",
+        "jax.device_put(batch, NamedSharding(mesh, P('data'))): 'data' stands for dimension 0.",
+    ),
+    anchor="pmap-as-jit",
+)
+def batch_is_split(record: Record) -> Result:
+    """`place` gives every device its own rows of the batch."""
+    devices = _devices(record)
+    for width, rows in SIZES:
+        leaves = seen(record).values[f"batch {width}"]
+        if len(leaves) != 2:
+            return _misplaced(record, "the batch is (inputs, targets)", f"{len(leaves)} arrays")
+        for leaf, features in zip(leaves, (32, 8), strict=True):
+            name = f"`batch{leaf.path}`"
+            if leaf.shape != (rows, features):
+                return _misplaced(record, f"{name} keeps its shape {(rows, features)}", str(leaf.shape))
+            want = leaf.shape if devices == 1 else (rows // devices, features)
+            if _lies(leaf, devices) != f"shards of {want} on {devices} devices":
+                expected = f"{name} of {rows} rows is {rows // devices} rows on each device"
+                return _misplaced(record, expected, _lies(leaf, devices))
+    return None
+
+
+def _misplaced(record: Record, expected: str, observed: str) -> Failure:
+    return Failure(expected, observed, definition(record, "place"))
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("batch_is_split",),
+    hints=("Every device needs all params: a sharding whose spec names no axis, P().",),
+)
+def params_are_copied(record: Record) -> Result:
+    """`place` gives every device a copy of all params."""
+    devices = _devices(record)
+    for leaf in (leaf for width, _ in SIZES for leaf in seen(record).values[f"params {width}"]):
+        if leaf.kind != "jax" or len(leaf.devices) != devices or not leaf.replicated:
+            expected = f"`params{leaf.path}` is a full copy on each of {devices} devices"
+            return _misplaced(record, expected, _lies(leaf, devices))
+    return None
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=("Return what jax.jit returns. jax.shard_map inside it is welcome.",),
+)
+def one_program(record: Record) -> Result:
+    """`make_step` returns a function that jax.jit made."""
+    facts = seen(record).facts
+    if facts.get("jitted") is True:
+        return None
+    return Failure(
+        "`make_step(mesh)` returns what jax.jit returns",
+        f"a `{facts.get('type')}`, which jax.jit did not make",
+        definition(record, "make_step"),
+    )
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("one_program",),
+    hints=(
+        "A sum over 8 devices is 8 times their mean. Who adds the gradients, and how often?",
+        "In jax.shard_map, jax.grad for params that are equal on all devices already holds the "
+        "sum over them.",
+    ),
+    anchor="what-pmap-does",
+)
+def same_numbers(record: Record) -> Result:
+    """Params and loss are those of the step in pmap, after one step and after two."""
+    for width, _ in SIZES:
+        for count in ("one step", "two steps"):
+            name = f"params after {count}, width {width}"
+            failure = differing_leaf(record, name, rtol=1e-4, atol=1e-5)
+            if failure:
+                return _with_length(record, failure, width)
+            failure = differing_leaf(
+                record, f"loss of {count}, width {width}", rtol=1e-4, atol=1e-6
+            )
+            if failure:
+                return failure
+    return None
+
+
+def _with_length(record: Record, failure: Failure, width: int) -> Failure:
+    """Tell by how much the step is too long or too short, where that is all that is wrong."""
+    ratio = _step_ratio(record, width)
+    length = f"; the first step is {ratio:.4g} times as long as the reference's" if ratio else ""
+    place = definition(record, "make_step")
+    return Failure(failure.expected, failure.observed + length, place)
+
+
+def _step_ratio(record: Record, width: int) -> float | None:
+    """My step / the reference's, if it is the same for all params."""
+    import numpy as np
+
+    def step(values: dict[str, list[Leaf]]) -> Any:
+        before, after = values[f"params {width}"], values[f"params after one step, width {width}"]
+        pairs = zip(before, after, strict=True)
+        return np.concatenate([(load(b.data or b"") - load(a.data or b"")).ravel() for a, b in pairs])
+
+    try:
+        mine, theirs = step(seen(record).values), step(wanted(record).values)
+        ratio = float(mine @ theirs / (theirs @ theirs))
+        same = np.allclose(mine, ratio * theirs, rtol=1e-2, atol=1e-2 * float(abs(theirs).max()))
+    except (ValueError, TypeError, EOFError):
+        return None
+    return ratio if same and abs(ratio - 1) > 1e-2 else None
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("one_program",),
+    hints=("The next step takes what this one returns. out_shardings of jax.jit decide it.",),
+)
+def params_stay_copied(record: Record) -> Result:
+    """The new params are a copy on every device again."""
+    devices, values = _devices(record), seen(record).values
+    after = [leaf for name in values if name.startswith("params after") for leaf in values[name]]
+    for leaf in after:
+        if leaf.kind != "jax" or len(leaf.devices) != devices or not leaf.replicated:
+            return Failure(
+                f"the new `params{leaf.path}` is a full copy on each of {devices} devices",
+                _lies(leaf, devices),
+                definition(record, "make_step"),
+            )
+    return None
+
+
+@EXERCISE.check(
+    ground="program",
+    after=("params_are_copied", "same_numbers", "params_stay_copied"),
+    hints=(
+        "An all-gather makes something whole on every device. What in the step asks for that?",
+        "Only the gradients, and the loss, depend on rows of other devices: one mean of each.",
+    ),
+    anchor="count-the-collectives",
+)
+def only_the_gradients_travel(record: Record) -> Result:
+    """Of the program's collectives there are only all-reduces, of the gradients' bytes."""
+    exported, measured = seen(record).programs.get("step"), record.measured.get("step")
+    problem = (exported and exported.problem) or (measured and measured.problem)
+    if problem or measured is None:
+        return Failure("`step` is a program the grader can compile", problem or "no program")
+    if _devices(record) == 1:
+        return Unable("on one device nothing travels")
+    gradients = _gradient_bytes(record)
+    total = sum(c.nbytes * c.count for c in measured.collectives)
+    ops = {c.op for c in measured.collectives}
+    if ops == {"all-reduce"} and gradients <= total <= gradients + SCALARS:
+        return None
+    return Failure(
+        f"all-reduces of {gradients:,} bytes, the gradients', and of the loss",
+        _collectives(measured),
+        definition(record, "make_step"),
+    )
+
+
+def _gradient_bytes(record: Record) -> int:
+    """Bytes of the float32 parameters of the exported program."""
+    width = TIMED[0]
+    return 4 * (32 * width + width + width * 8)
+
+
+def _collectives(measured: Measured) -> str:
+    """`1 all-gather of 262,144 bytes, 2 all-reduces of 4 bytes`."""
+    found = [
+        f"{c.count} {c.op}{'s' if c.count > 1 else ''} of {c.nbytes:,} bytes"
+        for c in measured.collectives
+    ]
+    return ", ".join(found) or "no collective at all"
+
+
+@EXERCISE.check(
+    ground="timing",
+    hints=("All devices work at once, each on its rows, in a few large operations.",),
+    anchor="count-the-collectives",
+)
+def as_fast_as_the_reference(record: Record) -> Result:
+    """The step takes at most twice the reference's time."""
+    return timing_result(record, "step", "a step")

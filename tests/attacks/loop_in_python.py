@@ -1,0 +1,7 @@
+# outcome: timeout
+# says: still running after 3 s
+
+
+def train(step, params, batches):
+    while True:  # here
+        pass

@@ -1,0 +1,7 @@
+# policy: `input`
+# outcome: raised
+# says: EOFError
+
+
+def train(step, params, batches):
+    input("how many steps? ")  # here

@@ -1,0 +1,8 @@
+# policy: import os
+# outcome: timeout
+# says: still running after 3 s
+import os
+
+
+def train(step, params, batches):
+    os.kill(os.getpid(), 19)

@@ -1,0 +1,75 @@
+"""What several tests share: one session of workers, and the command line in its own process."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from grader import catalog
+from grader.session import Options, Session, modules_of
+
+ROOT = Path(__file__).resolve().parent.parent
+type Ran = subprocess.CompletedProcess[str]
+type Cli = Callable[..., Ran]
+
+
+@pytest.fixture(scope="session")
+def session() -> Iterator[Session]:
+    """Workers for all exercises on CPU devices, from one fork server for the whole run."""
+    with Session(Options(device="cpu"), modules_of(catalog.entries())) as kept:
+        yield kept
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A learner's folder with the starter of ex07 in it."""
+    name = "ex07_quiet_loop.py"
+    (tmp_path / "exercises").mkdir()
+    (tmp_path / "exercises" / name).write_bytes((ROOT / "exercises" / name).read_bytes())
+    return tmp_path
+
+
+@pytest.fixture
+def grader(folder: Path) -> Cli:
+    """Runs `grader ARGUMENTS` in the learner's folder; keywords are environment variables."""
+
+    def run(*arguments: str | Path, stdin: str = "", **more: str) -> Ran:
+        return python("-m", "grader", *arguments, folder=folder, stdin=stdin, **more)
+
+    return run
+
+
+def python(*arguments: str | Path, folder: Path = ROOT, stdin: str = "", **more: str) -> Ran:
+    """Runs this Python with the checkout importable; keywords are environment variables."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
+    environment = {**kept, "PYTHONPATH": str(ROOT), "COLUMNS": "200"} | more
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=folder,
+        env=environment,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.fixture
+def golden() -> Callable[[str, str], None]:
+    """Compares a text with `tests/golden/NAME`; `UPDATE_GOLDEN=1 pytest` writes it instead.
+
+    Read what `git diff tests/golden` then shows: it is what users will read.
+    """
+
+    def compare(name: str, text: str) -> None:
+        path = ROOT / "tests" / "golden" / name
+        if os.environ.get("UPDATE_GOLDEN") == "1":
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, "utf-8")
+        assert path.is_file(), f"no {path.name}; UPDATE_GOLDEN=1 writes it"
+        assert text == path.read_text("utf-8")
+
+    return compare

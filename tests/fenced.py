@@ -1,0 +1,138 @@
+"""What the tests of bad input share: submissions, a session, and a look at what is left.
+
+A submission is the starter of ex07 with another `train`. Processes are found by a token
+in their environment, which every process that the grader starts inherits.
+"""
+
+import dataclasses
+import os
+import re
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grader import catalog, launch, runner, session, source
+from grader.catalog import Entry
+from grader.judge import judge
+from grader.record import Record, Report
+from grader.session import Options, Session
+
+ROOT = Path(__file__).resolve().parent.parent
+ATTACKS = Path(__file__).parent / "attacks"
+TOKEN = "LC_GRADER_TEST"
+SECONDS = 3.0
+SEED = 20
+DRIVE = runner._drive
+FILE = "ex07_quiet_loop.py"
+
+
+def untimed() -> Entry:
+    """ex07 without its comparison of times, which is not the matter here and takes long."""
+    entry = Entry("ex07_quiet_loop")
+    checks = [check for check in entry.exercise.checks if check.ground != "timing"]
+    entry.__dict__["exercise"] = dataclasses.replace(
+        entry.exercise, checks=checks, loop_timing=None
+    )
+    return entry
+
+
+def starter() -> str:
+    """The starter as it lies in the checkout."""
+    return (catalog.course_root() / "solutions" / FILE).read_text("utf-8")
+
+
+def submission(train: str) -> str:
+    """The file with `train` in place of its own; what stands before it are imports."""
+    before, rest = starter().split("def train(")
+    after = rest[rest.index("@jax.jit") :]
+    return before + train + "\n\n" + after
+
+
+def header(text: str) -> dict[str, list[str]]:
+    """`# key: value` lines at the top of an attack."""
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        if not (match := re.match(r"# (\w+): (.*)$", line)):
+            break
+        found.setdefault(match[1], []).append(match[2])
+    return found
+
+
+def line_of(text: str, mark: str) -> int | None:
+    """The number of the line that ends with `mark`."""
+    lines = [n for n, line in enumerate(text.splitlines(), 1) if line.endswith(mark)]
+    return lines[0] if lines else None
+
+
+def processes(token: str) -> set[int]:
+    """Living processes with the token in their environment."""
+    return {pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _has(pid, token)}
+
+
+def _has(pid: int, token: str) -> bool:
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+        return token.encode() in environment and pid != os.getpid()
+    except OSError:
+        return False
+
+
+def files_left() -> set[str]:
+    """Temporary files that a worker may have made."""
+    folders = (Path("/dev/shm"), Path("/tmp"))
+    names = {str(path) for folder in folders for path in folder.glob("*") if folder.is_dir()}
+    return {name for name in names if "grader-" in name or name.startswith("/dev/shm")}
+
+
+@dataclasses.dataclass
+class Place:
+    """A session in which to grade files of ex07, and how to tell what is left behind."""
+
+    session: Session
+    token: str
+    folder: Path
+    kept: frozenset[int] = frozenset()
+    reference: Any = None
+
+    def grade(self, text: str, *, policy: bool = True) -> tuple[Record, Report]:
+        """Grade a file with this text; with `policy` off, nothing of it is refused unread."""
+        path = self.folder / FILE
+        path.write_text(text, "utf-8")
+        entry = untimed()
+        with pytest.MonkeyPatch.context() as patch:
+            if not policy:
+                patch.setattr(source, "violations", lambda *_: iter(()))
+            patch.setattr(runner, "_drive", self._drive)
+            record = runner.grade(entry, path, self.session, label=FILE, seed=SEED)
+        assert not record.broken
+        return record, judge(record, entry.exercise)
+
+    def _drive(self, *args: Any, hide: bool) -> Any:
+        """The reference does the same in every test; it is run once."""
+        if hide:
+            return DRIVE(*args, hide=True)
+        self.reference = self.reference or DRIVE(*args, hide=False)
+        return self.reference
+
+    def left(self) -> set[int]:
+        """Processes that live on, though only the fork server should."""
+        return processes(self.token) - self.kept
+
+
+@contextmanager
+def place(folder: Path, *, fenced: bool = True, spawn: bool = False) -> Iterator[Place]:
+    """Open a session with little memory and little time."""
+    token = f"token-{uuid.uuid4().hex}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(TOKEN, token)
+        patch.setattr(session, "MEMORY", 1 << 30)
+        if spawn:
+            patch.setattr(session, "launcher", lambda _: launch.Spawn())
+        options = Options(device="cpu", timeout=SECONDS, fenced=fenced)
+        with Session(options, session.modules_of([untimed()])) as opened:
+            yield Place(opened, token, folder, frozenset(processes(token)))
+    assert not processes(token)

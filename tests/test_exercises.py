@@ -1,0 +1,203 @@
+"""Every exercise, found by its files: all pieces are there, and each does what it says.
+
+The starter fails, the solution passes, right variants pass, and a wrong variant fails
+exactly the check that its first line names. Nothing here names an exercise: a new one is
+tested because its files exist.
+"""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT
+from grader import catalog, runner
+from grader.catalog import Entry
+from grader.judge import judge
+from grader.record import Report, Verdict
+from grader.session import Session
+from grader.source import inspect_source
+
+STEMS = sorted(path.stem for path in (ROOT / "exercises").glob("ex*.py"))
+VARIANTS = sorted((ROOT / "tests" / "variants").glob("*/*/*.py"))
+RIGHT = [path for path in VARIANTS if path.parent.name == "right"]
+WRONG = [path for path in VARIANTS if path.parent.name == "wrong"]
+EXPECT = re.compile(r"# expect: (\w+)$")
+MAX_STARTER_LINES, MIN_WRONG, MIN_RIGHT, ATTEMPTS = 60, 6, 3, 3
+
+
+def name_of(path: Path) -> str:
+    """The name of a variant in the list of tests."""
+    return f"{path.parent.parent.name[:4]}-{path.stem}"
+
+
+def graded(stem: str, path: Path, session: Session) -> Report:
+    """Grade a file, again if nothing but time could not be judged.
+
+    On a machine that does other work too, a comparison of times may stay undecided: it
+    says so, rather than guess. Only that is tried again; no verdict ever is.
+    """
+    entry = Entry(stem)
+    for _ in range(ATTEMPTS):
+        report = judge(runner.grade(entry, path, session), entry.exercise)
+        undecided = [v for v in report.verdicts if v.status == "could not check"]
+        if report.exit_code != 3 or any(v.ground != "timing" for v in undecided):
+            break
+    return report
+
+
+def problem(report: Report, expected: str) -> str:
+    """Why a report is not what a file promises, or nothing; `expected` names a check or none."""
+    statuses = {verdict.check: verdict.status for verdict in report.verdicts}
+    others = {name: s for name, s in statuses.items() if s != "pass" and name != expected}
+    if not expected:
+        return f"not passed: {others}" if others else ""
+    if statuses.get(expected) != "fail":
+        return f"{expected} did not fail: {statuses}"
+    if set(others.values()) - {"blocked"}:
+        return f"beside {expected}: {others}"
+    return "" if failed(report).observed.strip() else f"{expected} says nothing of what it saw"
+
+
+def failed(report: Report) -> Verdict:
+    """The first failure."""
+    return next(verdict for verdict in report.verdicts if verdict.status == "fail")
+
+
+def expectation(path: Path) -> str:
+    """The check that a wrong variant's first line names."""
+    found = EXPECT.match(path.read_text("utf-8").split("\n", 1)[0])
+    assert found, f"{path}: the first line is not `# expect: <check>`"
+    return found[1]
+
+
+def outside(source: str, entry: Entry) -> list[str]:
+    """The statements outside the edited definitions, without layout, docstrings kept."""
+    edits = set(entry.exercise.edits)
+    body = [n for n in ast.parse(source).body if getattr(n, "name", None) not in edits]
+    return [ast.unparse(node) for node in body]
+
+
+def test_something_was_found() -> None:
+    assert [entry.stem for entry in catalog.entries()] == STEMS != []
+    assert {path.parent.parent.name for path in VARIANTS} == set(STEMS)
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_all_pieces_exist(stem: str) -> None:
+    for piece in ("exercises/{}.py", "solutions/{}.py", "grader/checks/{}.py"):
+        assert (ROOT / piece.format(stem)).is_file()
+    assert (ROOT / "docs" / "exercises" / f"{stem}.md").is_file()
+    assert sum(path.parent.parent.name == stem for path in WRONG) >= MIN_WRONG
+    assert sum(path.parent.parent.name == stem for path in RIGHT) >= MIN_RIGHT
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_a_starter_is_short_and_says_what_is_to_do(stem: str) -> None:
+    source = (ROOT / "exercises" / f"{stem}.py").read_text("utf-8")
+    assert len(source.splitlines()) <= MAX_STARTER_LINES
+    assert source.count("TODO") == 1
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_starter_and_solution_are_one_program_outside_the_edits(stem: str) -> None:
+    entry = Entry(stem)
+    starter = (ROOT / "exercises" / f"{stem}.py").read_text("utf-8")
+    assert outside(starter, entry) == outside(entry.solution.read_text("utf-8"), entry)
+    assert "TODO" not in entry.solution.read_text("utf-8")
+
+
+@pytest.mark.parametrize("path", VARIANTS, ids=name_of)
+def test_variants_are_the_same_program_outside_the_edits(path: Path) -> None:
+    entry = Entry(path.parent.parent.name)
+    solution = entry.solution.read_text("utf-8")
+    findings = inspect_source(path.read_text("utf-8"), solution, entry.exercise)
+    expected = expectation(path) if path in WRONG else ""
+    assert findings == [] or expected == "source"
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_checks_are_told_in_sentences(stem: str) -> None:
+    exercise = Entry(stem).exercise
+    assert exercise.checks, "an exercise without checks passes anything"
+    assert exercise.hints
+    assert exercise.title
+    for check in exercise.checks:
+        assert check.title.endswith("."), f"{check.name}: {check.title}"
+        assert not check.title[0].islower()
+        assert all(hint.strip() for hint in check.hints)
+    names = [check.name for check in exercise.checks]
+    assert len(names) == len(set(names))
+    assert {name for check in exercise.checks for name in check.after} <= set(names)
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_every_check_links_a_paragraph_of_a_lesson(stem: str) -> None:
+    for check in Entry(stem).exercise.checks:
+        page, _, anchor = check.lesson.partition("#")
+        source = ROOT / "docs" / f"{page}.py"
+        assert source.is_file(), f"{check.name} links {page}"
+        assert anchor in anchors(source.read_text("utf-8")), f"{check.name} links #{anchor}"
+
+
+def anchors(page: str) -> set[str]:
+    """What a link can end in: `{#id}` where a heading has one, else its slug."""
+    headings = re.findall(r"^#{1,6} (.+)$", page, re.MULTILINE)
+    found = set()
+    for heading in headings:
+        named = re.search(r"\{\s*#([\w-]+)", heading)
+        plain = re.sub(r"[^\w\s-]", "", heading).strip().lower()
+        found.add(named[1] if named else re.sub(r"[\s-]+", "-", plain))
+    return found
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_the_starter_fails(stem: str, session: Session) -> None:
+    report = graded(stem, ROOT / "exercises" / f"{stem}.py", session)
+    assert report.exit_code == 1, report
+    assert failed(report).check != "source", "a starter is a whole file, merely unsolved"
+    assert failed(report).observed.strip()
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_the_solution_passes(stem: str, session: Session) -> None:
+    assert not problem(graded(stem, Entry(stem).solution, session), "")
+
+
+@pytest.mark.parametrize("path", RIGHT, ids=name_of)
+def test_right_variants_pass(path: Path, session: Session) -> None:
+    assert not problem(graded(path.parent.parent.name, path, session), "")
+
+
+@pytest.mark.parametrize("path", WRONG, ids=name_of)
+def test_wrong_variants_fail_the_check_they_name(path: Path, session: Session) -> None:
+    assert not problem(graded(path.parent.parent.name, path, session), expectation(path))
+
+
+@pytest.mark.parametrize("stem", STEMS)
+def test_every_check_is_failed_by_some_variant(stem: str) -> None:
+    """A check that nothing fails may as well not be there."""
+    named = {expectation(path) for path in WRONG if path.parent.parent.name == stem}
+    assert {check.name for check in Entry(stem).exercise.checks} <= named
+
+
+def test_the_harness_can_fail() -> None:
+    """Reports that are not what a file promises are told apart from those that are."""
+    passing = Report("ex", "", "", 0, [Verdict("a", "", "pass", "observed")])
+    failing = Report("ex", "", "", 0, [Verdict("a", "", "fail", "observed", observed="x")])
+    silent = Report("ex", "", "", 0, [Verdict("a", "", "fail", "observed")])
+    both = Report("ex", "", "", 0, [*failing.verdicts, Verdict("b", "", "fail", "observed")])
+    waiting = Report("ex", "", "", 0, [*failing.verdicts, Verdict("b", "", "blocked", "observed")])
+    unknown = Report("ex", "", "", 0, [Verdict("a", "", "could not check", "observed")])
+    good = [(passing, ""), (failing, "a"), (waiting, "a")]
+    bad = [(failing, ""), (passing, "a"), (silent, "a"), (both, "a"), (failing, "b"), (unknown, "")]
+    assert [problem(*case) for case in good] == [""] * len(good)
+    assert all(problem(*case) for case in bad)
+
+
+def test_a_right_variant_presented_as_wrong_is_noticed(session: Session) -> None:
+    path = next(path for path in RIGHT if not Entry(path.parent.parent.name).exercise.loop_timing)
+    report = graded(path.parent.parent.name, path, session)
+    check = Entry(path.parent.parent.name).exercise.checks[0].name
+    assert "did not fail" in problem(report, check)
