@@ -42,6 +42,7 @@ def environment(scratch: str) -> dict[str, str]:
         "HOME": scratch,
         "TMPDIR": scratch,
         "PYTHONIOENCODING": "utf-8",
+        "JAX_TRACEBACK_FILTERING": "off",  # the learner's lines are found without it
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
         "TF_CPP_MIN_LOG_LEVEL": "1",
     }

@@ -143,6 +143,9 @@ def _outcome(error: BaseException, path: str) -> Outcome:
     if isinstance(error, Misused):
         return Outcome("unusable", f"{error.expected}\n{error.observed}", frames)
     message = "".join(traceback.format_exception_only(error)).strip()
+    message = message.partition("\n=== Source Location Trace")[0]  # lines of XLA's own code
+    if isinstance(error, MemoryError):
+        message += ": the run asked for more memory than it may have"
     kind = "raised" if frames else "unusable"
     return msgspec.convert({"kind": kind, "message": message[:4000], "frames": frames}, Outcome)
 

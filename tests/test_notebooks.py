@@ -353,16 +353,17 @@ def test_an_undecided_solution_is_shown_and_not_kept(grader, tmp_path):
 # Exercise pages.
 
 CHECKS = '''
+TWO = "two"
 exercise = Exercise(title="T", lesson="lessons/04-x", anchor="one", edits=("f",), drive=drive)
 
-@exercise.check(ground=Ground.OBSERVED, after=("a",))
+@exercise.check(ground="observed", after=("a",))
 def waits_never(record):
     """The loop never waits.
 
     More words.
     """
 
-@exercise.check(ground="program", anchor="two")
+@exercise.check(ground="program", anchor=TWO)
 def same_losses(record):
     """The losses are the same."""
 
@@ -398,8 +399,9 @@ def test_an_exercise_page_names_checks_grounds_and_paragraphs(tmp_path):
         "x = 1\n",
         CHECKS.split("@")[0],
         CHECKS.replace('    """The losses are the same."""', "    1"),
+        CHECKS.replace("anchor=TWO", "anchor=TWO.lower()"),
     ],
-    ids=["no exercise", "no checks", "no docstring"],
+    ids=["no exercise", "no checks", "no docstring", "anchor known only at run time"],
 )
 def test_an_incomplete_checks_module_is_an_error(tmp_path, source):
     with pytest.raises(exercise_pages.ExerciseError, match=r"one\.py:\d+: "):

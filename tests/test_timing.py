@@ -306,10 +306,16 @@ def test_a_naive_version_that_is_not_slow_makes_the_machine_unsuitable() -> None
     )
 
 
-def test_noise_that_hides_the_reference_makes_the_machine_unsuitable() -> None:
-    assert judged(Machine(2, sigma=3.0), 1.0, 1.0, 4.0, 1.25).startswith(
+def test_a_reference_that_cannot_pass_makes_the_machine_unsuitable() -> None:
+    assert judged(Machine(2), 3.5, 3.0, 4.0, 0.5).startswith(
         "unsuitable:this machine cannot tell times apart now: the reference must pass at "
-        "1.25 x the reference, but the result was undecided: shorter in "
+        "0.5 x the naive version, but the result was fail: shorter in 0 of 13 pairs"
+    )
+
+
+def test_noise_that_hides_the_difference_decides_nothing() -> None:
+    assert judged(Machine(2, sigma=3.0), 1.0, 1.0, 4.0, 1.25).startswith(
+        "undecided:too close or too noisy after "
     )
 
 

@@ -6,7 +6,7 @@ included by path, never pasted.
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,49 +76,76 @@ class Exercise:
     checks: tuple[Check, ...]
 
 
+@dataclass(frozen=True)
+class _Module:
+    """A module's source, parsed, with its own names for texts (`NAME = "text"`)."""
+
+    source: Path
+    tree: ast.Module
+    names: Mapping[str, str]
+
+    def keyword(self, call: ast.Call, name: str) -> str:
+        """A keyword's text, or that of the constant it names; empty if not given.
+
+        Raises ExerciseError for all else, because then only running the module tells it.
+        """
+        value = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
+        if value is None:
+            return ""
+        if isinstance(value, ast.Constant):
+            return str(value.value)
+        if isinstance(value, ast.Name) and value.id in self.names:
+            return self.names[value.id]
+        raise self.error(value, f"{name} is no text and no constant of the module")
+
+    def error(self, node: ast.expr | ast.stmt, text: str) -> ExerciseError:
+        return ExerciseError(f"{self.source}:{node.lineno}: {text}")
+
+
 def read(source: Path) -> Exercise:
     """Read a checks module. Raises ExerciseError where metadata or checks are missing."""
     tree = ast.parse(source.read_text(encoding="utf-8"))
+    module = _Module(source, tree, dict(_constants(tree)))
     made = next((node for node in ast.walk(tree) if _called(node) == "Exercise"), None)
     if not isinstance(made, ast.Call):
         raise ExerciseError(f"{source}:1: no call of Exercise(...)")
-    checks = tuple(_checks(source, tree))
+    checks = tuple(_checks(module))
     if not checks:
         raise ExerciseError(f"{source}:1: no function is decorated with a check")
-    return Exercise(_keyword(made, "lesson"), _keyword(made, "anchor"), checks)
+    return Exercise(module.keyword(made, "lesson"), module.keyword(made, "anchor"), checks)
 
 
-def _checks(source: Path, tree: ast.Module) -> Iterator[Check]:
-    for node in tree.body:
-        if not isinstance(node, ast.FunctionDef):
-            continue
+def _checks(module: _Module) -> Iterator[Check]:
+    functions = [node for node in module.tree.body if isinstance(node, ast.FunctionDef)]
+    for node in functions:
         for decorator in node.decorator_list:
             if isinstance(decorator, ast.Call) and _called(decorator) == "check":
-                text = ast.get_docstring(node)
-                if not text:
-                    raise ExerciseError(f"{source}:{node.lineno}: {node.name} has no docstring")
-                ground, anchor = _keyword(decorator, "ground"), _keyword(decorator, "anchor")
-                yield Check(node.name, text.splitlines()[0], ground.lower(), anchor)
+                yield _check(module, node, decorator)
+
+
+def _check(module: _Module, node: ast.FunctionDef, decorator: ast.Call) -> Check:
+    text = ast.get_docstring(node)
+    if not text:
+        raise module.error(node, f"{node.name} has no docstring")
+    ground, anchor = (module.keyword(decorator, name) for name in ("ground", "anchor"))
+    return Check(node.name, text.splitlines()[0], ground, anchor)
+
+
+def _constants(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+            for target in node.targets:
+                if isinstance(target, ast.Name):
+                    yield target.id, str(node.value.value)
 
 
 def _called(node: ast.AST) -> str:
     """The last part of the name a call calls; empty for all else."""
     if not isinstance(node, ast.Call):
         return ""
-    return _last_name(node.func)
-
-
-def _keyword(call: ast.Call, name: str) -> str:
-    """A keyword's text, or the last part of its name (`Ground.PROGRAM`); empty if not given."""
-    for keyword in call.keywords:
-        if keyword.arg == name:
-            value = keyword.value
-            return str(value.value) if isinstance(value, ast.Constant) else _last_name(value)
-    return ""
-
-
-def _last_name(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+    if isinstance(node.func, ast.Attribute):
+        return node.func.attr
+    return node.func.id if isinstance(node.func, ast.Name) else ""
 
 
 def page(root: Path, exercise: str) -> str:

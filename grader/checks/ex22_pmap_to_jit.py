@@ -221,7 +221,7 @@ def _step_ratio(record: Record, width: int) -> float | None:
 
 @EXERCISE.check(
     ground="observed",
-    after=("one_program",),
+    after=("one_program", "params_are_copied"),
     hints=("The next step takes what this one returns. out_shardings of jax.jit decide it.",),
 )
 def params_stay_copied(record: Record) -> Result:

@@ -82,20 +82,24 @@ class GuardLog:
         """The transfers logged since the last call; none unless entered."""
         found = []
         for line in self._new_lines():
-            transfer = parse(line)
-            if transfer is not None:
-                found.append(transfer)
-            elif not _LINE.search(line):
-                os.write(self._real, line + b"\n")
+            found += parse(line)
+            if not _LINE.search(line):
+                os.write(self._real, line)
         return found
 
-    def _new_lines(self) -> list[bytes]:
-        chunk = os.pread(self._file, 1 << 24, self._position) if self._file >= 0 else b""
-        if not chunk:
-            return []
-        self._position += len(chunk)
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
-        return lines
+    def _new_lines(self) -> Iterator[bytes]:
+        """Whole lines, and of one that does not end, all but its last part."""
+        while chunk := self._chunk():
+            self._position += len(chunk)
+            lines = (self._rest + chunk).splitlines(keepends=True)
+            self._rest = b"" if lines[-1].endswith(b"\n") else lines.pop()
+            if len(self._rest) > MAX_LINE:
+                lines.append(self._rest[:-MAX_LINE])
+                self._rest = self._rest[-MAX_LINE:]
+            yield from lines
+
+    def _chunk(self) -> bytes:
+        return os.pread(self._file, 1 << 20, self._position) if self._file >= 0 else b""
 
     def prove(self, observer: "Observer") -> str:
         """See one transfer each way that this machine can make; say what was not seen."""

@@ -3,5 +3,4 @@
 
 
 def train(step, params, batches):
-    while True:  # here
-        pass
+    while True: pass  # here

@@ -2,7 +2,7 @@
 
     python tests/golden/records/generate.py
 
-Grades the starter of ex07, its solution, and a solution with a mistake that raises.
+Grades the starter of ex07, a submission that raises, and a solution without a timing.
 """
 
 import sys
@@ -18,35 +18,34 @@ from grader.judge import judge  # noqa: E402
 from grader.record import encode  # noqa: E402
 from grader.session import Options, Session, modules_of  # noqa: E402
 
-ENTRY = catalog.find("ex07")
+LOOP, DEVICES = catalog.find("ex07"), catalog.find("ex01")
 SEED = 7
 
 
-def sources() -> dict[str, tuple[str, int]]:
-    """Name of the record -> source of the submission, and the exit code it must have."""
-    starter = (ROOT / "exercises" / ENTRY.file_name).read_text("utf-8")
-    solution = ENTRY.solution.read_text("utf-8")
+def cases() -> dict[str, tuple[catalog.Entry, str, int]]:
+    """Name of the record -> exercise, source of the submission, exit code it must have."""
+    raises = LOOP.solution.read_text("utf-8").replace("append(loss)", 'append(loss / "1")')
+    starter = (ROOT / "exercises" / LOOP.file_name).read_text("utf-8")
     return {
-        "ex07_starter": (starter, 1),
-        "ex07_solution": (solution, 0),
-        "ex07_raises": (solution.replace("append(loss)", 'append(loss / "1")'), 1),
+        "ex07_starter": (LOOP, starter, 1),
+        "ex07_raises": (LOOP, raises, 1),
+        "ex01_solution": (DEVICES, DEVICES.solution.read_text("utf-8"), 0),
     }
 
 
 def main() -> None:
-    """Grade each until it comes out as it must: a busy machine may not time the solution."""
+    """Grade each as the file of a learner."""
     with (
-        Session(Options(device="cpu"), modules_of([ENTRY])) as session,
+        Session(Options(device="cpu"), modules_of([LOOP, DEVICES])) as session,
         tempfile.TemporaryDirectory() as folder,
     ):
-        for name, (source, code) in sources().items():
-            path = Path(folder) / ENTRY.file_name
+        for name, (entry, source, code) in cases().items():
+            path = Path(folder) / entry.file_name
             path.write_text(source, "utf-8")
-            label = f"exercises/{ENTRY.file_name}"
-            while True:
-                record = runner.grade(ENTRY, path, session, seed=SEED, label=label)
-                if judge(record, ENTRY.exercise).exit_code == code:
-                    break
+            label = f"exercises/{entry.file_name}"
+            record = runner.grade(entry, path, session, seed=SEED, label=label)
+            if judge(record, entry.exercise).exit_code != code:
+                raise SystemExit(f"{name}: another exit code than {code}")
             (HERE / f"{name}.json").write_bytes(encode(record) + b"\n")
 
 

@@ -8,7 +8,7 @@ import haiku as hk
 import jax
 import optax
 
-network = hk.without_apply_rng(hk.transform(lambda inputs: hk.nets.MLP((32, 16, 4))(inputs)))
+network = hk.without_apply_rng(hk.transform(lambda inputs: hk.nets.MLP((16, 4))(inputs)))
 optimizer = optax.adam(1e-2)
 
 
@@ -28,7 +28,7 @@ def loss_fn(params, batch):
     """Mean cross-entropy of the network's logits."""
     inputs, labels = batch
     logits = network.apply(params, inputs)
-    return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+    return optax.softmax_cross_entropy(logits, jax.nn.one_hot(labels, 4)).mean()
 
 
 @jax.jit

@@ -1,0 +1,200 @@
+"""Judging saved records: pure, repeatable, without JAX; a broken check is the grader's fault."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT, Cli, python
+from grader.catalog import Entry
+from grader.checking import Exercise, Failure, Result, Unable
+from grader.judge import CheckBroke, judge, worth_timing
+from grader.record import Finding, Frame, Observed, Outcome, Record, Report, decode_record
+
+RECORDS = sorted((ROOT / "tests" / "golden" / "records").glob("*.json"))
+FINISHED = Observed(Outcome("finished"))
+
+
+def exercise(**results: Result) -> Exercise:
+    """An exercise whose checks, in this order, come out so; each is `observed`."""
+    made = Exercise("", "lessons/01", "top", ("f",), drive=lambda submission, observe, rng: None)
+    for name, result in results.items():
+        add(made, name, lambda record, result=result: result)
+    return made
+
+
+def add(made: Exercise, name: str, function: Callable[[Record], Result], **options: object) -> None:
+    """Add one check."""
+    function.__name__, function.__doc__ = name, f"The {name} holds."
+    made.check(**({"ground": "observed"} | options))(function)  # type: ignore[arg-type]
+
+
+def record(submission: Observed | None = FINISHED, **fields: object) -> Record:
+    """A record of a submission that finished, unless told otherwise."""
+    made = Record("ex", "exercises/ex.py", "a = 1\nb = 2\n", 0)
+    made.submission = made.reference = submission
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
+
+
+def statuses(report: Report) -> dict[str, str]:
+    """Check -> status, in order."""
+    return {verdict.check: verdict.status for verdict in report.verdicts}
+
+
+def test_saved_records_were_found() -> None:
+    assert len(RECORDS) >= 3
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
+def test_a_saved_record_gives_the_same_report(
+    path: Path, grader: Cli, golden: Callable[[str, str], None]
+) -> None:
+    """`tests/golden/records/generate.py` writes the records."""
+    ran = grader("judge", path, GRADER_SITE="https://course.example")
+    assert ran.stderr == ""
+    assert ran.returncode == (0 if path.stem.endswith("solution") else 1)
+    golden(f"reports/{path.stem}.txt", ran.stdout)
+
+
+def test_judging_runs_nothing_and_imports_no_jax() -> None:
+    code = (
+        "import os, subprocess, sys\n"
+        "from pathlib import Path\n"
+        "from grader import batch\n"
+        "def refuse(event, arguments):\n"
+        "    if event in ('os.fork', 'os.exec', 'subprocess.Popen', 'os.posix_spawn'):\n"
+        "        raise SystemExit(f'judging started a process: {event} {arguments}')\n"
+        "sys.addaudithook(refuse)\n"
+        "for path in sys.argv[1:]:\n"
+        "    batch.judge_saved(Path(path), 'json')\n"
+        "assert 'jax' not in sys.modules, 'judging imported jax'\n"
+    )
+    ran = python("-c", code, *RECORDS)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.count('"exit_code"') == len(RECORDS)
+
+
+def test_what_is_no_record(grader: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    for content, said in (
+        ("{", "is no record of this grader"),
+        ('{"version": 1}', "is no record of this grader"),
+        ("[]", "is no record of this grader"),
+        (RECORDS[0].read_text("utf-8").replace('"version":1', '"version":99', 1), "version 99"),
+        (RECORDS[0].read_text("utf-8").replace("ex0", "ex9", 1), "no exercise `ex9"),
+    ):
+        path.write_text(content, "utf-8")
+        ran = grader("judge", path)
+        assert ran.returncode == 2
+        assert ran.stderr.count("\n") == 1
+        assert said in ran.stderr
+    assert grader("judge", tmp_path / "none.json").returncode == 2
+
+
+def test_hostile_values_in_a_record_break_nothing(grader: Cli, tmp_path: Path) -> None:
+    """A record is what an untrusted process sent: values may be any bytes."""
+    saved = json.loads((ROOT / "tests/golden/records/ex07_starter.json").read_text("utf-8"))
+    for leaves in saved["submission"]["values"].values():
+        for leaf in leaves:
+            leaf["data"] = "AAAA"
+    path = tmp_path / "record.json"
+    path.write_text(json.dumps(saved), "utf-8")
+    ran = grader("judge", path)
+    assert ran.returncode == 1
+    assert "unreadable values" in ran.stdout
+
+
+def test_every_check_stands_once_and_in_order() -> None:
+    report = judge(record(), exercise(one=None, two=Failure("x", "y"), three=Unable("why")))
+    assert statuses(report) == {
+        "source": "pass",
+        "runs": "pass",
+        "one": "pass",
+        "two": "fail",
+        "three": "could not check",
+    }
+    assert report.exit_code == 1
+
+
+def test_exit_codes() -> None:
+    assert judge(record(), exercise(one=None)).exit_code == 0
+    assert judge(record(), exercise(one=None, two=Unable("w"))).exit_code == 3
+    assert judge(record(), exercise(one=Failure("x", "y"), two=Unable("w"))).exit_code == 1
+
+
+def test_dependents_wait() -> None:
+    made = exercise(one=Failure("x", "y"))
+    add(made, "two", lambda record: None, after=("one",))
+    add(made, "three", lambda record: None, after=("two",))
+    add(made, "four", lambda record: None)
+    add(made, "fast", lambda record: None, ground="timing")
+    report = judge(record(), made)
+    assert [v.reason for v in report.verdicts[3:]] == [
+        "waits for one",
+        "waits for two",
+        "",
+        "waits for one",
+    ]
+    assert not worth_timing(record(), made)
+
+
+def test_what_could_not_be_checked_is_passed_on() -> None:
+    made = exercise(one=Unable("no probe"))
+    add(made, "two", lambda record: Failure("x", "y"), after=("one",))
+    assert statuses(judge(record(), made))["two"] == "could not check"
+
+
+def test_timing_is_worth_it_when_all_else_passes() -> None:
+    made = exercise(one=None)
+    add(made, "fast", lambda record: Failure("x", "y"), ground="timing")
+    assert worth_timing(record(), made)
+
+
+def test_findings_block_everything() -> None:
+    findings = [Finding("policy", 2, "no os", "os"), Finding("policy", 2, "no sys", "sys")]
+    report = judge(record(None, findings=findings), exercise(one=None))
+    assert statuses(report) == {"source": "fail", "one": "blocked"}
+    verdict = report.verdicts[0]
+    assert (verdict.expected, verdict.observed) == ("no os; no sys", "os; sys")
+    assert [(place.line, place.text) for place in verdict.culprits] == [(2, "b = 2")]
+
+
+def test_a_file_that_raises() -> None:
+    frames = [Frame(1, "f", "a = 1"), Frame(2, "g", "b = 2")]
+    raised = Observed(Outcome("raised", "ValueError: no", frames, "printed"))
+    report = judge(record(raised), exercise(one=None))
+    assert statuses(report) == {"source": "pass", "runs": "fail", "one": "blocked"}
+    verdict = report.verdicts[1]
+    assert (verdict.expected, verdict.observed) == ("no exception", "ValueError: no")
+    assert (verdict.culprits[0].line, verdict.output) == (2, "printed")
+
+
+def test_a_machine_that_cannot_run_it() -> None:
+    report = judge(record(None, unavailable="no GPU"), exercise(one=Failure("x", "y")))
+    assert statuses(report) == {
+        "source": "pass",
+        "runs": "could not check",
+        "one": "could not check",
+    }
+    assert report.exit_code == 3
+
+
+def test_a_check_that_raises_is_the_graders_fault() -> None:
+    made = exercise()
+
+    def broken(record: Record) -> Result:
+        raise KeyError("x")
+
+    add(made, "broken", broken)
+    with pytest.raises(CheckBroke, match="broken: KeyError"):
+        judge(record(), made)
+
+
+def test_checks_do_not_change_the_record() -> None:
+    for path in RECORDS:
+        saved = decode_record(path.read_bytes())
+        judge(saved, Entry(saved.exercise).exercise)
+        assert saved == decode_record(path.read_bytes())
