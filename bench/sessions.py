@@ -10,7 +10,7 @@ from bench.commands import DidNotRun, bare, shown, timed
 from bench.figures import Row, Seconds, interleaved, ratios, spread
 from grader.catalog import Entry
 from grader.judge import judge
-from grader.runner import grade
+from grader.runner import grade, look_ahead
 from grader.session import Options, Session, modules_of
 
 BETWEEN_SAVES = 1.5
@@ -28,11 +28,12 @@ def kept(entry: Entry, session: Session, *, standing_by: bool) -> Seconds:
     """
 
     def run() -> float:
+        ahead = None
         if standing_by:
-            session.stand_by(*session.platform_for(entry.exercise.devices))
+            ahead = look_ahead(entry, session)
             time.sleep(BETWEEN_SAVES)
         start = time.perf_counter()
-        report = judge(grade(entry, entry.solution, session), entry.exercise)
+        report = judge(grade(entry, entry.solution, session, ahead=ahead), entry.exercise)
         seconds = time.perf_counter() - start
         if report.exit_code != 0:
             missed = [f"{v.check} {v.status}: {v.observed or v.reason}" for v in report.verdicts]

@@ -148,13 +148,10 @@ def _value_failure(
     index = tuple(int(i) for i in np.argwhere(wrong)[0])
     place = f"{name} at [{', '.join(map(str, index))}]" if index else name
     wanted, observed = figures(expected[index].item(), got[index].item())
-    count = plural(wrong.size, "value")
     if nan := int((np.isnan(got) & wrong).sum()):
-        observed = f"{nan} NaN of {count}" if index else "NaN"
+        observed = f"{nan} NaN of {plural(wrong.size, 'value')}" if index else "NaN"
     elif index:
-        observed += (
-            f", and {int(wrong.sum())} of {count} {'differ' if wrong.sum() > 1 else 'differs'}"
-        )
+        observed += f", and {int(wrong.sum())} of {wrong.size} values differ"
     return Failure(f"{place} is {wanted}", observed)
 
 

@@ -21,6 +21,7 @@ from grader.launch import BrokenInstallation
 from grader.process import Failed
 from grader.record import Record, Report, decode_record, encode
 from grader.session import NoDevice, Options, Session, modules_of
+from grader.sides import Reference
 from grader.state import Remembered, State, digest
 from grader.versions import unsupported
 
@@ -74,10 +75,10 @@ def watch(entry: Entry, name: str, wanted: Wanted) -> None:
 
     path = _path(entry, name, wanted.submission)
     with open_session([entry], wanted) as session:
+        ahead = None
         for _ in saves(path):
-            grade_all([(entry, path)], session, wanted, brief=False)
-            # While nobody waits, start the workers of the next grading.
-            session.stand_by(*session.platform_for(entry.exercise.devices))
+            grade_all([(entry, path)], session, wanted, brief=False, ahead=ahead)
+            ahead = runner.look_ahead(entry, session)
 
 
 @contextmanager
@@ -129,12 +130,20 @@ def _path(entry: Entry, name: str, submission: Path | None) -> Path:
 
 
 def grade_all(
-    work: Sequence[tuple[Entry, Path]], session: Session, wanted: Wanted, *, brief: bool
+    work: Sequence[tuple[Entry, Path]],
+    session: Session,
+    wanted: Wanted,
+    *,
+    brief: bool,
+    ahead: Reference | None = None,
 ) -> int:
-    """Grade each file and print it when it is done; returns the exit code."""
+    """Grade each file and print it when it is done; returns the exit code.
+
+    `ahead` belongs to a single file (see `runner.look_ahead`).
+    """
     out, reports = report.console(), []
     for entry, path in work:
-        done = _one(entry, path, session, wanted)
+        done = _one(entry, path, session, wanted, ahead)
         reports.append(done)
         if wanted.form == "text" and brief:
             report.print_brief(done, out)
@@ -145,12 +154,13 @@ def grade_all(
     return report.exit_code(reports)
 
 
-def _one(entry: Entry, path: Path, session: Session, wanted: Wanted) -> Report:
+def _one(
+    entry: Entry, path: Path, session: Session, wanted: Wanted, ahead: Reference | None
+) -> Report:
     start = time.monotonic()
     with _status(wanted.form) as progress:
-        record = runner.grade(
-            entry, path, session, seed=wanted.seed, label=_label(path), progress=progress
-        )
+        options: dict[str, Any] = {"seed": wanted.seed, "label": _label(path), "ahead": ahead}
+        record = runner.grade(entry, path, session, progress=progress, **options)
     if record.broken:
         raise GraderBroke(f"{entry.stem}: {record.broken}")
     if wanted.save is not None:

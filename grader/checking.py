@@ -5,7 +5,7 @@ docstring holds, and returns a `Failure` or `Unable` when it does not or cannot 
 known. Neither JAX nor a process lives here; `drive()` meets JAX through `Observe`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -148,13 +148,17 @@ class Exercise:
     edits: tuple[str, ...]
     drive: Drive
     devices: int = 1
-    donate: Mapping[str, Any] = field(default_factory=dict)
     loop_timing: LoopTiming | None = None
     program_timing: ProgramTiming | None = None
     allowed_modules: tuple[str, ...] = ()
     """Modules the source policy refuses elsewhere, but this exercise needs."""
     hints: tuple[str, ...] = ()
     checks: list[Check] = field(default_factory=list)
+
+    @property
+    def has_program(self) -> bool:
+        """Whether a check needs the exported program."""
+        return any(check.ground == "program" for check in self.checks)
 
     def check(
         self,

@@ -34,14 +34,15 @@ _EFFECTS = {
 }
 
 _PROBE = """
-import json, sys
-import jax
+import json, traceback
 try:
+    import jax
     devices = jax.devices()
     backend, kind = jax.default_backend(), devices[0].device_kind
     found = {"backend": backend, "kind": kind, "devices": len(devices)}
 except BaseException as error:
-    found = {"error": f"{type(error).__name__}: {error}"}
+    where = traceback.extract_tb(error.__traceback__)[-1].line
+    found = {"error": f"{type(error).__name__}: {str(error) or where}"}
 print("\\n" + json.dumps(found))
 """
 

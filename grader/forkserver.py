@@ -94,20 +94,21 @@ def _supervise(request: Request, fds: Sequence[int], control: socket.socket) -> 
     isolation.adopt_orphans()
     os.environ.update(request.environment)
     sockets = isolation.sockets_of_others()
-    fences = isolation.separate() if request.fenced else [isolation.REFUSED + "not asked for"]
+    refused = isolation.separate() if request.fenced else "not asked for"
     report_read, report_write = os.pipe()
     user = os.getpid()
     init = os.fork()
     if init == 0:
         control.close()
         os.close(report_read)
-        _last(partial(_init, request, sockets, fds, report_write, user))
+        _last(partial(_init, request, refused, sockets, fds, report_write, user))
     for fd in (*fds, report_write):
         os.close(fd)
     reports = _watch(init, report_read, control)
-    if not isolation.kill_tree():
-        fences.append(isolation.REFUSED + "an end of all processes")
-    ended = _ended(fences, reports)
+    gone = isolation.kill_tree()
+    ended = _ended(reports)
+    if not gone:
+        ended.fences.append(isolation.REFUSED + "an end of all processes")
     with suppress(OSError):  # the other side may have gone, and with it the need to know
         control.sendall(msgspec.json.encode(ended))
 
@@ -129,9 +130,9 @@ def _watch(init: int, report: int, control: socket.socket) -> list[Report]:
     return [msgspec.json.decode(line, type=Report) for line in raw.splitlines()]
 
 
-def _ended(fences: list[str], reports: Sequence[Report]) -> Ended:
+def _ended(reports: Sequence[Report]) -> Ended:
+    fences = [line for report in reports for line in report.fences]
     for report in reports:
-        fences += report.fences
         if report.scratch not in ("", isolation.SCRATCH):
             shutil.rmtree(report.scratch, ignore_errors=True)
     status = next((r.status for r in reports if r.status is not None), signal.SIGKILL)
@@ -140,11 +141,16 @@ def _ended(fences: list[str], reports: Sequence[Report]) -> Ended:
 
 
 def _init(
-    request: Request, sockets: Sequence[str], fds: Sequence[int], report: int, user: int
+    request: Request,
+    refused: str,
+    sockets: Sequence[str],
+    fds: Sequence[int],
+    report: int,
+    user: int,
 ) -> None:
     """Be pid 1 of the new world: furnish it, fork the worker, wait for it."""
     isolation.die_with_parent()
-    fences, scratch = isolation.furnish(request.hidden, sockets, fenced=request.fenced)
+    fences, scratch = isolation.furnish(request.hidden, sockets, refused)
     _say(report, Report(fences, scratch))
     worker = os.fork()
     if worker == 0:

@@ -80,17 +80,15 @@ def sockets_of_others() -> list[str]:
     return [path for path in paths if path.startswith("/") and "nvidia" not in path]
 
 
-def separate() -> list[str]:
-    """Put the children of this process into namespaces of their own."""
+def separate() -> str:
+    """Put the children of this process into namespaces of their own; returns why not."""
     try:
         _unshare(os.CLONE_NEWPID | os.CLONE_NEWNET | os.CLONE_NEWIPC)
     except OSError as error:
-        return [_refused("namespaces", error)]
-    try:
+        return error.strerror
+    with suppress(OSError):
         _raise_loopback()
-    except OSError as error:
-        return ["namespaces: pid, network, ipc", _refused("a loopback device", error)]
-    return ["namespaces: pid, network, ipc"]
+    return ""
 
 
 def _unshare(flags: int) -> None:
@@ -117,23 +115,27 @@ def _raise_loopback() -> None:
 
 
 def furnish(
-    hidden: Sequence[str], sockets: Sequence[str], *, fenced: bool
+    hidden: Sequence[str], sockets: Sequence[str], refused: str
 ) -> tuple[list[str], str]:
     """Make all files read-only, `hidden` folders empty, `sockets` of others dead.
 
-    Returns what was achieved, and the folder for scratch files: `SCRATCH`, private and
-    gone with the worker, or else a temporary folder that somebody must remove.
+    `refused` is why there are no namespaces, if there are none. Returns what was achieved,
+    and the folder for scratch files: `SCRATCH`, private and gone with the worker, or else
+    a temporary folder that somebody must remove.
     """
-    if not fenced:
-        return [], tempfile.mkdtemp(prefix="grader-")
+    if refused:
+        what = "namespaces, and a fence around files"
+        return [f"{REFUSED}{what} ({refused})"], tempfile.mkdtemp(prefix="grader-")
+    fences = ["namespaces: pid, network, ipc"]
     try:
         os.unshare(os.CLONE_NEWNS)
         _mount("none", "/", _MS_REC | _MS_PRIVATE)
         _make_read_only()
         _mount("tmpfs", SCRATCH, _MS_NOSUID | _MS_NODEV, "size=256m,mode=1777")
     except OSError as error:
-        return [_refused("a fence around files", error)], tempfile.mkdtemp(prefix="grader-")
-    fences = ["files: read-only but for a private scratch folder"]
+        scratch = tempfile.mkdtemp(prefix="grader-")
+        return [*fences, _refused("a fence around files", error)], scratch
+    fences.append("files: read-only but for a private scratch folder")
     try:
         for folder in filter(os.path.isdir, [*hidden, "/dev/pts"]):
             _mount("tmpfs", folder, _MS_RDONLY, "size=4k,mode=555")
@@ -141,7 +143,7 @@ def furnish(
             _mount("/dev/null", path, _MS_BIND)
         _mount("proc", "/proc", _MS_NOSUID | _MS_NODEV)
     except OSError as error:
-        fences.append(_refused("a view without solutions and other processes", error))
+        fences.append(_refused("hiding solutions and other processes", error))
     return fences, SCRATCH
 
 

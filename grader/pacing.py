@@ -82,12 +82,12 @@ class Runner:
 
 
 def duel(
-    entry: Entry, mine: PaceJob, solution: str, session: Session, platform: str, devices: int
+    entry: Entry, mine: PaceJob, session: Session, platform: str, devices: int
 ) -> Timing:
     """Time a submission's loop against the reference's, controls first."""
     wanted = entry.exercise.loop_timing
     assert wanted is not None
-    reference = PaceJob(entry.stem, entry.file_name, solution)
+    reference = PaceJob(entry.stem, entry.file_name, entry.solution.read_text("utf-8"))
     naive = msgspec.structs.replace(reference, naive=True)
     rng = random.SystemRandom()
     with ExitStack() as stack:

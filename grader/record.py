@@ -202,6 +202,11 @@ class Machine(msgspec.Struct, omit_defaults=True):
     isolation: list[str] = []
     """What fenced the learner's process, or why a fence was not to be had."""
 
+    @property
+    def refused(self) -> list[str]:
+        """The fences that were not to be had."""
+        return [line for line in self.isolation if line.startswith("refused: ")]
+
 
 class Finding(msgspec.Struct, omit_defaults=True):
     """Something wrong with the file itself, found without running it."""

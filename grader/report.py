@@ -17,7 +17,7 @@ _MARKS = {"pass": "PASS", "fail": "FAIL", "blocked": "WAIT", "could not check": 
 _COLOURS = {"pass": "green", "fail": "red", "blocked": "dim", "could not check": "yellow"}
 MAX_CULPRITS = 5
 MAX_OUTPUT_LINES = 12
-MIN_WIDTH = 20
+MIN_WIDTH, UNFOLDED = 20, 1 << 20
 
 
 def console(*, stderr: bool = False) -> "Console":
@@ -32,7 +32,7 @@ def console(*, stderr: bool = False) -> "Console":
             emoji=False,
             markup=False,
             no_color=True,
-            width=10_000,
+            width=UNFOLDED,
         )
     return plain
 
@@ -61,6 +61,8 @@ def print_report(report: Report, out: "Console", site: str) -> None:
             out.print(f"  {verdict.check}", style="red")
             for label, text in _details(verdict, report.path, site):
                 _print_folded(f"    {label:<10}", text, out)
+    for line in report.machine.refused if report.machine else ():
+        _print_folded("  fence  ", line, out)
     out.print(_summary(report), style="bold")
 
 
@@ -143,7 +145,8 @@ def _summary(report: Report) -> str:
     for verdict in report.verdicts:
         counts[verdict.status] += 1
     said = [f"{n} {status}" for status, n in counts.items() if n]
+    took = f" ({report.seconds:.1f} s)" if report.seconds else ""
     if report.exit_code == 0:
-        return f"{report.exercise}: all {len(report.verdicts)} checks pass ({report.seconds:.1f} s)"
-    short = report.exercise.split("_", 1)[0]
-    return f"{report.exercise}: {', '.join(said)} ({report.seconds:.1f} s)   grader hint {short}"
+        return f"{report.exercise}: all {len(report.verdicts)} checks pass{took}"
+    more = f"   grader hint {report.exercise.split('_', 1)[0]}" if counts["fail"] else ""
+    return f"{report.exercise}: {', '.join(said)}{took}{more}"

@@ -1,24 +1,21 @@
-"""Grades one file: source, two workers side by side, measurer, timing; yields a `Record`.
+"""Grades one file: source, two workers side by side, measurers, timing; yields a `Record`.
 
 Runs in the grader's own process. It decides nothing about the submission except whether
-there is a point in going on: verdicts are `grader.judge`'s.
+there is a point in going on: verdicts are `grader.judge`'s. How one file is driven and
+one set of programs measured is in `grader.sides`.
 """
 
 import secrets
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-
-import msgspec
 
 from grader import judge, pacing, source
 from grader.catalog import Entry
 from grader.launch import BrokenInstallation
-from grader.messages import DriveJob, Measurements, MeasureJob, PaceJob
-from grader.process import Failed
-from grader.record import Machine, Measured, Observed, Outcome, Record
+from grader.messages import DriveJob, PaceJob
+from grader.record import Record
 from grader.session import NoDevice, Session
-from grader.stuck import frames_in
+from grader.sides import Reference, Side, time_programs
 
 Progress = Callable[[str], None]
 
@@ -35,11 +32,17 @@ def grade(
     *,
     seed: int | None = None,
     label: str = "",
+    ahead: Reference | None = None,
     progress: Progress = lambda _: None,
 ) -> Record:
-    """Grade the file at `path` as a submission of `entry`; never raises for its faults."""
+    """Grade the file at `path` as a submission of `entry`; never raises for its faults.
+
+    `ahead` is what `look_ahead` returned; its seed is used, once.
+    """
     label = label or str(path)
-    record = Record(entry.stem, label, "", new_seed() if seed is None else seed)
+    if seed is None:
+        seed = ahead.seed if ahead else new_seed()
+    record = Record(entry.stem, label, "", seed)
     try:
         record.source = source.read(path)
     except source.Unreadable as unreadable:
@@ -50,97 +53,66 @@ def grade(
     if record.findings:
         return record
     try:
-        _run(entry, record, solution, session, progress)
+        if ahead is None or ahead.seed != seed:
+            ahead = Reference(entry, session, seed)
+        _run(entry, record, session, ahead, progress)
     except NoDevice as missing:
         record.unavailable = str(missing)
     return record
 
 
+def look_ahead(entry: Entry, session: Session) -> Reference:
+    """Start what the next grading needs and no submission changes, while nobody waits.
+
+    The reference runs on a fresh secret seed; the submission's workers stand by.
+    """
+    reference = Reference(entry, session, new_seed())
+    session.stand_by(*reference.place, program=entry.exercise.has_program)
+    return reference
+
+
 def _run(
-    entry: Entry, record: Record, solution: str, session: Session, progress: Progress
+    entry: Entry, record: Record, session: Session, reference: Reference, progress: Progress
 ) -> None:
-    platform, devices = session.platform_for(entry.exercise.devices)
+    platform, devices = reference.place
     where = f"{devices} {platform.upper()} device" + ("s" if devices > 1 else "")
     progress(f"{entry.id}: running on {where}")
-    jobs = (
-        DriveJob(entry.stem, record.path, record.source, record.seed),
-        DriveJob(entry.stem, entry.file_name, solution, record.seed),
-    )
-    with ThreadPoolExecutor(2) as pool:
-        mine = pool.submit(_drive, session, platform, devices, jobs[0], hide=True)
-        theirs = pool.submit(_drive, session, platform, devices, jobs[1], hide=False)
-        try:
-            record.submission, record.machine = mine.result()
-            record.reference, _ = theirs.result()
-        except (NoDevice, BrokenInstallation):
-            raise
-        except BaseException:
-            session.cancel()
-            raise
+    job = DriveJob(entry.stem, record.path, record.source, record.seed)
+    mine = Side(session, reference.place, job, hide=True, inputs=reference.side)
+    try:
+        mine.wait()
+        reference.side.wait()
+        _collect(record, mine, reference.side)
+    except (NoDevice, BrokenInstallation):
+        raise
+    except BaseException:
+        session.cancel()
+        raise
+    if record.broken or record.submission is None or record.submission.outcome.kind != "finished":
+        return
+    if judge.worth_timing(record, entry.exercise):
+        _time(entry, record, session, reference, progress)
+
+
+def _collect(record: Record, mine: Side, theirs: Side) -> None:
+    record.submission, record.machine = mine.driven.result()
+    record.reference, _ = theirs.driven.result()
     if record.submission.outcome.kind == "broken":
         record.broken = record.submission.outcome.message
-    if record.submission.outcome.kind != "finished":
-        return
-    if record.reference.outcome.kind != "finished":
+    elif record.submission.outcome.kind != "finished":
+        return  # what ended it, a fork bomb, say, may have kept the reference from its time
+    elif record.reference.outcome.kind != "finished":
         record.broken = f"the reference solution ended: {record.reference.outcome.message}"
-        return
-    if record.submission.programs:
-        progress(f"{entry.id}: compiling the exported program")
-        _measure(entry, record, session, platform, devices)
-    if entry.exercise.loop_timing and judge.worth_timing(record, entry.exercise):
+    record.measured, record.reference_measured = mine.measured.result(), theirs.measured.result()
+
+
+def _time(
+    entry: Entry, record: Record, session: Session, reference: Reference, progress: Progress
+) -> None:
+    if entry.exercise.loop_timing:
         progress(f"{entry.id}: timing against the reference")
         job = PaceJob(entry.stem, record.path, record.source)
-        record.timing["loop"] = pacing.duel(entry, job, solution, session, platform, devices)
-
-
-def _drive(
-    session: Session, platform: str, devices: int, job: DriveJob, *, hide: bool
-) -> tuple[Observed, Machine]:
-    """One file in one worker. How the worker failed, if it did, is an `Outcome`."""
-    prepared = session.prepare(platform, devices, observe=True, hide=hide)
-    machine, worker = prepared.machine, prepared.worker
-    try:
-        raw = worker.ask(job, session.options.timeout)
-        observed = msgspec.json.decode(raw, type=Observed)
-        observed.outcome.output = worker.output()
-    except Failed as failed:
-        frames = frames_in(worker.stack(), job.path, job.source)
-        observed = Observed(msgspec.structs.replace(failed.outcome, frames=frames))
-    except (msgspec.DecodeError, RecursionError) as error:
-        observed = Observed(Outcome("garbled", f"the worker's answer is not a record: {error}"))
-    finally:
-        session.release(worker)
-    machine.isolation = worker.fences
-    return observed, machine
-
-
-def _measure(entry: Entry, record: Record, session: Session, platform: str, devices: int) -> None:
-    """Programs of both sides, in a process that never saw the learner's Python."""
-    assert record.submission is not None and record.reference is not None
-    timing = entry.exercise.program_timing
-    reference = record.reference
-    job = MeasureJob(
-        entry.stem,
-        {name: p.blob for name, p in record.submission.programs.items() if p.blob},
-        {name: p.blob for name, p in reference.programs.items()},
-        {name: reference.inputs.get(name, []) for name in reference.programs},
-        timed=timing.program if timing else "",
-        at_most=timing.at_most if timing else 0.0,
-        seed=record.seed,
-    )
-    try:
-        prepared = session.prepare(platform, devices, observe=False, hide=True)
-    except Failed as failed:
-        record.broken = f"the measurer did not start: {failed.outcome.message}"
-        return
-    try:
-        raw = prepared.worker.ask(job, session.options.timeout + 60)
-        found = msgspec.json.decode(raw, type=Measurements)
-    except (Failed, msgspec.DecodeError) as error:
-        text = f"the process that compiles it ended: {error}"
-        record.measured = {name: Measured(name, text) for name in job.programs}
-        return
-    finally:
-        session.release(prepared.worker)
-    record.measured, record.reference_measured = found.submission, found.reference
-    record.timing |= found.timing
+        record.timing["loop"] = pacing.duel(entry, job, session, *reference.place)
+    if entry.exercise.program_timing:
+        progress(f"{entry.id}: timing the program against the reference's")
+        time_programs(entry.exercise.program_timing, record, session, reference.place)

@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,13 +19,13 @@ from grader.catalog import Entry
 from grader.judge import judge
 from grader.record import Record, Report
 from grader.session import Options, Session
+from grader.sides import Reference
 
 ROOT = Path(__file__).resolve().parent.parent
 ATTACKS = Path(__file__).parent / "attacks"
 TOKEN = "LC_GRADER_TEST"
 SECONDS = 3.0
 SEED = 20
-DRIVE = runner._drive
 FILE = "ex07_quiet_loop.py"
 
 
@@ -96,7 +95,8 @@ class Place:
     token: str
     folder: Path
     kept: frozenset[int] = frozenset()
-    reference: Any = None
+    reference: Reference | None = None
+    """It does the same in every test, and is run once."""
 
     def grade(self, text: str, *, policy: bool = True) -> tuple[Record, Report]:
         """Grade a file with this text; with `policy` off, nothing of it is refused unread."""
@@ -106,17 +106,10 @@ class Place:
         with pytest.MonkeyPatch.context() as patch:
             if not policy:
                 patch.setattr(source, "violations", lambda *_: iter(()))
-            patch.setattr(runner, "_drive", self._drive)
-            record = runner.grade(entry, path, self.session, label=FILE, seed=SEED)
+            self.reference = self.reference or Reference(entry, self.session, SEED)
+            record = runner.grade(entry, path, self.session, label=FILE, ahead=self.reference)
         assert not record.broken
         return record, judge(record, entry.exercise)
-
-    def _drive(self, *args: Any, hide: bool) -> Any:
-        """The reference does the same in every test; it is run once."""
-        if hide:
-            return DRIVE(*args, hide=True)
-        self.reference = self.reference or DRIVE(*args, hide=False)
-        return self.reference
 
     def left(self) -> set[int]:
         """Processes that live on, though only the fork server should."""

@@ -10,7 +10,7 @@ from conftest import ROOT, Cli, python
 from grader.catalog import Entry
 from grader.checking import Exercise, Failure, Result, Unable
 from grader.judge import CheckBroke, judge, worth_timing
-from grader.record import Finding, Frame, Observed, Outcome, Record, Report, decode_record
+from grader.record import Finding, Frame, Ground, Observed, Outcome, Record, Report, decode_record
 
 RECORDS = sorted((ROOT / "tests" / "golden" / "records").glob("*.json"))
 FINISHED = Observed(Outcome("finished"))
@@ -24,10 +24,16 @@ def exercise(**results: Result) -> Exercise:
     return made
 
 
-def add(made: Exercise, name: str, function: Callable[[Record], Result], **options: object) -> None:
+def add(
+    made: Exercise,
+    name: str,
+    function: Callable[[Record], Result],
+    ground: Ground = "observed",
+    after: tuple[str, ...] = (),
+) -> None:
     """Add one check."""
     function.__name__, function.__doc__ = name, f"The {name} holds."
-    made.check(**({"ground": "observed"} | options))(function)  # type: ignore[arg-type]
+    made.check(ground=ground, after=after)(function)
 
 
 def record(submission: Observed | None = FINISHED, **fields: object) -> Record:

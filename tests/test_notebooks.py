@@ -388,8 +388,9 @@ def test_an_exercise_page_names_checks_grounds_and_paragraphs(tmp_path):
     (tmp_path / "grader" / "checks").mkdir(parents=True)
     written(tmp_path / "grader" / "checks", CHECKS, "ex07_quiet_loop.py")
     text = exercise_pages.page(tmp_path, "ex07_quiet_loop")
-    assert "| `waits_never` | [The loop never waits.](../lessons/04-x.ipynb#one) |" in text
-    assert "| `same_losses` | [The losses are the same.](../lessons/04-x.ipynb#two) |" in text
+    one, two = (f"../lessons/04-x.ipynb#{anchor}" for anchor in ("one", "two"))
+    assert f"| `waits_never`<br>[The loop never waits.]({one}) | observed |\n" in text
+    assert f"| `same_losses`<br>[The losses are the same.]({two}) | program |\n" in text
     assert "{{ capture: check ex07 starter }}" in text
 
 

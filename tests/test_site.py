@@ -22,6 +22,7 @@ from bs4 import BeautifulSoup
 import exercise_pages
 import lesson
 import notebooks
+import recordings
 
 ROOT = Path(__file__).resolve().parents[1]
 LESSONS = notebooks.lesson_paths()
@@ -186,7 +187,7 @@ def test_a_lesson_is_a_download_without_outputs(site, path):
 def test_an_exercise_page_shows_checks_code_and_what_failing_and_passing_look_like(site, source):
     page = parsed(site / "exercises" / source.stem / "index.html")
     found = exercise_pages.read(source)
-    names = [cell.get_text() for cell in page.select("table td:first-child code")]
+    names = [cell.code.get_text() for cell in page.select("table td:first-child")]
     assert names == [check.name for check in found.checks]
     text = page.get_text()
     for folder in ("exercises", "solutions"):
@@ -241,6 +242,26 @@ def test_outputs_reach_the_page_unchanged(small):
     page = lesson_page(small / "site", Path("01-one.py"))
     assert page.select_one(".output code").get_text() == "a <b> & 'c' &lt;\n"
     assert not list((small / "docs").rglob("*.ipynb")), "nothing generated lies in docs/"
+
+
+def test_a_recording_becomes_linked_tabs_and_a_stale_one_a_line_of_the_build(small):
+    made_up = recordings.Device("Made-up GPU", "1.2.3", "0.0", "2000-01-01")
+    path = small / "docs" / "lessons" / "01-one.py"
+    path.write_text(ONE)
+    outputs = [{"output_type": "stream", "name": "stdout", "text": "said <by> the GPU\n"}]
+    recordings.write(small / "docs" / "recorded", lesson.read(path), [outputs], made_up)
+    built = build(small, ONE)
+    assert built.returncode == 0, built.stderr
+    page = lesson_page(small / "site", path)
+    assert [label.get_text() for label in page.select(".tabbed-labels label")] == ["CPU", "GPU"]
+    cpu, gpu = page.select(".tabbed-block")
+    assert cpu.select_one(".output code").get_text() == "a <b> & 'c' &lt;\n"
+    assert gpu.select_one(".output code").get_text() == "said <by> the GPU\n"
+    assert "Made-up GPU, driver 1.2.3, jax 0.0, 2000-01-01" in gpu.get_text()
+    assert not (small / "site" / "recorded").exists()
+    built = build(small, ONE.replace("print(", "print(1, "))
+    assert "GPU recording 01-one.made-up-gpu.json: 1 stale outputs dropped" in built.stderr
+    assert not lesson_page(small / "site", path).select(".tabbed-labels")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """What is said of a file before it is run: each finding with its line and words."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -173,7 +172,9 @@ def test_findings_stop_at_the_first_kind() -> None:
     """Whoever renamed the function is not told of the import as well."""
     source = SOLUTION.replace("def total", "import os\ndef summed")
     assert {finding.check for finding in inspected(source)} == {"definitions"}
-    assert {finding.check for finding in replaced("    return jnp", "    import os\n    return jnp")}
+    assert {
+        finding.check for finding in replaced("    return jnp", "    import os\n    return jnp")
+    }
 
 
 def content(tmp_path: Path, raw: bytes) -> str:
@@ -204,7 +205,9 @@ def test_marks_and_line_ends_are_read_as_python_does(tmp_path: Path, raw: bytes)
     ],
     ids=["empty", "blank", "binary", "latin", "large"],
 )
-def test_unreadable_files(tmp_path: Path, raw: bytes, line: Any, expected: str, observed: str) -> None:
+def test_unreadable_files(
+    tmp_path: Path, raw: bytes, line: Any, expected: str, observed: str
+) -> None:
     with pytest.raises(Unreadable) as caught:
         content(tmp_path, raw)
     assert caught.value.finding == Finding("file", line, expected, observed)

@@ -13,8 +13,8 @@ from pathlib import Path
 _PAGE = """
 ## What decides
 
-| check | what holds when it passes | ground |
-|---|---|---|
+| what holds when a check passes | ground |
+|---|---|
 {checks}
 
 *source*: read from your file. *observed*: seen while your code ran. *program*: read from the
@@ -163,4 +163,4 @@ def page(root: Path, exercise: str) -> str:
 
 def _row(found: Exercise, check: Check) -> str:
     link = f"../{found.lesson}.ipynb#{check.anchor or found.anchor}"
-    return f"| `{check.name}` | [{check.title}]({link}) | {check.ground} |"
+    return f"| `{check.name}`<br>[{check.title}]({link}) | {check.ground} |"

@@ -78,12 +78,8 @@ The second line needs no `try`. It asks a question that has an answer on every m
 my devices are GPUs? It has a limit: it looks at the default backend only. The first line finds
 GPUs behind any backend, and you must say what to do when it raises.
 
-Two more traps when you count:
-
-- `jax.device_count()` counts the devices of **all** processes of a distributed run.
-  `jax.local_device_count()` counts yours.
-- `jax.devices("gpu")[i]` is the i-th of a list, so `i = -1` is a valid index. A helper
-  `try_gpu(-1)` that only tests `i < count` returns the last GPU.
+One more trap: `jax.devices("gpu")[i]` is the i-th of a list, so `i = -1` is a valid index. A helper
+`try_gpu(-1)` that only tests `i < count` returns the last GPU.
 
 !!! quote "Claim S2-14 (d2l-gpus): false"
     The document has a helper `try_all_gpus`, whose docstring promises `[cpu()]` where there is no
@@ -112,8 +108,7 @@ with jax.default_device(jax.devices()[5 % jax.device_count()]):
 
 # %% [markdown]
 """
-With a GPU and its plugin, the GPU *is* the default. A plugin has a **priority**, and the CUDA
-plugin's is higher than the CPU's.
+Where a GPU and its plugin work, the GPU *is* the default. Run this lesson's file there and see.
 
 !!! quote "Claim S0-02 (haiku-gpu): false"
     The document says that JAX needs explicit directives to use a GPU. The cell above gives no

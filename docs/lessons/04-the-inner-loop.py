@@ -239,7 +239,7 @@ plt.show()
 
 # %% [markdown]
 """
-The red parts are Python doing nothing until the device is done. They are the whole difference.
+The red parts are Python doing nothing until the device is done.
 
 The device needs the same time in both loops, and so does `load`. The difference is whether they
 run **at the same time**:

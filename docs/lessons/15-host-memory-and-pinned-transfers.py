@@ -14,8 +14,8 @@ After this lesson you can
 
 **Why care.** Adam keeps {{ adam_share:.0f }} % of this lesson's training state, and needs it only
 once in each step. Below it moves to host memory: {{ device_before:.0f }} MiB in device memory
-become {{ device_after:.0f }} MiB. The argument `pinned=True`, which a document recommends for it,
-never existed.
+become {{ device_after:.0f }} MiB. The argument `pinned=True`, which a document recommends, does not
+exist.
 """
 
 # %%

@@ -52,7 +52,7 @@ FAULTS: Mapping["Fault", str] = {
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Ask on this machine, then on staged ones; a stage that fails is a fact of its own."""
-    from grader.probes import private, staging
+    from grader.probes import staging
 
     answers = list(_questions("this machine", submission, staging.real()))
     try:
@@ -63,7 +63,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             for function in ("num_gpus", "try_gpu", "try_all_gpus"):
                 with staging.machine(broken=fault) as stage:
                     answers.append(_ask(name, staging.fresh(submission), stage, function))
-    except private.Gone as gone:
+    except staging.Gone as gone:
         observe.fact("no stage", str(gone))
     observe.fact("answers", msgspec.to_builtins(answers))
 

@@ -159,8 +159,8 @@ def on_the_device(record: Record) -> Result:
         wrong = [(name, mine) for name, mine, want in leaves if where(mine) != where(want)]
         if wrong:
             return Failure(
-                f"all {len(leaves)} arrays are on {where(leaves[0][2])}",
-                f"{plural(len(wrong), 'array')} elsewhere: {_listed(wrong)}",
+                f"every array is on {where(leaves[0][2])}",
+                f"{len(wrong)} of {len(leaves)} elsewhere: {_listed(wrong)}",
                 definition(record, "place"),
             )
     return None
@@ -248,8 +248,8 @@ def committed(record: Record) -> Result:
         loose = [f"`{name}{mine.path}`" for name, mine, _ in leaves if not mine.committed]
         if loose:
             return Failure(
-                f"all {len(leaves)} arrays are committed",
-                f"on the device, but uncommitted: {', '.join(loose)}",
+                "every array is committed",
+                f"{len(loose)} of {len(leaves)} on the device, but uncommitted: {', '.join(loose)}",
                 definition(record, "place"),
             )
     return None

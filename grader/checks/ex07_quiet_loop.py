@@ -31,8 +31,13 @@ def _parameters(rng: Any, width: int) -> dict[str, Any]:
     import jax
     import numpy as np
 
-    draw = lambda *shape: (rng.standard_normal(shape) / 8).astype(np.float32)  # noqa: E731
-    return jax.device_put({"w1": draw(16, width), "b1": draw(width), "w2": draw(width, 4)})
+    def draw(*shape: int) -> Any:
+        return (rng.standard_normal(shape) / 8).astype(np.float32)
+
+    placed: dict[str, Any] = jax.device_put(
+        {"w1": draw(16, width), "b1": draw(width), "w2": draw(width, 4)}
+    )
+    return placed
 
 
 def _batch(rng: Any, rows: int) -> tuple[Any, Any]:
@@ -41,7 +46,8 @@ def _batch(rng: Any, rows: int) -> tuple[Any, Any]:
     import numpy as np
 
     inputs = rng.standard_normal((rows, 16)).astype(np.float32)
-    return jax.device_put((inputs, np.tanh(inputs[:, :4])))
+    placed: tuple[Any, Any] = jax.device_put((inputs, np.tanh(inputs[:, :4])))
+    return placed
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
@@ -68,7 +74,7 @@ def _paced(rng: Any) -> tuple[Any, list[Any]]:
     return _parameters(rng, width), [_batch(rng, rows) for _ in range(2)]
 
 
-def unit(submission: ModuleType, rng: Any) -> float:
+def seconds_of_a_step(submission: ModuleType, rng: Any) -> float:
     """Seconds one step takes now, on this machine under this load."""
     import jax
 
@@ -82,9 +88,9 @@ def unit(submission: ModuleType, rng: Any) -> float:
 
 
 def pace(
-    submission: ModuleType, rng: Any, steps: int, host_seconds: float
+    submission: ModuleType, rng: Any, steps: int, unit: float
 ) -> Callable[[], list[float]]:
-    """A run of `steps` steps whose batches each cost the host as much as a step costs.
+    """A run of `steps` steps whose batches each cost the host `unit` seconds, as a step does.
 
     Then a loop that overlaps both takes about half the time of one that does not.
     """
@@ -93,7 +99,7 @@ def pace(
     def batches() -> Iterator[Any]:
         for index in range(steps):
             # Reading a file or a socket: the host waits, and the device could work.
-            time.sleep(host_seconds)
+            time.sleep(unit)
             yield ready[index % 2]
 
     def run() -> list[float]:
@@ -118,7 +124,7 @@ EXERCISE = Exercise(
     anchor="reading-stops-the-loop",
     edits=("train",),
     drive=drive,
-    loop_timing=LoopTiming(at_most=1.33, pace=pace, unit=unit, naive=naive, function="train"),
+    loop_timing=LoopTiming(at_most=1.33, pace=pace, unit=seconds_of_a_step, naive=naive, function="train"),
     hints=(
         "A call of a jitted function returns before the device has finished. "
         "Which line of the loop makes Python wait for it?",

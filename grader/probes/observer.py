@@ -59,13 +59,12 @@ class Observer:
         self._flush()
         self._counts.clear()
         self._lines.path, self._paused = path, False
-        with self._lines:
+        with self._stack, self._lines:
             try:
                 yield
             finally:
                 self._flush()
                 self._paused = True
-        self._stack.close()
 
     def follow(self, code: CodeType) -> None:
         """Follow the lines of the learner's code."""

@@ -18,7 +18,8 @@ WAITS = ("block_until_ready",)
 COPIES = ("copy_to_host_async",)
 
 
-Before = Callable[[Any], Callable[[], None]]
+After = Callable[[bool], None]
+Before = Callable[[Any], After]
 
 
 class Gone(Exception):
@@ -36,7 +37,8 @@ def array_type() -> type:
 def wrap(array: type, names: Sequence[str], before: Before) -> Callable[[], None]:
     """Replace attributes of the array type by ones that call `before(array)` first.
 
-    `before` returns what to call after. Returns the function that restores the type.
+    `before` returns what to call after, with whether the attribute did its work: NumPy
+    tries one way after the other. Returns the function that restores the type.
 
     Raises:
       Gone: one of `names` is not there, or does not stay replaced; nothing is replaced.
@@ -58,16 +60,20 @@ def _wrapped(original: Any, before: Before) -> Any:
     if isinstance(original, property):
         getter = original.fget
         assert getter is not None
-        return property(_watched(getter, before))
-    return _watched(original, before)
+        return property(watched(getter, before))
+    return watched(original, before)
 
 
-def _watched(function: Any, before: Before) -> Callable[..., Any]:
-    def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
-        after = before(self)
+def watched(function: Any, before: Before) -> Callable[..., Any]:
+    """`function`, with `before` called on its first argument."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        after, done = before(next(iter((*args, *kwargs.values())), None)), False
         try:
-            return function(self, *args, **kwargs)
+            result = function(*args, **kwargs)
+            done = True
         finally:
-            after()
+            after(done)
+        return result
 
-    return watched
+    return call

@@ -39,37 +39,34 @@ class Reads:
             stack.callback(private.wrap(array, private.READS, self._before_read))
             stack.callback(private.wrap(array, private.WAITS, self._before_wait))
             stack.callback(private.wrap(array, private.COPIES, self._before_copy))
-            self._wrap_block_until_ready(stack)
+            # Of several arrays, these two do not pass by the methods.
+            self._wrap_function(stack, "block_until_ready", self._before_wait)
+            self._wrap_function(stack, "copy_to_host_async", self._before_copy)
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def _wrap_block_until_ready(self, stack: ExitStack) -> None:
-        """`jax.block_until_ready` of several arrays does not pass by the method."""
-        original: Callable[[Any], Any] = jax.block_until_ready
+    def _wrap_function(self, stack: ExitStack, name: str, before: private.Before) -> None:
+        wrapper = private.watched(getattr(jax, name), before)
+        stack.enter_context(mock.patch.object(jax, name, wrapper))
 
-        def block_until_ready(x: Any) -> Any:
-            after = self._before_wait(x)
-            try:
-                return original(x)
-            finally:
-                after()
-
-        stack.enter_context(mock.patch.object(jax, "block_until_ready", block_until_ready))
-
-    def _outermost(self, report: Callable[[], None]) -> Callable[[], None]:
+    def _outermost(self, report: Callable[[], None]) -> private.After:
+        """Report once the outermost of nested methods has done its work."""
         depth = getattr(self._depth, "value", 0)
         self._depth.value = depth + 1
-        if depth == 0:
-            report()
-        return lambda: setattr(self._depth, "value", depth)
 
-    def _before_read(self, array: Any) -> Callable[[], None]:
-        return self._outermost(
-            lambda: self._observer.saw("d2h", nbytes=array.nbytes, detail=self._detail(array))
-        )
+        def after(done: bool) -> None:
+            self._depth.value = depth
+            if done and depth == 0:
+                report()
+
+        return after
+
+    def _before_read(self, array: Any) -> private.After:
+        nbytes, detail = array.nbytes, self._detail(array)
+        return self._outermost(lambda: self._observer.saw("d2h", nbytes=nbytes, detail=detail))
 
     def _detail(self, array: Any) -> str:
         started = self._started_in(array)
@@ -80,14 +77,17 @@ class Reads:
         reference, step = self._started.get(id(array), (None, 0))
         return step if reference is not None and reference() is array else None
 
-    def _before_wait(self, _: Any) -> Callable[[], None]:
+    def _before_wait(self, _: Any) -> private.After:
         return self._outermost(lambda: self._observer.saw("wait"))
 
-    def _before_copy(self, array: Any) -> Callable[[], None]:
+    def _before_copy(self, tree: Any) -> private.After:
+        arrays = [leaf for leaf in jax.tree.leaves(tree) if isinstance(leaf, jax.Array)]
+
         def report() -> None:
-            if self._started_in(array) is None:  # device_get starts a copy of its own
-                self._started[id(array)] = (weakref.ref(array), self._observer.step)
-            self._observer.saw("async_copy", nbytes=array.nbytes)
+            for array in arrays:
+                if self._started_in(array) is None:  # device_get starts a copy of its own
+                    self._started[id(array)] = (weakref.ref(array), self._observer.step)
+                self._observer.saw("async_copy", nbytes=array.nbytes)
 
         return self._outermost(report)
 

@@ -18,7 +18,7 @@ from unittest import mock
 import jax
 import jax.extend.backend
 
-from grader.probes.private import Gone
+from grader.probes.private import Gone as Gone
 
 Fault = Literal["", "plugin raises", "no plugin", "no device"]
 """`plugin raises`: the CUDA plugin fails as it starts. `no plugin`, `no device`: so it is,
@@ -85,7 +85,10 @@ def _bridge() -> Any:
 
 
 def _plugin(bridge: Any, start: Callable[[], Any], priority: int) -> Any:
-    return bridge.BackendRegistration(start, priority, fail_quietly=False)
+    try:
+        return bridge.BackendRegistration(start, priority, fail_quietly=False)
+    except (AttributeError, TypeError) as error:
+        raise Gone(str(error)) from error
 
 
 def _fails() -> Any:

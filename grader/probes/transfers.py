@@ -70,7 +70,7 @@ class GuardLog:
         return self
 
     def __exit__(self, *_: object) -> None:
-        jax.config.update("jax_transfer_guard", self._before or "allow")
+        jax.config.update("jax_transfer_guard", self._before)
         self.drain()
         os.dup2(self._real, 2)
         os.write(2, self._rest)

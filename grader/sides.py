@@ -1,0 +1,128 @@
+"""Drives one file and measures its programs, each in a process of its own.
+
+Both sides of a grading, submission and reference, go through the same steps; they
+differ in what they may see and in whose inputs their programs run on (the reference's,
+always). What a worker did wrong is an `Outcome` or a `Measured.problem`, not an
+exception.
+"""
+
+from concurrent.futures import Future
+from typing import NamedTuple
+
+import msgspec
+
+from grader.catalog import Entry
+from grader.checking import ProgramTiming
+from grader.messages import DriveJob, Measurements, MeasureJob
+from grader.process import Failed
+from grader.record import Leaf, Machine, Measured, Observed, Outcome, Record
+from grader.session import Session
+from grader.stuck import frames_in
+
+MEASURE_SECONDS = 60.0
+
+
+class Place(NamedTuple):
+    """Where both sides run."""
+
+    platform: str
+    devices: int
+
+
+class Side:
+    """One file: driven at once, and measured as soon as it and the inputs are there."""
+
+    def __init__(
+        self,
+        session: Session,
+        place: Place,
+        job: DriveJob,
+        *,
+        hide: bool,
+        inputs: "Side | None" = None,
+    ) -> None:
+        self.driven: Future[tuple[Observed, Machine]] = session.pool.submit(
+            drive, session, place, job, hide=hide
+        )
+        self.measured: Future[dict[str, Measured]] = session.pool.submit(
+            self._measure, session, place, inputs or self
+        )
+
+    def wait(self) -> None:
+        """Return when nothing of it runs any more."""
+        self.driven.exception()
+        self.measured.exception()
+
+    def _measure(self, session: Session, place: Place, other: "Side") -> dict[str, Measured]:
+        observed, _ = self.driven.result()
+        blobs = {name: p.blob for name, p in observed.programs.items() if p.blob}
+        if not blobs or observed.outcome.kind != "finished":
+            return {}
+        inputs = other.driven.result()[0].inputs
+        return measure(session, place, MeasureJob("", blobs, {}, inputs)).submission
+
+
+class Reference:
+    """The reference solution on one seed."""
+
+    def __init__(self, entry: Entry, session: Session, seed: int) -> None:
+        self.seed = seed
+        self.place = Place(*session.platform_for(entry.exercise.devices))
+        solution = entry.solution.read_text("utf-8")
+        job = DriveJob(entry.stem, entry.file_name, solution, seed)
+        self.side = Side(session, self.place, job, hide=False)
+
+
+def drive(
+    session: Session, place: Place, job: DriveJob, *, hide: bool
+) -> tuple[Observed, Machine]:
+    """Run one file in one worker, under observation."""
+    prepared = session.prepare(*place, observe=True, hide=hide)
+    machine, worker = prepared.machine, prepared.worker
+    try:
+        raw = worker.ask(job, session.options.timeout)
+        observed = msgspec.json.decode(raw, type=Observed)
+        observed.outcome.output = worker.output()
+    except Failed as failed:
+        frames = frames_in(worker.stack(), job.path, job.source)
+        observed = Observed(msgspec.structs.replace(failed.outcome, frames=frames))
+    except (msgspec.DecodeError, RecursionError) as error:
+        observed = Observed(Outcome("garbled", f"the worker's answer is not a record: {error}"))
+    finally:
+        session.release(worker)
+    machine.isolation = worker.fences
+    return observed, machine
+
+
+def measure(session: Session, place: Place, job: MeasureJob) -> Measurements:
+    """Load, check, compile and run programs where the learner's Python never was."""
+    prepared = session.prepare(*place, observe=False, hide=True)
+    try:
+        raw = prepared.worker.ask(job, session.options.timeout + MEASURE_SECONDS)
+        return msgspec.json.decode(raw, type=Measurements)
+    except (Failed, msgspec.DecodeError, RecursionError) as error:
+        text = f"the process that compiles it ended: {error}"
+        return Measurements({name: Measured(name, text) for name in job.programs}, {})
+    finally:
+        session.release(prepared.worker)
+
+
+def time_programs(timing: ProgramTiming, record: Record, session: Session, place: Place) -> None:
+    """Time one program of the submission against the reference's, side by side."""
+    assert record.submission is not None and record.reference is not None
+    name = timing.program
+    inputs: dict[str, list[list[Leaf]]] = {name: record.reference.inputs.get(name, [])}
+    job = MeasureJob(
+        record.exercise,
+        {name: record.submission.programs[name].blob},
+        {name: record.reference.programs[name].blob},
+        inputs,
+        timed=name,
+        at_most=timing.at_most,
+        seed=record.seed,
+    )
+    found = measure(session, place, job)
+    record.timing |= found.timing
+    problem = found.submission[name].problem
+    if problem:
+        record.measured[name].problem = problem
