@@ -234,10 +234,11 @@ def definition(record: Record, name: str) -> list[Culprit]:
 
 
 def plural(count: int, noun: str) -> str:
-    """`1 read`, `3 reads`, `2 copies`."""
+    """`1 read`, `3 reads`, `2 copies`, `2 arrays`."""
     if count == 1:
         return f"1 {noun}"
-    return f"{count} {noun[:-1]}ies" if noun.endswith("y") else f"{count} {noun}s"
+    ends_in_y = noun.endswith("y") and noun[-2] not in "aeiou"
+    return f"{count} {noun[:-1]}ies" if ends_in_y else f"{count} {noun}s"
 
 
 def probe_gap(observed: Observed, *probes: str) -> Unable | None:
