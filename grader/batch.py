@@ -60,6 +60,8 @@ def run(entries: Sequence[Entry], names: Sequence[str], wanted: Wanted, *, brief
       Unusable: a file is missing, or JAX cannot be used at all.
       GraderBroke: a fault of the grader's own.
     """
+    if len(entries) > 1 and wanted.submission is not None and wanted.submission.is_file():
+        raise Unusable(f"one file for {len(entries)} exercises; give a folder, or name one of them")
     work = [(e, _path(e, name, wanted.submission)) for e, name in _named(entries, names)]
     with open_session(entries, wanted) as session:
         return grade_all(work, session, wanted, brief=brief)

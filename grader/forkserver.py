@@ -182,9 +182,7 @@ def _only_descriptors(fds: Sequence[int]) -> list[int]:
 
     What the learner's code starts inherits output alone. Returns input, result, stack.
     """
-    inbox, result, output, stack = (
-        fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_FD) for fd in fds
-    )
+    inbox, result, output, stack = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_FD) for fd in fds)
     null = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((null, 0), (output, 1), (output, 2)):
         os.dup2(source, target)

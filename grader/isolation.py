@@ -85,7 +85,7 @@ def separate() -> str:
     try:
         _unshare(os.CLONE_NEWPID | os.CLONE_NEWNET | os.CLONE_NEWIPC)
     except OSError as error:
-        return error.strerror
+        return str(error.strerror)
     with suppress(OSError):
         _raise_loopback()
     return ""
@@ -114,9 +114,7 @@ def _raise_loopback() -> None:
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags | _IFF_UP))
 
 
-def furnish(
-    hidden: Sequence[str], sockets: Sequence[str], refused: str
-) -> tuple[list[str], str]:
+def furnish(hidden: Sequence[str], sockets: Sequence[str], refused: str) -> tuple[list[str], str]:
     """Make all files read-only, `hidden` folders empty, `sockets` of others dead.
 
     `refused` is why there are no namespaces, if there are none. Returns what was achieved,

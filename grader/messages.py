@@ -2,7 +2,9 @@
 
 The grader sends a `Setup`, then one `Job`; a worker answers each with one frame. A
 `PaceJob` goes on with `Turn`s. Replies are untrusted: they are size-capped by the
-reader (`grader.launch`) and typed here.
+reader (`grader.process`) and typed here. Code that got past the source policy could find
+the descriptor and answer in its worker's place: observed evidence can then be forged,
+expected values, exported programs and times cannot.
 """
 
 import os

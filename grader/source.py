@@ -33,11 +33,12 @@ def read(path: Path) -> str:
       Unreadable: too large, not UTF-8, empty, or not to be opened.
     """
     try:
-        raw = path.read_bytes()
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise Unreadable(_file("the file can be read", f"{error.strerror}: {path}")) from error
     if len(raw) > MAX_BYTES:
-        raise Unreadable(_file(f"at most {MAX_BYTES:,} bytes", f"{len(raw):,} bytes"))
+        raise Unreadable(_file(f"at most {MAX_BYTES:,} bytes", f"{path.stat().st_size:,} bytes"))
     if not raw.strip():
         raise Unreadable(_file("Python source", "the file is empty"))
     if b"\0" in raw:
@@ -153,7 +154,8 @@ def _outside(tree: ast.Module, original: ast.Module, edits: Sequence[str]) -> It
             yield Finding("edits", node.lineno, rule, observed)
     lost = next((text for text in kept if text not in texts), "")
     if lost and not any(names.intersection(_bound(n)) for n in added):
-        yield Finding("edits", None, f"`{lost.splitlines()[0]}` stays as it was", "it is gone")
+        line = next(line for line in lost.splitlines() if not line.startswith("@"))
+        yield Finding("edits", None, f"`{line}` stays as it was", "it is gone")
 
 
 def _rebound(tree: ast.Module, names: set[str]) -> Iterator[tuple[int, str]]:

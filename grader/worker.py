@@ -10,6 +10,7 @@ import linecache
 import os
 import sys
 import traceback
+from pathlib import Path
 from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -83,7 +84,7 @@ def _prepare(setup: Setup) -> "tuple[Observer | None, Ready]":
 
     try:
         machine = devices.start(setup.platform, setup.devices)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 (a plugin may raise anything)
         return None, Ready(problem=f"{type(error).__name__}: {error}")
     return observer.Observer() if setup.observe else None, Ready(machine)
 
@@ -164,7 +165,7 @@ def _drive(job: DriveJob, observer: "Observer") -> Observed:
             outcome = Outcome("finished")
         except _Stopped as stopped:
             outcome = stopped.outcome
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 (it becomes the record's own words)
             outcome = Outcome("broken", _inner(error))
     return observer.observed(outcome)
 
@@ -172,7 +173,7 @@ def _drive(job: DriveJob, observer: "Observer") -> Observed:
 def _inner(error: Exception) -> str:
     """A fault of the grader's own, for its maintainers."""
     last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({os.path.basename(last.filename)}:{last.lineno})"
+    return f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})"
 
 
 def _pace(job: PaceJob, inbox: int, result: int) -> None:

@@ -1,12 +1,14 @@
 """What the tests of bad input share: submissions, a session, and a look at what is left.
 
-A submission is the starter of ex07 with another `train`. Processes are found by a token
+A submission is the solution of ex07 with another `train`. Processes are found by a token
 in their environment, which every process that the grader starts inherits.
 """
 
 import dataclasses
 import os
 import re
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +23,7 @@ from grader.record import Record, Report
 from grader.session import Options, Session
 from grader.sides import Reference
 
+type Ran = subprocess.CompletedProcess[str]
 ROOT = Path(__file__).resolve().parent.parent
 ATTACKS = Path(__file__).parent / "attacks"
 TOKEN = "LC_GRADER_TEST"
@@ -39,14 +42,14 @@ def untimed() -> Entry:
     return entry
 
 
-def starter() -> str:
-    """The starter as it lies in the checkout."""
+def solution() -> str:
+    """The solution, which is the starter outside `train`."""
     return (catalog.course_root() / "solutions" / FILE).read_text("utf-8")
 
 
 def submission(train: str) -> str:
     """The file with `train` in place of its own; what stands before it are imports."""
-    before, rest = starter().split("def train(")
+    before, rest = solution().split("def train(")
     after = rest[rest.index("@jax.jit") :]
     return before + train + "\n\n" + after
 
@@ -69,15 +72,19 @@ def line_of(text: str, mark: str) -> int | None:
 
 def processes(token: str) -> set[int]:
     """Living processes with the token in their environment."""
-    return {pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _has(pid, token)}
+    return {int(folder.name) for folder in Path("/proc").glob("[0-9]*") if _has(folder, token)}
 
 
-def _has(pid: int, token: str) -> bool:
+def _has(process: Path, token: str) -> bool:
     try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes()
-        return token.encode() in environment and pid != os.getpid()
+        return token.encode() in (process / "environ").read_bytes()
     except OSError:
         return False
+
+
+def open_files() -> int:
+    """How many descriptors this process holds."""
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def files_left() -> set[str]:
@@ -85,6 +92,32 @@ def files_left() -> set[str]:
     folders = (Path("/dev/shm"), Path("/tmp"))
     names = {str(path) for folder in folders for path in folder.glob("*") if folder.is_dir()}
     return {name for name in names if "grader-" in name or name.startswith("/dev/shm")}
+
+
+def environ(more: dict[str, str] | None = None) -> dict[str, str]:
+    """The environment of a command line; a PYTHONPATH in `more` comes before the checkout."""
+    more = more or {}
+    path = os.pathsep.join(filter(None, [more.get("PYTHONPATH", ""), str(ROOT)]))
+    return {**os.environ, **more, "PYTHONPATH": path}
+
+
+def command(*arguments: str) -> list[str]:
+    """The grader's command line."""
+    return [sys.executable, "-P", "-m", "grader", *arguments]
+
+
+def run(folder: Path, words: list[str], environment: dict[str, str] | None = None) -> Ran:
+    """Run a command in `folder` to its end."""
+    return subprocess.run(
+        words,
+        cwd=folder,
+        env=environ() if environment is None else environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 @dataclasses.dataclass

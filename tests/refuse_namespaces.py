@@ -1,6 +1,6 @@
 """Runs a command that may not call unshare(2), as containers have it. Linux, 64 bit.
 
-    python refuse_namespaces.py COMMAND ...
+python refuse_namespaces.py COMMAND ...
 """
 
 import ctypes

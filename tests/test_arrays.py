@@ -105,14 +105,19 @@ def test_a_single_value_is_no_list_of_one() -> None:
         (np.float32(1), None, "`x` is None", "an array float32[]"),
         ("a", "b", "`x` is 'b'", "'a'"),
         (1.5, 2.5, "`x` is 2.5", "1.5"),
-        (FLOATS + np.float32([0, 0, 1]), FLOATS, "`x` at [0, 2] is 2", "3, and 2 of 6 values differ"),
+        (
+            FLOATS + np.array([0, 0, 1], np.float32),
+            FLOATS,
+            "`x` at [0, 2] is 2",
+            "3, and 2 of 6 values differ",
+        ),
         (FLOATS * np.nan, FLOATS, "`x` at [0, 0] is 0", "6 NaN of 6 values"),
         (np.float32("nan"), np.float32(1), "`x` is 1", "NaN"),
         (
             np.array([False]),
             np.array([True]),
             "`x` at [0] is True",
-            "False, and 1 of 1 value differs",
+            "False, and 1 of 1 values differ",
         ),
     ],
 )
@@ -128,7 +133,7 @@ def test_a_nan_that_belongs_there_is_not_counted() -> None:
     mine, theirs = np.array([np.nan, 1], np.float32), np.array([np.nan, 2], np.float32)
     assert words([leaf(mine)], [leaf(theirs)]) == (
         "`x` at [1] is 2",
-        "1, and 1 of 2 values differs",
+        "1, and 1 of 2 values differ",
     )
 
 

@@ -59,6 +59,7 @@ def test_no_command_shows_the_help(grader: Cli) -> None:
         (["check", "ex07", "--submission", "none.py"], "no file none.py"),
         (["check", "ex07", "--submission", "."], f"no {STEM}.py in the folder ."),
         (["check", f"elsewhere/{STEM}.py"], f"no file elsewhere/{STEM}.py"),
+        (["check", "--all", "--submission", f"exercises/{STEM}.py"], "one file for"),
         (["check", "ex01"], "no exercises/ex01_find_devices.py here; `grader reset ex01` writes"),
         (["hint", "ex99"], "no exercise `ex99`"),
         (["solution", "ex99"], "no exercise `ex99`"),
@@ -109,8 +110,18 @@ LIGHT = (
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["--help"], ["list"], ["check", "--help"], ["status"], ["hint", "ex07"], ["reset", "ex07"]]
-    + [["solution", "ex07"], ["schema", "record"], ["judge", str(CHECKED)]],
+    [
+        [],
+        ["--help"],
+        ["list"],
+        ["check", "--help"],
+        ["status"],
+        ["hint", "ex07"],
+        ["reset", "ex07"],
+        ["solution", "ex07"],
+        ["schema", "record"],
+        ["judge", str(CHECKED)],
+    ],
     ids=lambda arguments: "-".join(map(str, arguments[:2])) or "all_checks",
 )
 def test_the_command_line_is_light(arguments: list[str], folder: Path) -> None:

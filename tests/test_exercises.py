@@ -9,14 +9,16 @@ import ast
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from conftest import ROOT
 from grader import catalog, runner
 from grader.catalog import Entry
 from grader.judge import judge
-from grader.record import Report, Verdict
+from grader.record import Record, Report, Status, Verdict
 from grader.session import Session
+from grader.sides import Reference
 from grader.source import inspect_source
 
 STEMS = sorted(path.stem for path in (ROOT / "exercises").glob("ex*.py"))
@@ -24,6 +26,7 @@ VARIANTS = sorted((ROOT / "tests" / "variants").glob("*/*/*.py"))
 RIGHT = [path for path in VARIANTS if path.parent.name == "right"]
 WRONG = [path for path in VARIANTS if path.parent.name == "wrong"]
 EXPECT = re.compile(r"# expect: (\w+)$")
+PROBES = ("reads", "transfers", "compiles")
 MAX_STARTER_LINES, MIN_WRONG, MIN_RIGHT, ATTEMPTS = 60, 6, 3, 3
 
 
@@ -32,7 +35,29 @@ def name_of(path: Path) -> str:
     return f"{path.parent.parent.name[:4]}-{path.stem}"
 
 
-def graded(stem: str, path: Path, session: Session) -> Report:
+class Grading:
+    """Grades files in one session. The reference is run once for all files of an exercise:
+    on the same inputs, it is the same run."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._references: dict[str, Reference] = {}
+
+    def record(self, entry: Entry, path: Path) -> Record:
+        """What was observed of a file."""
+        if entry.stem not in self._references:
+            reference = Reference(entry, self._session, runner.new_seed())
+            self._references[entry.stem] = reference
+        return runner.grade(entry, path, self._session, ahead=self._references[entry.stem])
+
+
+@pytest.fixture(scope="module")
+def grading(session: Session) -> Grading:
+    """One for all tests of this module."""
+    return Grading(session)
+
+
+def graded(stem: str, path: Path, grading: Grading) -> tuple[Record, Report]:
     """Grade a file, again if nothing but time could not be judged.
 
     On a machine that does other work too, a comparison of times may stay undecided: it
@@ -40,11 +65,12 @@ def graded(stem: str, path: Path, session: Session) -> Report:
     """
     entry = Entry(stem)
     for _ in range(ATTEMPTS):
-        report = judge(runner.grade(entry, path, session), entry.exercise)
+        record = grading.record(entry, path)
+        report = judge(record, entry.exercise)
         undecided = [v for v in report.verdicts if v.status == "could not check"]
         if report.exit_code != 3 or any(v.ground != "timing" for v in undecided):
             break
-    return report
+    return record, report
 
 
 def problem(report: Report, expected: str) -> str:
@@ -63,6 +89,16 @@ def problem(report: Report, expected: str) -> str:
 def failed(report: Report) -> Verdict:
     """The first failure."""
     return next(verdict for verdict in report.verdicts if verdict.status == "fail")
+
+
+def blind(record: Record, entry: Entry) -> dict[str, Status]:
+    """The verdicts if no probe had worked: a mistake that goes unseen is never a pass."""
+    seen = record.submission
+    if seen is not None:
+        missing = dict.fromkeys(PROBES, "gone")
+        unseeing = msgspec.structs.replace(seen, events=[], missing_probes=missing)
+        record = msgspec.structs.replace(record, submission=unseeing)
+    return {verdict.check: verdict.status for verdict in judge(record, entry.exercise).verdicts}
 
 
 def expectation(path: Path) -> str:
@@ -143,7 +179,7 @@ def test_every_check_links_a_paragraph_of_a_lesson(stem: str) -> None:
 
 def anchors(page: str) -> set[str]:
     """What a link can end in: `{#id}` where a heading has one, else its slug."""
-    headings = re.findall(r"^#{1,6} (.+)$", page, re.MULTILINE)
+    headings = re.findall(r"^#{2,6} (.+)$", page, re.MULTILINE)
     found = set()
     for heading in headings:
         named = re.search(r"\{\s*#([\w-]+)", heading)
@@ -153,26 +189,31 @@ def anchors(page: str) -> set[str]:
 
 
 @pytest.mark.parametrize("stem", STEMS)
-def test_the_starter_fails(stem: str, session: Session) -> None:
-    report = graded(stem, ROOT / "exercises" / f"{stem}.py", session)
+def test_the_starter_fails(stem: str, grading: Grading) -> None:
+    _, report = graded(stem, ROOT / "exercises" / f"{stem}.py", grading)
     assert report.exit_code == 1, report
     assert failed(report).check != "source", "a starter is a whole file, merely unsolved"
     assert failed(report).observed.strip()
 
 
 @pytest.mark.parametrize("stem", STEMS)
-def test_the_solution_passes(stem: str, session: Session) -> None:
-    assert not problem(graded(stem, Entry(stem).solution, session), "")
+def test_the_solution_passes(stem: str, grading: Grading) -> None:
+    _, report = graded(stem, Entry(stem).solution, grading)
+    assert not problem(report, "")
 
 
 @pytest.mark.parametrize("path", RIGHT, ids=name_of)
-def test_right_variants_pass(path: Path, session: Session) -> None:
-    assert not problem(graded(path.parent.parent.name, path, session), "")
+def test_right_variants_pass(path: Path, grading: Grading) -> None:
+    _, report = graded(path.parent.parent.name, path, grading)
+    assert not problem(report, "")
 
 
 @pytest.mark.parametrize("path", WRONG, ids=name_of)
-def test_wrong_variants_fail_the_check_they_name(path: Path, session: Session) -> None:
-    assert not problem(graded(path.parent.parent.name, path, session), expectation(path))
+def test_wrong_variants_fail_the_check_they_name(path: Path, grading: Grading) -> None:
+    entry = Entry(path.parent.parent.name)
+    record, report = graded(entry.stem, path, grading)
+    assert not problem(report, expectation(path))
+    assert blind(record, entry).get(expectation(path)) != "pass"
 
 
 @pytest.mark.parametrize("stem", STEMS)
@@ -196,8 +237,8 @@ def test_the_harness_can_fail() -> None:
     assert all(problem(*case) for case in bad)
 
 
-def test_a_right_variant_presented_as_wrong_is_noticed(session: Session) -> None:
+def test_a_right_variant_presented_as_wrong_is_noticed(grading: Grading) -> None:
     path = next(path for path in RIGHT if not Entry(path.parent.parent.name).exercise.loop_timing)
-    report = graded(path.parent.parent.name, path, session)
+    _, report = graded(path.parent.parent.name, path, grading)
     check = Entry(path.parent.parent.name).exercise.checks[0].name
     assert "did not fail" in problem(report, check)

@@ -5,6 +5,7 @@ A line without such a remark must show nothing. All files run in one worker-like
 (`probe_cases.py`); compiles and traces have tests of their own.
 """
 
+import base64
 import json
 import re
 from collections import Counter
@@ -13,6 +14,10 @@ from typing import Any
 import pytest
 
 from conftest import ROOT, python
+from grader.arrays import load
+from grader.catalog import Entry
+from grader.judge import judge
+from grader.record import decode_record
 
 HEAD = "import jax, math, threading\nimport jax.numpy as jnp\nimport numpy as np\n"
 REMARK = re.compile(r"#: (.*)$")
@@ -107,6 +112,11 @@ def run(make):
     jnp.array([1.0, 2.0, 3.0])  #: h2d/12
     jax.device_put({"a": host, "b": np.ones(2, np.int8)})  #: 2 h2d/14
     jax.device_put(host, jax.devices()[1])  #: h2d/12
+    jax.device_put(np.ones((2, 2), bool))  #: h2d/4
+    jax.device_put(np.ones(3, jnp.bfloat16))  #: h2d/6
+    jax.device_put(np.ones(3, jnp.float8_e4m3fn))  #: h2d/3
+    jax.device_put(np.ones((0, 3)))  #: h2d/0
+    jax.device_put(np.ones(3, np.complex64))  #: h2d/24
     double(host)  #: h2d
     double(host)  #: h2d
     make((3,)) + host  #: h2d/12
@@ -339,3 +349,210 @@ def test_compiles_and_traces_by_function_and_line(answer: Any) -> None:
 
 def test_the_probes_leave_jax_as_it_was(answer: Any) -> None:
     assert answer["restored"] is True
+
+
+GONE = """
+import os, sys
+import jax
+from grader.probes import devices, private
+from grader.probes.observer import Observer
+from grader.record import Outcome
+from probe_cases import state
+devices.start("cpu", 2)
+before = state()
+{change}
+observer = Observer()
+with observer.watching("exercises/ex.py"):
+    float(jax.device_put(1.0))
+print(observer.observed(Outcome("finished")).missing_probes)
+{undo}
+assert state() == before, "something stayed replaced"
+print("passed on", file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "undo", "missing"),
+    [
+        (
+            "names, private.READS = private.READS, (*private.READS, 'gone')",
+            "private.READS = names",
+            {"reads": "Gone: ArrayImpl.gone"},
+        ),
+        (
+            "names, private.READS = private.READS, private.READS[:1]",
+            "private.READS = names",
+            {"reads": "a known read by np.asarray was not seen once"},
+        ),
+        (
+            "names, private.COPIES = private.COPIES, ('gone',)",
+            "private.COPIES = names",
+            {"reads": "Gone: ArrayImpl.gone"},
+        ),
+        (
+            "wait = jax.block_until_ready; del jax.block_until_ready",
+            "jax.block_until_ready = wait",
+            {"reads": "AttributeError: module 'jax' has no attribute 'block_until_ready'"},
+        ),
+        (
+            "make = os.memfd_create; del os.memfd_create",
+            "os.memfd_create = make",
+            {"transfers": "AttributeError: module 'os' has no attribute 'memfd_create'"},
+        ),
+        (
+            "from grader.probes import compiles; compiles._KINDS.clear()",
+            "",
+            {"compiles": "a known compile was seen as (0, 0)"},
+        ),
+        ("", "", {}),
+    ],
+)
+def test_a_probe_that_does_not_work_is_named(
+    change: str, undo: str, missing: dict[str, str]
+) -> None:
+    code = GONE.format(change=change, undo=undo)
+    ran = python("-c", code, PYTHONPATH=f"{ROOT}:{ROOT / 'tests'}")
+    assert (ran.returncode, ran.stderr) == (0, "passed on\n")
+    assert ran.stdout == f"{missing}\n"
+
+
+def test_a_check_without_its_probe_cannot_be_made() -> None:
+    saved = ROOT / "tests" / "golden" / "records" / "ex07_starter.json"
+    record = decode_record(saved.read_bytes())
+    assert record.submission is not None
+    record.submission.events = []
+    record.submission.missing_probes = {"reads": "Gone: ArrayImpl._value"}
+    report = judge(record, Entry(record.exercise).exercise)
+    verdict = next(v for v in report.verdicts if v.check == "no_reads_in_loop")
+    assert verdict.status == "could not check"
+    assert verdict.reason == "the reads probe is not working: Gone: ArrayImpl._value"
+    assert report.exit_code == 3
+
+
+def test_what_is_printed_to_stderr_is_passed_on() -> None:
+    """The log of transfers takes stderr over; all that is not the log goes on to where it went."""
+    source = (
+        "import sys\n"
+        "def run(make):\n"
+        "    print('a whole line', file=sys.stderr)\n"
+        "    make().delete()\n"
+        "    sys.stderr.write('a part')\n"
+    )
+    ran = python(ROOT / "tests" / "probe_cases.py", stdin=json.dumps({"x": source}))
+    assert (ran.returncode, ran.stderr) == (0, "a whole line\na part")
+
+
+def test_an_exception_takes_no_message_with_it() -> None:
+    source = "def run(make):\n    raise ValueError('why')\n"
+    ran = python(ROOT / "tests" / "probe_cases.py", stdin=json.dumps({"x": source}))
+    assert ran.returncode == 1
+    assert ran.stderr.endswith("ValueError: why\n")
+
+
+VALUES = """
+class Lazy:
+    def __array__(self, *_, **__):
+        raise AssertionError("its own method was called")
+
+class Equal:
+    def __eq__(self, _):
+        return True
+    __hash__ = None
+
+class Number(float):
+    pass
+
+class Matrix(np.ndarray):
+    pass
+
+def run(make, observe):
+    first, second = jax.devices()
+    spread = jax.NamedSharding(jax.make_mesh((2,), ("x",)), jax.P("x"))
+    gone = make()
+    gone.delete()
+    observe.value("placed", {
+        "committed": jax.device_put(np.ones(3, np.float32), second),
+        "uncommitted": jnp.ones(3),
+        "spread": jax.device_put(np.ones((4, 2), np.float32), spread),
+        "pinned": jax.device_put(np.ones(3), jax.sharding.SingleDeviceSharding(
+            first, memory_kind="pinned_host")),
+        "deleted": gone,
+        "brain": jnp.ones(2, jnp.bfloat16),
+    })
+    observe.value("hosted", [np.ones(2), np.float32(2), 3, True, 4.5, 1j, "text", None])
+    observe.value("others", [
+        Lazy(), Equal(), Number(1), np.ones(2).view(Matrix), jax.random.key(0), int, {1, 2}
+    ])
+    observe.value("large", {"a": np.ones((1 << 24) + 1, np.int8), "b": np.array([None])})
+    observe.value("unkept", jnp.ones(2), data=False)
+    observe.fact("said", {"a": [1, None]})
+"""
+
+
+@pytest.fixture(scope="module")
+def described() -> Any:
+    """What is kept of values of every kind."""
+    ran = python(ROOT / "tests" / "probe_cases.py", stdin=json.dumps({"values": HEAD + VALUES}))
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)["found"]["values"]
+
+
+def test_where_arrays_are(described: Any) -> None:
+    leaves = {leaf["path"][2:-2]: leaf for leaf in described["values"]["placed"]}
+    committed, uncommitted = leaves["committed"], leaves["uncommitted"]
+    assert (committed["kind"], committed["dtype"]) == ("jax", "float32")
+    assert (committed["platform"], committed["devices"], committed["committed"]) == (
+        "cpu",
+        [1],
+        True,
+    )
+    assert (uncommitted["devices"], uncommitted["committed"]) == ([0], False)
+    spread = leaves["spread"]
+    assert (spread["devices"], spread["shard_shape"], spread["replicated"]) == (
+        [0, 1],
+        [2, 2],
+        False,
+    )
+    assert "'x'" in spread["spec"]
+    assert "buffer" not in spread, "it has two"
+    assert committed["buffer"] != uncommitted["buffer"]
+    assert leaves["pinned"]["memory_kind"] == "pinned_host"
+    assert committed["memory_kind"] != "pinned_host"
+    assert leaves["deleted"]["deleted"]
+    assert not {"data", "buffer"} & set(leaves["deleted"])
+
+
+def test_values_are_kept_as_plain_arrays(described: Any) -> None:
+    leaves = {leaf["path"][2:-2]: leaf for leaf in described["values"]["placed"]}
+    brain = load(base64.b64decode(leaves["brain"]["data"]))
+    assert (leaves["brain"]["dtype"], str(brain.dtype), brain.tolist()) == (
+        "bfloat16",
+        "float32",
+        [1, 1],
+    )
+    hosted = [
+        load(base64.b64decode(leaf["data"])).tolist() for leaf in described["values"]["hosted"]
+    ]
+    assert hosted == [[1, 1], 2, 3, True, 4.5, 1j, "text", "None"]
+    kinds = [leaf["kind"] for leaf in described["values"]["hosted"]]
+    assert kinds == ["numpy"] * 2 + ["python"] * 6
+    assert described["facts"] == {"said": {"a": [1, None]}}
+
+
+def test_only_exact_types_are_looked_into(described: Any) -> None:
+    kinds = {leaf["type"]: leaf["kind"] for leaf in described["values"]["others"]}
+    assert len(kinds) == 7
+    assert set(kinds.values()) == {"other"}
+    assert {"Lazy", "Equal", "Number", "Matrix"} <= set(kinds)
+    assert all("data" not in leaf for leaf in described["values"]["others"])
+
+
+def test_what_is_too_large_keeps_no_values(described: Any) -> None:
+    for name in ("large", "unkept"):
+        assert described["values"][name]
+        assert all("data" not in leaf for leaf in described["values"][name])
+
+
+def test_describing_is_not_counted(described: Any) -> None:
+    reads = [event for event in described["events"] if event["kind"] in ("d2h", "wait")]
+    assert reads == []

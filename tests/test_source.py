@@ -206,7 +206,7 @@ def test_marks_and_line_ends_are_read_as_python_does(tmp_path: Path, raw: bytes)
     ids=["empty", "blank", "binary", "latin", "large"],
 )
 def test_unreadable_files(
-    tmp_path: Path, raw: bytes, line: Any, expected: str, observed: str
+    tmp_path: Path, raw: bytes, line: int | None, expected: str, observed: str
 ) -> None:
     with pytest.raises(Unreadable) as caught:
         content(tmp_path, raw)

@@ -103,5 +103,7 @@ class Grader:
     def _keep(self, kept: Path, older: str, text: str) -> None:
         kept.parent.mkdir(parents=True, exist_ok=True)
         for old in kept.parent.glob(older):
-            old.unlink()
-        kept.write_text(text, encoding="utf-8")
+            old.unlink(missing_ok=True)
+        part = kept.with_suffix(f".{os.getpid()}")
+        part.write_text(text, encoding="utf-8")
+        part.replace(kept)

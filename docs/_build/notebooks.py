@@ -101,8 +101,8 @@ def _keep(kept: Path, name: str, run: Run) -> None:
     """Write a run where the next build finds it, and drop the older runs of the lesson."""
     kept.parent.mkdir(parents=True, exist_ok=True)
     for old in kept.parent.glob(f"{name}-*.json"):
-        old.unlink()
-    part = kept.with_suffix(".part")
+        old.unlink(missing_ok=True)
+    part = kept.with_suffix(f".{os.getpid()}")
     part.write_text(json.dumps(asdict(run)), encoding="utf-8")
     part.replace(kept)
 

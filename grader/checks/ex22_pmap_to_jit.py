@@ -24,7 +24,7 @@ from grader.checking import (
 )
 from grader.record import Leaf, Measured, Record
 
-SIZES = ((24, 64), (40, 160))
+SIZES = ((24, 64), (40, 192))
 TIMED = (256, 2048)
 """Width and rows of the timed program: enough work to drown what a call costs."""
 SCALARS = 64

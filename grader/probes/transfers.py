@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 MAX_LINE = 1 << 16
 """Longer than any line the guard writes."""
 _LINE = re.compile(rb"\] (host-to-device|device-to-device|device-to-host) transfer:")
-_AVAL = re.compile(r"aval=ShapedArray\(([a-z]+)(\d+)[a-z0-9]*(?:<\w+>)?\[([^\]]*)\]")
+_HEAD = re.compile(rb"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ ")
+"""How a line of the guard begins; what stands before it is somebody else's."""
+_AVAL = re.compile(r"aval=ShapedArray\(([a-z]+)(\d*)\w*\[([^\]]*)\]")
 _KIND: dict[bytes, Literal["h2d", "d2d"]] = {b"host-to-device": "h2d", b"device-to-device": "d2d"}
 
 
@@ -42,9 +44,9 @@ def parse(line: bytes) -> list[Transfer]:
 
 def _nbytes(line: str) -> int | None:
     aval = _AVAL.search(line)
-    if aval is None:
+    if aval is None or not (aval[2] or aval[1] == "bool"):
         return None
-    bits = 8 if aval[1] == "bool" else int(aval[2])
+    bits = int(aval[2] or 8)
     sizes = [int(re.sub(r"@.*", "", size)) for size in aval[3].split(",") if size]
     return math.prod(sizes) * bits // 8
 
@@ -83,8 +85,7 @@ class GuardLog:
         found = []
         for line in self._new_lines():
             found += parse(line)
-            if not _LINE.search(line):
-                os.write(self._real, line)
+            os.write(self._real, _HEAD.split(line)[0] if _LINE.search(line) else line)
         return found
 
     def _new_lines(self) -> Iterator[bytes]:
