@@ -8,8 +8,9 @@ import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from grader.checking import Failure, plural, where
+from grader.checking import Failure
 from grader.record import Leaf
+from grader.words import plural, where
 
 MAX_PATHS = 5
 

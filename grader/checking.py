@@ -2,16 +2,17 @@
 
 A check is a pure function of a `Record`: it returns nothing when the fact in its
 docstring holds, and returns a `Failure` or `Unable` when it does not or cannot be
-known. Neither JAX nor a process lives here; `drive()` meets JAX through `Observe`.
+known. What a check finds in a record, it finds with `grader.evidence`. Neither JAX nor
+a process lives here; `drive()` meets JAX through `Observe`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Protocol
 
-from grader.record import Culprit, Event, EventKind, Ground, Leaf, Observed, Record
+from grader.record import Culprit, Ground, Record
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,8 @@ class Exercise:
 
     `edits` are the names a learner may define anew; everything else of the file must
     stay as it is, though imports, functions and classes may be added. `devices` is
-    how many the drive needs; on a machine with fewer, CPU devices are simulated.
+    how many the drive wants; on a machine with fewer GPUs than that (or than
+    `fewest_gpus`, where the drive can do with fewer), CPU devices are simulated.
     `lesson` is the page under docs/, without suffix; `anchor` its paragraph.
     """
 
@@ -148,6 +150,7 @@ class Exercise:
     edits: tuple[str, ...]
     drive: Drive
     devices: int = 1
+    fewest_gpus: int | None = None
     loop_timing: LoopTiming | None = None
     program_timing: ProgramTiming | None = None
     allowed_modules: tuple[str, ...] = ()
@@ -189,109 +192,6 @@ class Exercise:
             return function
 
         return register
-
-
-def seen(record: Record) -> Observed:
-    """The submission's observations (present whenever a check runs)."""
-    assert record.submission is not None
-    return record.submission
-
-
-def wanted(record: Record) -> Observed:
-    """The reference's observations (present whenever a check runs)."""
-    assert record.reference is not None
-    return record.reference
-
-
-def events(observed: Observed, *kinds: EventKind, phase: str = "") -> Iterator[Event]:
-    """Events of the given kinds whose phase starts with `phase`."""
-    return (e for e in observed.events if e.kind in kinds and e.phase.startswith(phase))
-
-
-def culprits(record: Record, found: Sequence[Event]) -> list[Culprit]:
-    """The learner's lines behind events, most frequent first."""
-    counts: dict[int, int] = {}
-    for event in found:
-        if event.line is not None:
-            counts[event.line] = counts.get(event.line, 0) + event.count
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return [culprit(record, line, count) for line, count in ordered]
-
-
-def culprit(record: Record, line: int, count: int = 1) -> Culprit:
-    """One line of the learner's file, with its text."""
-    lines = record.source.split("\n")
-    text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
-    return Culprit(line, text, count)
-
-
-def definition(record: Record, name: str) -> list[Culprit]:
-    """The line on which the learner's file defines `name`, for failures without events."""
-    for number, text in enumerate(record.source.split("\n"), 1):
-        if text.startswith((f"def {name}(", f"class {name}", f"{name} =", f"{name}:")):
-            return [culprit(record, number)]
-    return []
-
-
-def plural(count: int, noun: str) -> str:
-    """`1 read`, `3 reads`, `2 copies`, `2 arrays`."""
-    if count == 1:
-        return f"1 {noun}"
-    ends_in_y = noun.endswith("y") and noun[-2] not in "aeiou"
-    return f"{count} {noun[:-1]}ies" if ends_in_y else f"{count} {noun}s"
-
-
-def probe_gap(observed: Observed, *probes: str) -> Unable | None:
-    """`Unable` if one of `probes` was not installed, so that its silence means nothing."""
-    for name in probes:
-        if name in observed.missing_probes:
-            return Unable(f"the {name} probe is not working: {observed.missing_probes[name]}")
-    return None
-
-
-def timing_result(record: Record, name: str, unit: str) -> Result:
-    """The result of a timing comparison, in words; `unit` is what was timed ("a step")."""
-    timing = record.timing.get(name)
-    if timing is None:
-        return Unable("it was not timed")
-    low, high = timing.spread
-    figures = f"{timing.ratio:.2f} x the {timing.baseline}'s (quartiles {low:.2f} to {high:.2f})"
-    if timing.verdict == "fail":
-        observed = timing.reason or f"{figures}, slower in {timing.losses} of {timing.pairs} pairs"
-        return Failure(f"{unit} takes at most {timing.k:g} x the {timing.baseline}'s time", observed)
-    return None if timing.verdict == "pass" else Unable(f"{timing.reason} ({figures})")
-
-
-def differing_leaf(record: Record, name: str, *, rtol: float, atol: float) -> Failure | None:
-    """Compare a named value with the reference's: structure, type, shape, dtype, numbers.
-
-    Returns the first difference as a `Failure`, None when there is none.
-    """
-    from grader.arrays import compare
-
-    mine, theirs = seen(record), wanted(record)
-    if name not in mine.values:
-        return Failure(f"`{name}` is returned", "nothing was returned under that name")
-    return compare(
-        name,
-        mine.values[name],
-        theirs.values[name],
-        mine.trees[name],
-        theirs.trees[name],
-        rtol=rtol,
-        atol=atol,
-    )
-
-
-def where(leaf: Leaf) -> str:
-    """`cpu:3`, `cpu:0,1 pinned_host`, `NumPy (host)`: a leaf's place in words."""
-    if leaf.kind == "numpy":
-        return "NumPy (host memory, no device)"
-    if leaf.kind != "jax":
-        return f"a {leaf.type}, no array"
-    ids = ",".join(map(str, leaf.devices))
-    kind = f" {leaf.memory_kind}" if leaf.memory_kind not in (None, "device") else ""
-    return f"{leaf.platform}:{ids}{kind}"
 
 
 class Misused(Exception):

@@ -220,14 +220,17 @@ def _import(modules: Sequence[str]) -> None:
 def main() -> None:
     """Entry point of `python -m grader.forkserver FD MODULES`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    isolation.adopt_orphans()
     requests = socket.socket(fileno=int(sys.argv[1]))
     _end_with(requests)
     _import(list(filter(None, sys.argv[2].split(","))))
     signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
     serve(requests)
     deadline = time.monotonic() + FINISH_SECONDS  # supervisors clean up
     while _reap() and time.monotonic() < deadline:
         time.sleep(0.004)
+    isolation.kill_tree()  # after a supervisor that was killed itself
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ A check that raises is a fault of the grader's and is reported as such (`CheckBr
 never as a verdict on the learner.
 """
 
-from grader.checking import Check, Exercise, Failure, Unable, culprit
+from grader.checking import Check, Exercise, Failure, Unable
+from grader.evidence import culprit
 from grader.record import Culprit, Outcome, Record, Report, Status, Verdict
 
 SOURCE = "source"

@@ -77,8 +77,8 @@ class SocketControl:
         self.fences: list[str] = []
 
     def ended(self) -> Ended | None:
-        """The supervisor's report, waited for a second."""
-        return self._ended or self._report(1.0)
+        """The supervisor's report, waited for as long as a full machine may need."""
+        return self._ended or self._report(3.0)
 
     def _report(self, seconds: float) -> Ended | None:
         self._socket.settimeout(seconds)

@@ -81,9 +81,7 @@ class Runner:
         return done
 
 
-def duel(
-    entry: Entry, mine: PaceJob, session: Session, platform: str, devices: int
-) -> Timing:
+def duel(entry: Entry, mine: PaceJob, session: Session, platform: str, devices: int) -> Timing:
     """Time a submission's loop against the reference's, controls first."""
     wanted = entry.exercise.loop_timing
     assert wanted is not None
@@ -104,7 +102,10 @@ def duel(
                 sides = list(pool.map(runner, (mine, reference, naive)))
             sides[1].measure()
             result = timing.with_controls(
-                *(side.against(sides[1]) for side in sides), k=wanted.at_most, rng=rng, target_seconds=wanted.window_seconds
+                *(side.against(sides[1]) for side in sides),
+                k=wanted.at_most,
+                rng=rng,
+                target_seconds=wanted.window_seconds,
             )
             return _with_results_checked(result, sides[0], sides[1], rng)
         except Stumbled as error:

@@ -159,8 +159,8 @@ class Worker(AbstractContextManager["Worker"]):
             often = _OFTEN.get(ended.signal, "")
             return self._outcome("killed", f"killed by signal {ended.signal} ({what}{often})")
         text = f"the process ended with code {ended.code} before the run was over"
-        if ended.code == BROKE:
-            text = f"the grader's own part of the process broke ({self.stack().splitlines()[-1]})"
+        if ended.code == BROKE and (stack := self.stack().splitlines()):
+            text = f"the grader's own part of the process broke ({stack[-1]})"
         return self._outcome("exited", text)
 
     def _outcome(self, kind: str, message: str) -> Outcome:

@@ -18,6 +18,7 @@ from typing import Self
 import msgspec
 
 from grader import catalog
+from grader.checking import Exercise
 from grader.launch import Launcher, launcher
 from grader.messages import Ready, Request, Setup
 from grader.process import Failed, Worker
@@ -171,14 +172,15 @@ class Session(AbstractContextManager["Session"]):
         self.release(prepared.worker)
         return prepared.machine.devices
 
-    def platform_for(self, devices: int) -> tuple[str, int]:
-        """The platform and number of devices for an exercise that needs `devices`.
+    def platform_for(self, exercise: Exercise) -> tuple[str, int]:
+        """The platform and number of devices for an exercise.
 
         GPUs if there are enough of them, else simulated CPU devices.
         """
-        wanted = self.options.devices or devices
-        if self.gpus() >= wanted:
-            return "gpu", wanted
+        wanted = self.options.devices or exercise.devices
+        fewest = self.options.devices or exercise.fewest_gpus or exercise.devices
+        if self.gpus() >= fewest:
+            return "gpu", min(self.gpus(), wanted)
         return "cpu", wanted
 
 

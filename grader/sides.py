@@ -13,7 +13,7 @@ import msgspec
 
 from grader.catalog import Entry
 from grader.checking import ProgramTiming
-from grader.messages import DriveJob, Measurements, MeasureJob
+from grader.messages import DriveJob, MeasureJob, Measurements
 from grader.process import Failed
 from grader.record import Leaf, Machine, Measured, Observed, Outcome, Record
 from grader.session import Session
@@ -67,15 +67,13 @@ class Reference:
 
     def __init__(self, entry: Entry, session: Session, seed: int) -> None:
         self.seed = seed
-        self.place = Place(*session.platform_for(entry.exercise.devices))
+        self.place = Place(*session.platform_for(entry.exercise))
         solution = entry.solution.read_text("utf-8")
         job = DriveJob(entry.stem, entry.file_name, solution, seed)
         self.side = Side(session, self.place, job, hide=False)
 
 
-def drive(
-    session: Session, place: Place, job: DriveJob, *, hide: bool
-) -> tuple[Observed, Machine]:
+def drive(session: Session, place: Place, job: DriveJob, *, hide: bool) -> tuple[Observed, Machine]:
     """Run one file in one worker, under observation."""
     prepared = session.prepare(*place, observe=True, hide=hide)
     machine, worker = prepared.machine, prepared.worker
@@ -109,7 +107,8 @@ def measure(session: Session, place: Place, job: MeasureJob) -> Measurements:
 
 def time_programs(timing: ProgramTiming, record: Record, session: Session, place: Place) -> None:
     """Time one program of the submission against the reference's, side by side."""
-    assert record.submission is not None and record.reference is not None
+    assert record.submission is not None
+    assert record.reference is not None
     name = timing.program
     inputs: dict[str, list[list[Leaf]]] = {name: record.reference.inputs.get(name, [])}
     job = MeasureJob(

@@ -12,19 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from grader.checking import (
-    Exercise,
-    Failure,
-    Observe,
-    Result,
-    Unable,
-    culprit,
-    definition,
-    plural,
-    seen,
-    wanted,
-)
+from grader.checking import Exercise, Failure, Observe, Result, Unable
+from grader.evidence import culprit, definition, seen, wanted
 from grader.record import Culprit, Observed, Record
+from grader.words import plural
 
 if TYPE_CHECKING:
     from grader.probes.staging import Fault, Stage

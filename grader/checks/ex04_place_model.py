@@ -4,23 +4,10 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
-from grader.checking import (
-    Exercise,
-    Failure,
-    Observe,
-    Result,
-    culprits,
-    definition,
-    differing_leaf,
-    events,
-    plural,
-    probe_gap,
-    seen,
-    unpack,
-    wanted,
-    where,
-)
+from grader.checking import Exercise, Failure, Observe, Result, unpack
+from grader.evidence import culprits, definition, differing_leaf, events, probe_gap, seen, wanted
 from grader.record import Leaf, Record
+from grader.words import plural, where
 
 PROMISE = "`place` returns (params, opt_state, batch)"
 TREES = ("params", "opt_state", "batch")

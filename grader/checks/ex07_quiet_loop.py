@@ -5,22 +5,10 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
-from grader.checking import (
-    Exercise,
-    Failure,
-    LoopTiming,
-    Observe,
-    Result,
-    culprits,
-    differing_leaf,
-    events,
-    plural,
-    probe_gap,
-    seen,
-    timing_result,
-    unpack,
-)
+from grader.checking import Exercise, Failure, LoopTiming, Observe, Result, unpack
+from grader.evidence import culprits, differing_leaf, events, probe_gap, seen, timing_result
 from grader.record import Event, Record
+from grader.words import plural
 
 PROMISE = "`train` returns (params, losses)"
 PREFETCHED = "after copy_to_host_async in an earlier step"
@@ -87,9 +75,7 @@ def seconds_of_a_step(submission: ModuleType, rng: Any) -> float:
     return (time.perf_counter() - start) / 4
 
 
-def pace(
-    submission: ModuleType, rng: Any, steps: int, unit: float
-) -> Callable[[], list[float]]:
+def pace(submission: ModuleType, rng: Any, steps: int, unit: float) -> Callable[[], list[float]]:
     """A run of `steps` steps whose batches each cost the host `unit` seconds, as a step does.
 
     Then a loop that overlaps both takes about half the time of one that does not.
@@ -124,7 +110,9 @@ EXERCISE = Exercise(
     anchor="reading-stops-the-loop",
     edits=("train",),
     drive=drive,
-    loop_timing=LoopTiming(at_most=1.33, pace=pace, unit=seconds_of_a_step, naive=naive, function="train"),
+    loop_timing=LoopTiming(
+        at_most=1.33, pace=pace, unit=seconds_of_a_step, naive=naive, function="train"
+    ),
     hints=(
         "A call of a jitted function returns before the device has finished. "
         "Which line of the loop makes Python wait for it?",

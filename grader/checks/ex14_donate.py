@@ -3,20 +3,10 @@
 from types import ModuleType
 from typing import Any
 
-from grader.checking import (
-    Exercise,
-    Failure,
-    Observe,
-    Result,
-    Unable,
-    definition,
-    differing_leaf,
-    seen,
-    unpack,
-    wanted,
-    where,
-)
+from grader.checking import Exercise, Failure, Observe, Result, Unable, unpack
+from grader.evidence import compiled_program, definition, differing_leaf, seen, wanted
 from grader.record import Leaf, Measured, Memory, Record
+from grader.words import where
 
 SIZES = ((320, 12), (512, 8))
 PROMISE = "`step` returns (state, losses)"
@@ -181,7 +171,7 @@ def same_results(record: Record) -> Result:
 )
 def state_in_place(record: Record) -> Result:
     """The compiled program writes every array of the new state over the old one's."""
-    program = _program(record)
+    program = compiled_program(record, "step")
     if not isinstance(program, Measured):
         return program
     leaves = seen(record).values[f"old state {SIZES[-1][0]}"]
@@ -195,15 +185,6 @@ def state_in_place(record: Record) -> Result:
         f"{len(leaves) - len(missing)} of {len(leaves)}: {_offer(record)}",
         definition(record, "step"),
     )
-
-
-def _program(record: Record) -> Measured | Failure | Unable:
-    """The compiled step, or why there is none."""
-    exported, measured = seen(record).programs.get("step"), record.measured.get("step")
-    problem = (exported and exported.problem) or (measured and measured.problem)
-    if problem:
-        return Failure("`step` is a program the grader can compile", problem)
-    return measured or Unable("the program was not compiled")
 
 
 def _offer(record: Record) -> str:
@@ -263,7 +244,7 @@ def batch_is_kept(record: Record) -> Result:
 )
 def one_copy_of_the_state(record: Record) -> Result:
     """The program needs no room for a second copy of the state."""
-    program, reference = _program(record), record.reference_measured.get("step")
+    program, reference = compiled_program(record, "step"), record.reference_measured.get("step")
     if not isinstance(program, Measured):
         return program
     if program.memory is None or reference is None or reference.memory is None:

@@ -7,22 +7,17 @@ from types import ModuleType
 from typing import Any
 
 from grader.arrays import load
-from grader.checking import (
-    Exercise,
-    Failure,
-    Observe,
-    ProgramTiming,
-    Result,
-    Unable,
+from grader.checking import Exercise, Failure, Observe, ProgramTiming, Result, Unable, unpack
+from grader.evidence import (
+    compiled_program,
     definition,
     differing_leaf,
     seen,
     timing_result,
-    unpack,
     wanted,
-    where,
 )
 from grader.record import Leaf, Measured, Record
+from grader.words import where
 
 SIZES = ((24, 64), (40, 192))
 TIMED = (256, 2048)
@@ -254,10 +249,9 @@ def params_stay_copied(record: Record) -> Result:
 )
 def only_the_gradients_travel(record: Record) -> Result:
     """Of the program's collectives there are only all-reduces, of the gradients' bytes."""
-    exported, measured = seen(record).programs.get("step"), record.measured.get("step")
-    problem = (exported and exported.problem) or (measured and measured.problem)
-    if problem or measured is None:
-        return Failure("`step` is a program the grader can compile", problem or "no program")
+    measured = compiled_program(record, "step")
+    if not isinstance(measured, Measured):
+        return measured
     if _devices(record) == 1:
         return Unable("on one device nothing travels")
     gradients = _gradient_bytes(record)

@@ -6,19 +6,10 @@ from types import ModuleType
 from typing import Any
 
 from grader.arrays import compare
-from grader.checking import (
-    Exercise,
-    Failure,
-    Misused,
-    Observe,
-    Result,
-    Unable,
-    definition,
-    differing_leaf,
-    seen,
-    where,
-)
+from grader.checking import Exercise, Failure, Misused, Observe, Result, Unable
+from grader.evidence import compiled_program, definition, differing_leaf, seen
 from grader.record import Leaf, Measured, Record
+from grader.words import where
 
 PINNED = "pinned_host"
 ROUNDS = (24, 40)
@@ -109,6 +100,7 @@ EXERCISE = Exercise(
     edits=("to_host", "to_device", "predict"),
     drive=drive,
     devices=4,
+    fewest_gpus=1,
     hints=(
         "A device can address several kinds of memory: jax.devices()[0].addressable_memories().",
         "The kind is a part of an array's sharding: print x.sharding.memory_kind.",
@@ -199,19 +191,9 @@ def same_values(record: Record) -> Result:
     return next((failure for failure in found if failure), None)
 
 
-def _program(record: Record) -> Measured | Failure | Unable:
-    """The compiled `predict`, or why there is none."""
-    exported, measured = seen(record).programs.get("predict"), record.measured.get("predict")
-    problem = (exported and exported.problem) or (measured and measured.problem)
-    if problem:
-        expected = f"`predict` is a program that takes its params in {PINNED} memory"
-        return Failure(expected, problem, definition(record, "predict"))
-    return measured or Unable("the program was not compiled")
-
-
 def _both(record: Record) -> tuple[Measured, Measured] | Failure | Unable:
     """The learner's program and the reference's."""
-    mine, theirs = _program(record), record.reference_measured.get("predict")
+    mine, theirs = compiled_program(record, "predict"), record.reference_measured.get("predict")
     if not isinstance(mine, Measured):
         return mine
     return (mine, theirs) if theirs else Unable("the reference was not compiled")
@@ -245,7 +227,7 @@ def predict_is_jitted(record: Record) -> Result:
 )
 def takes_params_on_the_host(record: Record) -> Result:
     """The program of `predict` takes the params in pinned host memory."""
-    program = _program(record)
+    program = compiled_program(record, "predict")
     if not isinstance(program, Measured):
         return program
     # An argument that is not used has no place: `same_prediction` tells of that.

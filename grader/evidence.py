@@ -1,0 +1,108 @@
+"""What a check finds in a record: values, events, programs, times, and the lines behind.
+
+Pure functions of records. What they return is in the words of `grader.checking`.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from grader.checking import Failure, Result, Unable
+from grader.record import Culprit, Event, EventKind, Measured, Observed, Record
+
+
+def seen(record: Record) -> Observed:
+    """The submission's observations (present whenever a check runs)."""
+    assert record.submission is not None
+    return record.submission
+
+
+def wanted(record: Record) -> Observed:
+    """The reference's observations (present whenever a check runs)."""
+    assert record.reference is not None
+    return record.reference
+
+
+def events(observed: Observed, *kinds: EventKind, phase: str = "") -> Iterator[Event]:
+    """Events of the given kinds whose phase starts with `phase`."""
+    return (e for e in observed.events if e.kind in kinds and e.phase.startswith(phase))
+
+
+def culprits(record: Record, found: Sequence[Event]) -> list[Culprit]:
+    """The learner's lines behind events, most frequent first."""
+    counts: dict[int, int] = {}
+    for event in found:
+        if event.line is not None:
+            counts[event.line] = counts.get(event.line, 0) + event.count
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return [culprit(record, line, count) for line, count in ordered]
+
+
+def culprit(record: Record, line: int, count: int = 1) -> Culprit:
+    """One line of the learner's file, with its text."""
+    lines = record.source.split("\n")
+    text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
+    return Culprit(line, text, count)
+
+
+def definition(record: Record, name: str) -> list[Culprit]:
+    """The line on which the learner's file defines `name`, for failures without events."""
+    for number, text in enumerate(record.source.split("\n"), 1):
+        if text.startswith((f"def {name}(", f"class {name}", f"{name} =", f"{name}:")):
+            return [culprit(record, number)]
+    return []
+
+
+def compiled_program(record: Record, name: str) -> Measured | Failure | Unable:
+    """A program of the submission as measured, or why there is none.
+
+    The failure names the line that defines `name`.
+    """
+    exported, measured = seen(record).programs.get(name), record.measured.get(name)
+    problem = (exported and exported.problem) or (measured and measured.problem)
+    if problem:
+        expected = f"`{name}` is a program that can be compiled apart from its file"
+        return Failure(expected, problem, definition(record, name))
+    return measured or Unable("the program was not compiled")
+
+
+def probe_gap(observed: Observed, *probes: str) -> Unable | None:
+    """`Unable` if one of `probes` was not installed, so that its silence means nothing."""
+    for name in probes:
+        if name in observed.missing_probes:
+            return Unable(f"the {name} probe is not working: {observed.missing_probes[name]}")
+    return None
+
+
+def timing_result(record: Record, name: str, unit: str) -> Result:
+    """The result of a timing comparison, in words; `unit` is what was timed ("a step")."""
+    timing = record.timing.get(name)
+    if timing is None:
+        return Unable("it was not timed")
+    low, high = timing.spread
+    figures = f"{timing.ratio:.2f} x the {timing.baseline}'s (quartiles {low:.2f} to {high:.2f})"
+    if timing.verdict == "fail":
+        observed = timing.reason or f"{figures}, slower in {timing.losses} of {timing.pairs} pairs"
+        return Failure(
+            f"{unit} takes at most {timing.k:g} x the {timing.baseline}'s time", observed
+        )
+    return None if timing.verdict == "pass" else Unable(f"{timing.reason} ({figures})")
+
+
+def differing_leaf(record: Record, name: str, *, rtol: float, atol: float) -> Failure | None:
+    """Compare a named value with the reference's: structure, type, shape, dtype, numbers.
+
+    Returns the first difference as a `Failure`, None when there is none.
+    """
+    from grader.arrays import compare
+
+    mine, theirs = seen(record), wanted(record)
+    if name not in mine.values:
+        return Failure(f"`{name}` is returned", "nothing was returned under that name")
+    return compare(
+        name,
+        mine.values[name],
+        theirs.values[name],
+        mine.trees[name],
+        theirs.trees[name],
+        rtol=rtol,
+        atol=atol,
+    )

@@ -1,0 +1,22 @@
+"""Words for counts and places, the same in every message."""
+
+from grader.record import Leaf
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 read`, `3 reads`, `2 copies`, `2 arrays`."""
+    if count == 1:
+        return f"1 {noun}"
+    ends_in_y = noun.endswith("y") and noun[-2] not in "aeiou"
+    return f"{count} {noun[:-1]}ies" if ends_in_y else f"{count} {noun}s"
+
+
+def where(leaf: Leaf) -> str:
+    """`cpu:3`, `cpu:0,1 pinned_host`, `NumPy (host)`: a leaf's place in words."""
+    if leaf.kind == "numpy":
+        return "NumPy (host memory, no device)"
+    if leaf.kind != "jax":
+        return f"a {leaf.type}, no array"
+    ids = ",".join(map(str, leaf.devices))
+    kind = f" {leaf.memory_kind}" if leaf.memory_kind not in (None, "device") else ""
+    return f"{leaf.platform}:{ids}{kind}"
