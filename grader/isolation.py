@@ -168,7 +168,8 @@ def confine(memory: int, scratch: str, user: int) -> list[str]:
     `memory` is bytes of private data, 0 for no limit; `user` tells this worker from
     others that run at the same time.
     """
-    Path("/proc/self/oom_score_adj").write_text("1000")
+    with suppress(OSError):  # where memory runs out, this process goes first
+        Path("/proc/self/oom_score_adj").write_text("1000")
     fences = _limit(memory)
     try:
         fences += _drop_privileges(scratch, _FIRST_USER + user)
