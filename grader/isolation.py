@@ -128,8 +128,9 @@ def furnish(hidden: Sequence[str], sockets: Sequence[str], refused: str) -> tupl
     try:
         os.unshare(os.CLONE_NEWNS)
         _mount("none", "/", _MS_REC | _MS_PRIVATE)
-        _make_read_only()
         _mount("tmpfs", SCRATCH, _MS_NOSUID | _MS_NODEV, "size=256m,mode=1777")
+        _set_mounts("/", _AT_RECURSIVE, _MOUNT_ATTR_RDONLY, 0)
+        _set_mounts(SCRATCH, 0, 0, _MOUNT_ATTR_RDONLY)
     except OSError as error:
         scratch = tempfile.mkdtemp(prefix="grader-")
         return [*fences, _refused("a fence around files", error)], scratch
@@ -150,9 +151,9 @@ def _mount(kind: str, target: str, flags: int, data: str = "") -> None:
     _call(_libc().mount, *names, ctypes.c_ulong(flags), data.encode() or None)
 
 
-def _make_read_only() -> None:
-    attributes = struct.pack("QQQQ", _MOUNT_ATTR_RDONLY, 0, 0, 0)
-    where = (_AT_FDCWD, b"/", _AT_RECURSIVE)
+def _set_mounts(path: str, flags: int, switch_on: int, switch_off: int) -> None:
+    attributes = struct.pack("QQQQ", switch_on, switch_off, 0, 0)
+    where = (_AT_FDCWD, path.encode(), flags)
     _call(_libc().syscall, _SYS_MOUNT_SETATTR, *where, attributes, len(attributes))
 
 

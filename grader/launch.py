@@ -71,14 +71,19 @@ class Launcher(Protocol):
 class SocketControl:
     """The lifeline to a supervisor of the fork server."""
 
-    def __init__(self, control: socket.socket) -> None:
-        self._socket = control
+    def __init__(self, control: socket.socket, server: "subprocess.Popen[bytes]") -> None:
+        self._socket, self._server = control, server
         self._ended: Ended | None = None
         self.fences: list[str] = []
 
     def ended(self) -> Ended | None:
         """The supervisor's report, waited for as long as a full machine may need."""
         return self._ended or self._report(3.0)
+
+    def lost(self) -> str:
+        """See `grader.process.Control`."""
+        code = self._server.poll()
+        return "" if code is None else f"the fork server ended with code {code}"
 
     def _report(self, seconds: float) -> Ended | None:
         self._socket.settimeout(seconds)
@@ -137,7 +142,7 @@ class ForkServer:
         err_r, err_w = os.pipe()
         ours, theirs = socket.socketpair()
         stack = os.fdopen(os.memfd_create("grader-stack"), "rb")
-        worker = Worker(in_w, out_r, err_r, stack, SocketControl(ours))
+        worker = Worker(in_w, out_r, err_r, stack, SocketControl(ours, self._process))
         try:
             fds = [in_r, out_w, err_w, stack.fileno(), theirs.fileno()]
             socket.send_fds(self._socket, [msgspec.json.encode(request)], fds)
@@ -187,6 +192,10 @@ class ProcessControl:
         except subprocess.TimeoutExpired:
             return None
         return Ended(code=max(code, 0), signal=max(-code, 0), fences=self.fences)
+
+    def lost(self) -> str:
+        """Nothing stands between the grader and this process."""
+        return ""
 
     def cancel(self) -> None:
         """Kill the process group."""

@@ -42,6 +42,10 @@ class Control(Protocol):
         """Wait a moment for the end and say how it came; None if it does not come."""
         ...
 
+    def lost(self) -> str:
+        """What of the grader's own has died, so that no end will be reported; or nothing."""
+        ...
+
     def cancel(self) -> None:
         """Kill without waiting."""
         ...
@@ -152,6 +156,8 @@ class Worker(AbstractContextManager["Worker"]):
 
     def _ended(self) -> Outcome:
         ended = self._control.ended()
+        if ended is None and (lost := self._control.lost()):
+            return self._outcome("broken", lost)
         if ended is None:
             return self._outcome("garbled", "it closed its side of the line to the grader")
         if ended.signal:

@@ -141,7 +141,7 @@ class Place:
                 patch.setattr(source, "violations", lambda *_: iter(()))
             self.reference = self.reference or Reference(entry, self.session, SEED)
             record = runner.grade(entry, path, self.session, label=FILE, ahead=self.reference)
-        assert not record.broken
+        assert not record.broken, record.broken
         return record, judge(record, entry.exercise)
 
     def left(self) -> set[int]:

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-
 from conftest import ROOT
+
 from grader import catalog
 from grader.catalog import Entry, NoStarter, UnknownExercise
 

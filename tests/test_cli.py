@@ -6,8 +6,8 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-
 from conftest import ROOT, Cli, python
+
 from grader import versions
 from grader.cli import cli
 

@@ -6,8 +6,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-
 from conftest import Cli
+
 from grader import doctor
 
 # What JAX makes of it comes from JAX; here is what must be in the answer.

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-
 from conftest import ROOT
+
 from grader import catalog, runner
 from grader.catalog import Entry
 from grader.judge import judge

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from conftest import ROOT, Cli, python
+
 from grader.catalog import Entry
 from grader.checking import Exercise, Failure, Result, Unable
 from grader.judge import CheckBroke, judge, worth_timing

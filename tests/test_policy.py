@@ -4,8 +4,8 @@ import ast
 from pathlib import Path
 
 import pytest
-
 from conftest import ROOT
+
 from grader.policy import MODULES, violations
 from grader.record import Finding
 

@@ -12,8 +12,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
-
 from conftest import ROOT, python
+
 from grader.arrays import load
 from grader.catalog import Entry
 from grader.judge import judge

@@ -1,6 +1,7 @@
 """Workers and sessions from outside: waiting, cancelling, lying answers."""
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -33,6 +34,9 @@ class Silent:
 
     def ended(self) -> Ended | None:
         return None
+
+    def lost(self) -> str:
+        return ""
 
     def cancel(self) -> None:
         return None
@@ -202,6 +206,18 @@ def test_the_fork_server_has_one_thread(place: Place) -> None:
     place.grade(fenced.solution())
     (server,) = place.kept
     assert len(list(Path(f"/proc/{server}/task").iterdir())) == 1
+
+
+def test_the_fork_server_dies(tmp_path: Path) -> None:
+    """That is no fault of the learner's, and takes every worker with it."""
+    text = (ATTACKS / "loop_in_python.py").read_text("utf-8")
+    with fenced.place(tmp_path) as opened:
+        opened.grade(fenced.solution())
+        (server,) = opened.kept
+        threading.Timer(1.0, os.kill, (server, signal.SIGKILL)).start()
+        with pytest.raises(AssertionError, match="the fork server ended with code -9"):
+            opened.grade(fenced.submission(text))
+        assert not opened.left()
 
 
 def test_environment_is_an_allow_list(monkeypatch: pytest.MonkeyPatch) -> None:

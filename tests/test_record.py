@@ -7,8 +7,8 @@ from typing import Any
 import jsonschema
 import msgspec
 import pytest
-
 from conftest import ROOT, Cli
+
 from grader import schemas
 from grader.record import RECORD_VERSION, Record, Report, Verdict, decode_record, encode
 from grader.report import as_json
