@@ -84,7 +84,9 @@ def timing_result(record: Record, name: str, unit: str) -> Result:
         return Failure(
             f"{unit} takes at most {timing.k:g} x the {timing.baseline}'s time", observed
         )
-    return None if timing.verdict == "pass" else Unable(f"{timing.reason} ({figures})")
+    if timing.verdict == "pass":
+        return None
+    return Unable(f"{timing.reason} ({figures})" if timing.pairs else timing.reason)
 
 
 def differing_leaf(record: Record, name: str, *, rtol: float, atol: float) -> Failure | None:

@@ -215,18 +215,22 @@ def _tasks_of_user() -> int:
 
 def _drop_privileges(scratch: str, user: int) -> list[str]:
     """As root: become a user of no name, who may read root's files only if Python is there."""
-    libc = _libc()
-    keep, needed = 0, [path for path in map(Path, (*sys.path, sys.base_prefix)) if path.exists()]
+    libc, fences, keep = _libc(), [], 0
+    needed = [path for path in map(Path, (*sys.path, sys.base_prefix)) if path.exists()]
     if os.geteuid() == 0:
         _call(libc.prctl, _PR_SET_KEEPCAPS, 1, 0, 0, 0)
-        _change_user(scratch, user)
+        try:
+            _change_user(scratch, user)
+        except OSError as error:
+            fences.append(_refused("a user of its own", error))
         _call(libc.prctl, _PR_SET_DUMPABLE, 1, 0, 0, 0)  # else /proc/self would be root's
         if not all(os.access(path, os.R_OK) for path in needed):
+            fences.append("privileges: reads all files, for Python lies in a closed folder")
             keep = 1 << _CAP_DAC_READ_SEARCH
     _call(libc.prctl, _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     header = struct.pack("Ii", _CAP_VERSION_3, 0)
     _call(libc.capset, header, struct.pack("6I", keep, keep, 0, 0, 0, 0))
-    return ["privileges: reads files of all users, for Python lies in a closed folder"] * bool(keep)
+    return fences
 
 
 def _change_user(scratch: str, user: int) -> None:

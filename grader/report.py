@@ -148,5 +148,6 @@ def _summary(report: Report) -> str:
     took = f" ({report.seconds:.1f} s)" if report.seconds else ""
     if report.exit_code == 0:
         return f"{report.exercise}: all {len(report.verdicts)} checks pass{took}"
-    more = f"   grader hint {report.exercise.split('_', 1)[0]}" if counts["fail"] else ""
-    return f"{report.exercise}: {', '.join(said)}{took}{more}"
+    short = report.exercise.split("_", 1)[0]
+    more = f"\n  a hint: grader hint {short}; the same inputs again: --seed {report.seed}"
+    return f"{report.exercise}: {', '.join(said)}{took}{more if counts['fail'] else ''}"

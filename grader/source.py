@@ -177,7 +177,8 @@ def _addition(node: ast.stmt, names: set[str]) -> str:
         return f"`{bound[0]}` is changed or bound again"
     if "*" in _bound(node):
         return f"`{text}` may bind anything again"
-    allowed = isinstance(node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef)
+    new = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign
+    allowed = isinstance(node, new) and bool(_bound(node))
     return "" if allowed or _is_main(node) else f"a new statement at top level: `{text}`"
 
 
