@@ -259,8 +259,7 @@ def main() -> None:
     try:
         cli.main(standalone_mode=False)
     except click.exceptions.Abort:
-        click.echo("grader: stopped", err=True)
-        sys.exit(130)
+        raise KeyboardInterrupt from None
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)

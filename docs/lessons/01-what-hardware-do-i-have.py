@@ -115,7 +115,6 @@ Where a GPU and its plugin work, the GPU *is* the default. Run this lesson's fil
     directive to any array. If your code runs on the CPU of a GPU machine, look at the
     installation first, as in the next section.
 
-<a id="no-gpu-or-a-broken-plugin"></a>
 
 ## A broken plugin is not zero GPUs { #a-broken-plugin-is-not-zero-gpus }
 

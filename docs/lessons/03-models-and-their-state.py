@@ -76,7 +76,6 @@ print("state: ", where(state))
 
 # %% [markdown]
 """
-<a id="one-call-for-the-whole-tree"></a>
 
 ## One call moves the tree { #one-call-moves-the-tree }
 
@@ -118,7 +117,6 @@ To place a tree where it already is costs nothing: the last line shows the same 
     The document moves the parameters with a function over every array of the tree. It works.
     `device_put` does the same for the whole tree in one call.
 
-<a id="committed-and-uncommitted"></a>
 
 ## Committed or not { #committed-or-not }
 

@@ -117,7 +117,7 @@ def _word(value: Any, stage: "Stage") -> str:
 EXERCISE = Exercise(
     title="Find the devices, whatever the machine",
     lesson="lessons/01-what-hardware-do-i-have",
-    anchor="no-gpu-or-a-broken-plugin",
+    anchor="a-broken-plugin-is-not-zero-gpus",
     edits=("num_gpus", "try_gpu", "try_all_gpus"),
     drive=drive,
     hints=(

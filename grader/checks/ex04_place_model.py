@@ -75,7 +75,7 @@ def _step(submission: ModuleType, observe: Observe, placed: tuple[Any, ...]) -> 
 EXERCISE = Exercise(
     title="Place a model, its optimizer state and a batch",
     lesson="lessons/03-models-and-their-state",
-    anchor="one-call-for-the-whole-tree",
+    anchor="one-call-moves-the-tree",
     edits=("place",),
     drive=drive,
     devices=2,
@@ -196,7 +196,7 @@ def copied_once(record: Record) -> Result:
         "An uncommitted array may be moved: a jitted call takes it back to the default device. "
         "jax.default_device places, and commits nothing.",
     ),
-    anchor="committed-and-uncommitted",
+    anchor="committed-or-not",
 )
 def step_copies_nothing(record: Record) -> Result:
     """A step on what `place` returned runs on the device, and copies nothing."""
@@ -222,7 +222,7 @@ def step_copies_nothing(record: Record) -> Result:
         "Uncommitted arrays follow the committed ones they meet, today. Name the device when you "
         "place them, and they stay.",
     ),
-    anchor="committed-and-uncommitted",
+    anchor="committed-or-not",
 )
 def committed(record: Record) -> Result:
     """Every leaf is committed to the device."""
