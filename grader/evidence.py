@@ -108,3 +108,17 @@ def differing_leaf(record: Record, name: str, *, rtol: float, atol: float) -> Fa
         rtol=rtol,
         atol=atol,
     )
+
+
+def differing_output(record: Record, name: str, *, rtol: float, atol: float) -> Failure | None:
+    """Compare what a program of the submission gave with what the reference's gave.
+
+    Both ran on the same secret inputs, where the learner's Python never was. Returns
+    None also where one did not run: `compiled_program` says why.
+    """
+    from grader.arrays import compare
+
+    mine, theirs = record.measured.get(name), record.reference_measured.get(name)
+    if mine is None or theirs is None or not (mine.outputs and theirs.outputs):
+        return None
+    return compare(f"{name} ", mine.outputs, theirs.outputs, "", "", rtol=rtol, atol=atol)

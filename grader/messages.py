@@ -49,6 +49,8 @@ class Setup(msgspec.Struct):
     """Install and prove the probes."""
     timeout: float = 60.0
     """Seconds after which the worker prints where it is stuck."""
+    warm: bool = False
+    """Measure a small program of one's own first, while nobody waits."""
 
 
 class Ready(msgspec.Struct):

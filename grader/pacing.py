@@ -91,7 +91,8 @@ def duel(entry: Entry, mine: PaceJob, session: Session, platform: str, devices: 
     with ExitStack() as stack:
 
         def runner(job: PaceJob) -> Runner:
-            prepared = session.prepare(platform, devices, observe=False, hide=job is mine)
+            hide = job is mine
+            prepared = session.prepare(platform, devices, observe=False, hide=hide, timed=True)
             stack.callback(session.release, prepared.worker)
             side = Runner(prepared.worker, session.options.timeout, rng)
             side.begin(job)

@@ -90,7 +90,8 @@ def _run(
         raise
     if record.broken or record.submission is None or record.submission.outcome.kind != "finished":
         return
-    if judge.worth_timing(record, entry.exercise):
+    timed = entry.exercise.loop_timing or entry.exercise.program_timing
+    if timed and judge.worth_timing(record, entry.exercise):
         _time(entry, record, session, reference, progress)
 
 

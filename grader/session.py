@@ -29,9 +29,14 @@ LATE = ("jax.export", "jax.experimental.multihost_utils", "jaxlib.mlir.dialects.
 """What JAX imports when it first compiles."""
 MEMORY = 8 << 30
 UNOPTIMISED = "--xla_backend_optimization_level=0"
-"""Halves the time of a compile on a CPU, where nothing is timed. What is observed there
-(placement, transfers, donation) and what is measured elsewhere does not depend on it."""
+"""Halves the time of a compile on a CPU, where nothing is timed. What is observed
+(placement, transfers, donation) and what is read of a program (memory, collectives,
+aliases) stays the same: it concerns LLVM alone."""
 START_SECONDS = 60.0
+
+
+Role = tuple[str, int, bool, bool, bool]
+"""Platform, devices, observe, hide, timed: what makes one worker as good as another."""
 
 
 class NoDevice(Exception):
@@ -66,7 +71,9 @@ class Session(AbstractContextManager["Session"]):
     _gpus: int | None = None
     _cancelled: bool = False
     _workers: set[Worker] = field(default_factory=set)
-    _standby: dict[tuple[str, int, bool, bool], Future[Prepared]] = field(default_factory=dict)
+    _standby: dict[tuple[str, int, bool, bool, bool], Future[Prepared]] = field(
+        default_factory=dict
+    )
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(8))
 
     def __enter__(self) -> Self:
@@ -94,40 +101,55 @@ class Session(AbstractContextManager["Session"]):
         for worker in list(self._workers):
             worker.cancel()
 
-    def prepare(self, platform: str, devices: int, *, observe: bool, hide: bool) -> Prepared:
+    def prepare(
+        self, platform: str, devices: int, *, observe: bool, hide: bool, timed: bool = False
+    ) -> Prepared:
         """A worker with its backend started: one that stands by, else a new one.
+
+        `observe` installs the probes, `hide` keeps solutions and checks out of sight,
+        `timed` compiles as well as XLA can.
 
         Raises:
           Failed: it was cancelled.
           NoDevice: the backend's own error, or how it died.
           BrokenInstallation: the libraries cannot be imported.
         """
-        waiting = self._standby.pop((platform, devices, observe, hide), None)
+        waiting = self._standby.pop((platform, devices, observe, hide, timed), None)
         if waiting is not None:
             return waiting.result()
-        return self._start(platform, devices, observe=observe, hide=hide)
+        return self._start(platform, devices, observe=observe, hide=hide, timed=timed)
 
     def stand_by(self, platform: str, devices: int, *, program: bool) -> None:
         """Start the next submission's workers now, while nobody waits for them."""
         for observe in (True, False) if program else (True,):
-            key = (platform, devices, observe, True)
+            key = (platform, devices, observe, True, False)
             if key not in self._standby:
                 start = partial(self._start, platform, devices, observe=observe, hide=True)
-                self._standby[key] = self.pool.submit(start)
+                self._standby[key] = self.pool.submit(start, warm=not observe)
 
-    def _start(self, platform: str, devices: int, *, observe: bool, hide: bool) -> Prepared:
+    def _start(
+        self,
+        platform: str,
+        devices: int,
+        *,
+        observe: bool,
+        hide: bool,
+        timed: bool = False,
+        warm: bool = False,
+    ) -> Prepared:
         assert self._launcher is not None
         hidden = hidden_folders() if hide else []
         # A GPU's driver keeps large books, so that no limit on data fits every GPU.
         memory = MEMORY if platform == "cpu" else 0
-        environment = {"XLA_FLAGS": UNOPTIMISED} if observe and platform == "cpu" else {}
+        environment = {"XLA_FLAGS": UNOPTIMISED} if not timed and platform == "cpu" else {}
         request = Request(environment, hidden, memory, fenced=self.options.fenced)
         worker = self._launcher.start(request)
         self._workers.add(worker)
         if self._cancelled:
             worker.cancel()
         seconds = self.options.timeout
-        setup = Setup(platform, devices, observe, timeout=min(seconds - 1, seconds * 0.9))
+        timeout = min(seconds - 1, seconds * 0.9)
+        setup = Setup(platform, devices, observe, timeout=timeout, warm=warm)
         try:
             ready = msgspec.json.decode(worker.ask(setup, START_SECONDS), type=Ready)
         except BaseException as error:

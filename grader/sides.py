@@ -45,7 +45,7 @@ class Side:
             drive, session, place, job, hide=hide
         )
         self.measured: Future[dict[str, Measured]] = session.pool.submit(
-            self._measure, session, place, inputs or self
+            self._measure, session, place, inputs or self, hide=hide
         )
 
     def wait(self) -> None:
@@ -53,13 +53,16 @@ class Side:
         self.driven.exception()
         self.measured.exception()
 
-    def _measure(self, session: Session, place: Place, other: "Side") -> dict[str, Measured]:
+    def _measure(
+        self, session: Session, place: Place, other: "Side", *, hide: bool
+    ) -> dict[str, Measured]:
         observed, _ = self.driven.result()
         blobs = {name: p.blob for name, p in observed.programs.items() if p.blob}
         if not blobs or observed.outcome.kind != "finished":
             return {}
         inputs = other.driven.result()[0].inputs
-        return measure(session, place, MeasureJob("", blobs, {}, inputs)).submission
+        job = MeasureJob("", blobs, {}, inputs)
+        return measure(session, place, job, hide=hide).submission
 
 
 class Reference:
@@ -92,9 +95,9 @@ def drive(session: Session, place: Place, job: DriveJob, *, hide: bool) -> tuple
     return observed, machine
 
 
-def measure(session: Session, place: Place, job: MeasureJob) -> Measurements:
+def measure(session: Session, place: Place, job: MeasureJob, *, hide: bool = True) -> Measurements:
     """Load, check, compile and run programs where the learner's Python never was."""
-    prepared = session.prepare(*place, observe=False, hide=True)
+    prepared = session.prepare(*place, observe=False, hide=hide, timed=bool(job.timed))
     try:
         raw = prepared.worker.ask(job, session.options.timeout + MEASURE_SECONDS)
         return msgspec.json.decode(raw, type=Measurements)

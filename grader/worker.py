@@ -60,6 +60,10 @@ def _serve(inbox: int, result: int, stack: int | None) -> int:
         faulthandler.enable(stack)
     observer, ready = _prepare(setup)
     messages.write_all(result, messages.frame(ready))
+    if setup.warm and not ready.problem:
+        from grader.program import warm_up
+
+        warm_up()
     if ready.problem or not (body := messages.read_frame(inbox)):
         return 0
     job = msgspec.json.decode(body, type=Job)

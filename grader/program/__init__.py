@@ -7,7 +7,7 @@ side, `placing` puts inputs where a program wants them, `jobs` serves the worker
 """
 
 from grader.program.export import export_program
-from grader.program.jobs import measurements
+from grader.program.jobs import measurements, warm_up
 from grader.program.measuring import measure
 
-__all__ = ["export_program", "measure", "measurements"]
+__all__ = ["export_program", "measure", "measurements", "warm_up"]

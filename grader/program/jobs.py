@@ -8,7 +8,13 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+
 from grader.messages import MeasureJob, Measurements
+from grader.probes.describe import describe
+from grader.program.export import export_program
 from grader.program.loading import Refused, load
 from grader.program.measuring import Built, examine
 from grader.program.pairs import compare
@@ -56,3 +62,11 @@ def _timing(job: MeasureJob, mine: _Side | None, theirs: _Side | None) -> dict[s
     except Refused as reason:
         reason.note(mine.measured)
         return {}
+
+
+def warm_up() -> None:
+    """Export and measure a small program, so that JAX has loaded what the first one needs."""
+    values = (jax.device_put(np.ones((2, 2), np.float32)),)
+    small = export_program("small", jax.jit(lambda x: jnp.tanh(x @ x)), values)
+    inputs = {"small": [describe(values)[0]]}
+    measurements(MeasureJob("", {"small": small.blob}, {}, inputs))
