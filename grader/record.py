@@ -182,6 +182,10 @@ class Measured(msgspec.Struct, omit_defaults=True):
     """Flat indices of donated arguments."""
     aliases: dict[str, int] = {}
     """Output index -> argument index, as compiled."""
+    deleted: list[int] = []
+    """Flat indices of arguments that a run deleted."""
+    reused: dict[str, int] = {}
+    """Output index -> index of the argument in whose buffers it lay after a run."""
     collectives: list[Collective] = []
     host_copies: int = 0
     memory: Memory | None = None

@@ -123,10 +123,25 @@ def examine(loaded: Loaded, measured: Measured, inputs: Sequence[Leaf] | None) -
     built = build(loaded)
     _read(built, measured)
     if inputs is not None and runnable(inputs):
-        outputs = run(built, built.place(inputs))
+        outputs = _run_once(built, inputs, measured)
         tree = jax.tree.unflatten(loaded.exported.out_tree, map(plain, outputs))
         measured.outputs = describe(tree)[0]
     return built
+
+
+def _run_once(built: Built, inputs: Sequence[Leaf], measured: Measured) -> tuple[jax.Array, ...]:
+    """Run, and see which arguments are gone and which results lie in their buffers."""
+    arguments = built.place(inputs)
+    owners = {_buffers(argument): index for index, argument in enumerate(arguments)}
+    outputs = run(built, arguments)
+    places = {str(index): owners.get(_buffers(out)) for index, out in enumerate(outputs)}
+    measured.deleted = [index for index, a in enumerate(arguments) if a.is_deleted()]
+    measured.reused = {out: index for out, index in places.items() if index in measured.deleted}
+    return outputs
+
+
+def _buffers(array: jax.Array) -> tuple[int, ...]:
+    return tuple(shard.data.unsafe_buffer_pointer() for shard in array.addressable_shards)
 
 
 def _read(built: Built, measured: Measured) -> None:

@@ -56,9 +56,22 @@ def _place(index: int, leaf: Leaf, aval: Any, sharding: Sharding) -> jax.Array:
     if is_key(aval):
         values = jax.random.wrap_key_data(values, impl=_KEY_IMPLEMENTATIONS[str(aval.dtype)])
     else:
-        values = values.astype(aval.dtype)
+        values = _unaligned(values.astype(aval.dtype))
     placed: jax.Array = jax.device_put(values, sharding)
     return placed
+
+
+def _unaligned(values: "NDArray[Any]") -> "NDArray[Any]":
+    """The same values, one element off every alignment.
+
+    On a CPU, JAX borrows aligned memory; a borrowed buffer cannot be donated. This one
+    must be copied.
+    """
+    room = np.empty(values.size + 64 // min(values.itemsize, 64) + 1, values.dtype)
+    start = 1 + (-room.ctypes.data // values.itemsize) % max(64 // values.itemsize, 1)
+    moved: NDArray[Any] = room[start : start + values.size].reshape(values.shape)
+    moved[...] = values
+    return moved
 
 
 def _dtype(name: str) -> str:
