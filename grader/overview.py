@@ -1,5 +1,7 @@
 """What a learner sees between gradings: status, hints, devices, the next command."""
 
+import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,7 +65,16 @@ def next_hint(entry: Entry, folder: Path, site: str) -> Iterator[str]:
 def next_command() -> str:
     """What to do after a first look."""
     first = catalog.entries()[0]
-    return f"next: open exercises/{first.file_name}, then: grader check {first.id}"
+    return f"next: open exercises/{first.file_name}, then: {_command()} check {first.id}"
+
+
+def _command() -> str:
+    """`grader`, or where it lies if the shell would not find it."""
+    beside = Path(sys.executable).parent / "grader"
+    if shutil.which("grader") or not beside.is_file():
+        return "grader"
+    here = Path.cwd()
+    return str(beside.relative_to(here) if beside.is_relative_to(here) else beside)
 
 
 def devices_lines(device: str) -> Iterator[str]:

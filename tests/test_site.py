@@ -221,9 +221,7 @@ def small(tmp_path):
     (tmp_path / "docs" / "lessons").mkdir(parents=True)
     shutil.copytree(ROOT / "docs" / "_build", tmp_path / "docs" / "_build")
     shutil.copytree(ROOT / "docs" / "assets", tmp_path / "docs" / "assets")
-    config = (ROOT / "mkdocs.yml").read_text()
-    head, _, rest = config.partition("\nnav:\n")
-    (tmp_path / "mkdocs.yml").write_text(head + "\ntheme:\n" + rest.partition("\ntheme:\n")[2])
+    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
     (tmp_path / "docs" / "index.md").write_text("# Start\n\n[one](lessons/01-one.ipynb#here)\n")
     return tmp_path
 

@@ -17,13 +17,23 @@ from mkdocs.structure.pages import Page
 import captures
 import exercise_pages
 import lesson_pages
+import navigation
 import notebooks
+import speed_page
 from lesson import LessonError
 
 _log = logging.getLogger("mkdocs.hooks.course")
 _STYLE = "<style>"
 BEFORE_PLUGINS = 150
 AFTER_JUPYTER = 50
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Make the nav from the lessons and exercises that are there."""
+    docs = Path(config.docs_dir)
+    if any(navigation.entries(docs)):
+        config.nav = navigation.nav(docs, config.extra["last_nav"])
+    return config
 
 
 @event_priority(BEFORE_PLUGINS)
@@ -54,6 +64,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     try:
         if exercise := page.meta.get("exercise"):
             markdown += exercise_pages.page(root, exercise)
+        markdown = speed_page.fill(markdown, Path(config.docs_dir))
+        markdown = navigation.fill(markdown, Path(config.docs_dir))
         return captures.Grader(root, _cache(config)).fill(markdown)
     except (captures.CaptureError, exercise_pages.ExerciseError) as error:
         raise PluginError(f"{page.file.src_uri}: {error}") from None

@@ -1,6 +1,7 @@
 # %% [markdown]
 """
 ---
+part: 1 Working on GPUs
 description: Ask JAX for devices, and tell a machine without a GPU from one whose GPU is broken.
 ---
 # 01 What hardware do I have?

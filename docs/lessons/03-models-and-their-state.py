@@ -1,6 +1,7 @@
 # %% [markdown]
 """
 ---
+part: 1 Working on GPUs
 description: Place a model, its optimizer state and its batch, and know which arrays may move.
 ---
 # 03 Models and their state

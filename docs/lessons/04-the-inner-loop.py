@@ -1,6 +1,7 @@
 # %% [markdown]
 """
 ---
+part: 1 Working on GPUs
 description: What a read costs inside a training loop, and how to keep reads without the cost.
 ---
 # 04 The inner loop

@@ -1,6 +1,7 @@
 # %% [markdown]
 """
 ---
+part: 3 GPU memory
 description: What a compiled program needs, why an update holds two copies, and how to give one up.
 ---
 # 09 What jit does to memory

@@ -1,6 +1,7 @@
 # %% [markdown]
 """
 ---
+part: 4 Many GPUs
 description: What pmap does, the same step as jit with shardings, and how to count its messages.
 ---
 # 13 pmap and after

@@ -1,6 +1,7 @@
 # %% [markdown]
 """
 ---
+part: 4 Many GPUs
 description: Memory kinds - where an array lies beside its device, and how to stage it on the host.
 ---
 # 15 Host memory and pinned transfers
