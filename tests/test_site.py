@@ -23,6 +23,7 @@ import exercise_pages
 import lesson
 import notebooks
 import recordings
+import speed_page
 
 ROOT = Path(__file__).resolve().parents[1]
 LESSONS = notebooks.lesson_paths()
@@ -211,6 +212,27 @@ def test_every_picture_has_words_and_scrolling_outputs_take_the_keyboard(pages):
     assert all(len(picture["aria-label"]) > 20 for picture in pictures)
     assert all(image.get("alt") is not None for p in pages.values() for image in p.find_all("img"))
     assert all(box["tabindex"] == "0" for p in pages.values() for box in p.select(".output-html"))
+
+
+def test_the_start_page_lists_every_lesson_by_its_title_and_every_exercise(site):
+    start = parsed(site / "index.html").select_one("table")
+    for path in LESSONS:
+        title = parsed(site / "lessons" / path.stem / "index.html").h1.find(string=True).strip()
+        assert start.find("a", string=title), title
+    assert [a.string for a in start.find_all("a") if a.string.startswith("ex")] == [
+        source.stem.partition("_")[0] for source in CHECKS
+    ]
+
+
+def test_figures_of_the_bench_become_a_table(tmp_path):
+    row = {"title": "a|b", "figures": "2 s", "limit": "3 s", "holds": False}
+    facts = {"load": [0.5, 1], "machine": "M", "cores": 2, "python": "3", "jax": "0", "date": "D"}
+    path = tmp_path / "bench.json"
+    path.write_text(json.dumps({**facts, "quick": True, "rows": [row]}))
+    shown = speed_page.table(path)
+    assert shown.startswith("M, 2 cores, load 0.5 to 1.0, Python 3, jax 0, D, quick: few runs.")
+    assert shown.endswith("| a\\|b | 2 s | 3 s | **no** |")
+    assert "Not yet measured" in speed_page.table(tmp_path / "none.json")
 
 
 # A build that must fail. A small site with our hooks and one lesson.

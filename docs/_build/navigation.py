@@ -14,7 +14,7 @@ import exercise_pages
 import notebooks
 
 MARK = "{{ lessons }}"
-_FIELD = r"(?m)^{}:? (.+)$"
+PART, TITLE, DESCRIPTION = r"part: (.+)", r"# (?!%%)(.+)", r"description: (.+)"
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def entries(docs: Path) -> Iterator[Entry]:
     follows = _exercises(docs.parent / "grader" / "checks")
     for path in notebooks.lesson_paths(docs / "lessons"):
         text = path.read_text("utf-8")
-        part, title, description = (_field(text, name) for name in ("part", "#", "description"))
+        part, title, description = (_field(text, name) for name in (PART, TITLE, DESCRIPTION))
         if part:
             exercises = tuple(follows.get(f"lessons/{path.stem}", ()))
             yield Entry(path.stem, part, title, description, exercises)
@@ -69,6 +69,6 @@ def _exercises(checks: Path) -> dict[str, list[str]]:
     return follows
 
 
-def _field(text: str, name: str) -> str:
-    found = re.search(_FIELD.format(name), text)
+def _field(text: str, pattern: str) -> str:
+    found = re.search(f"(?m)^{pattern}$", text)
     return found[1].strip() if found else ""
