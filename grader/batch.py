@@ -19,10 +19,11 @@ from grader.catalog import Entry
 from grader.judge import CheckBroke, judge
 from grader.launch import BrokenInstallation
 from grader.process import Failed
-from grader.record import Record, Report, decode_record, encode
+from grader.record import Record, decode_record
 from grader.session import NoDevice, Options, Session, modules_of
 from grader.sides import Reference
 from grader.state import Remembered, State, digest
+from grader.verdict import Report, encode
 from grader.versions import unsupported
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Protocol
 
-from grader.record import Culprit, Ground, Record
+from grader.record import Record
+from grader.verdict import Culprit, Ground
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ Pure functions of records. What they return is in the words of `grader.checking`
 from collections.abc import Iterator, Sequence
 
 from grader.checking import Failure, Result, Unable
-from grader.record import Culprit, Event, EventKind, Measured, Observed, Record
+from grader.record import Event, EventKind, Measured, Observed, Record
+from grader.verdict import Culprit
 
 
 def seen(record: Record) -> Observed:

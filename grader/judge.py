@@ -6,7 +6,8 @@ never as a verdict on the learner.
 
 from grader.checking import Check, Exercise, Failure, Unable
 from grader.evidence import culprit
-from grader.record import Culprit, Outcome, Record, Report, Status, Verdict
+from grader.record import Outcome, Record
+from grader.verdict import Culprit, Report, Status, Verdict
 
 SOURCE = "source"
 RUNS = "runs"

@@ -1,9 +1,8 @@
-"""What was observed and what was decided, as versioned data.
+"""What was observed, as versioned data.
 
 A `Record` is all that a check may look at: it is written by worker processes and
-read as untrusted input (typed, size-capped by the reader). A `Report` is all that a
-renderer may look at. Nothing here knows JAX or NumPy; arrays are `.npy` bytes.
-`grader schema` prints the JSON Schema of both.
+read as untrusted input (typed, size-capped by the reader). Nothing here knows JAX or
+NumPy; arrays are `.npy` bytes. What was decided is in `grader.verdict`.
 """
 
 from typing import Any, Literal
@@ -11,10 +10,6 @@ from typing import Any, Literal
 import msgspec
 
 RECORD_VERSION = 1
-REPORT_VERSION = 1
-
-Ground = Literal["source", "observed", "program", "timing", "target"]
-Status = Literal["pass", "fail", "blocked", "could not check"]
 
 
 class Leaf(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -239,63 +234,6 @@ class Record(msgspec.Struct, omit_defaults=True, tag_field="version", tag=RECORD
     """Why nothing could be run at all (a need of the exercise this machine lacks)."""
     broken: str = ""
     """What broke in the grader itself."""
-
-
-class Culprit(msgspec.Struct, omit_defaults=True):
-    """A place in the learner's file: line, its text, how often it happened there."""
-
-    line: int
-    text: str
-    count: int = 1
-
-
-class Verdict(msgspec.Struct, omit_defaults=True):
-    """One check's line of the report."""
-
-    check: str
-    title: str
-    status: Status
-    ground: Ground
-    expected: str = ""
-    observed: str = ""
-    culprits: list[Culprit] = []
-    reason: str = ""
-    """Why it is blocked or could not be checked."""
-    lesson: str = ""
-    traceback: list[Frame] = []
-    output: str = ""
-
-
-class Report(msgspec.Struct, omit_defaults=True):
-    """All verdicts of one exercise."""
-
-    exercise: str
-    title: str
-    path: str
-    seed: int
-    verdicts: list[Verdict]
-    machine: Machine | None = None
-    seconds: float = 0.0
-
-    @property
-    def exit_code(self) -> int:
-        """0 all passed, 1 a check failed, 3 nothing failed but not all was checked."""
-        statuses = {v.status for v in self.verdicts}
-        if "fail" in statuses:
-            return 1
-        return 0 if statuses == {"pass"} else 3
-
-
-class Reports(msgspec.Struct, tag_field="version", tag=REPORT_VERSION):
-    """The document that `--format json` prints: every exercise, and the worst of all."""
-
-    exit_code: int
-    reports: list[Report]
-
-
-def encode(value: Record | Reports) -> bytes:
-    """Encode as JSON; bytes fields become base64."""
-    return msgspec.json.encode(value)
 
 
 class _Versioned(msgspec.Struct):

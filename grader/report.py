@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from grader.record import Machine, Report, Reports, Verdict, encode
+from grader.record import Machine
+from grader.verdict import Report, Reports, Verdict, encode
 
 if TYPE_CHECKING:
     from rich.console import Console

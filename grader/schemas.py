@@ -2,7 +2,8 @@
 
 import msgspec
 
-from grader.record import Record, Reports
+from grader.record import Record
+from grader.verdict import Reports
 
 
 def text(kind: str) -> str:

@@ -19,9 +19,10 @@ import pytest
 from grader import catalog, launch, runner, session, source
 from grader.catalog import Entry
 from grader.judge import judge
-from grader.record import Record, Report
+from grader.record import Record
 from grader.session import Options, Session
 from grader.sides import Reference
+from grader.verdict import Report
 
 type Ran = subprocess.CompletedProcess[str]
 ROOT = Path(__file__).resolve().parent.parent

@@ -13,8 +13,8 @@ import fenced
 import pytest
 from fenced import FILE, Place
 
-from grader.record import Verdict
 from grader.report import console, print_report
+from grader.verdict import Verdict
 
 STARTER = fenced.solution()
 

@@ -16,10 +16,11 @@ from conftest import ROOT
 from grader import catalog, runner
 from grader.catalog import Entry
 from grader.judge import judge
-from grader.record import Record, Report, Status, Verdict
+from grader.record import Record
 from grader.session import Session
 from grader.sides import Reference
 from grader.source import inspect_source
+from grader.verdict import Report, Status, Verdict
 
 STEMS = sorted(path.stem for path in (ROOT / "exercises").glob("ex*.py"))
 VARIANTS = sorted((ROOT / "tests" / "variants").glob("*/*/*.py"))

@@ -10,7 +10,8 @@ from conftest import ROOT, Cli, python
 from grader.catalog import Entry
 from grader.checking import Exercise, Failure, Result, Unable
 from grader.judge import CheckBroke, judge, worth_timing
-from grader.record import Finding, Frame, Ground, Observed, Outcome, Record, Report, decode_record
+from grader.record import Finding, Frame, Observed, Outcome, Record, decode_record
+from grader.verdict import Ground, Report
 
 RECORDS = sorted((ROOT / "tests" / "golden" / "records").glob("*.json"))
 FINISHED = Observed(Outcome("finished"))

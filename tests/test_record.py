@@ -10,8 +10,9 @@ import pytest
 from conftest import ROOT, Cli
 
 from grader import schemas
-from grader.record import RECORD_VERSION, Record, Report, Verdict, decode_record, encode
+from grader.record import RECORD_VERSION, Record, decode_record
 from grader.report import as_json
+from grader.verdict import Report, Verdict, encode
 
 RECORDS = sorted((ROOT / "tests" / "golden" / "records").glob("*.json"))
 

@@ -11,7 +11,8 @@ import pytest
 from rich.console import Console
 
 from grader import report
-from grader.record import Culprit, Frame, Machine, Report, Verdict
+from grader.record import Frame, Machine
+from grader.verdict import Culprit, Report, Verdict
 
 SITE = "https://course.example"
 LESSON = "lessons/04-the-inner-loop#reading-stops-the-loop"

@@ -14,7 +14,8 @@ import msgspec
 
 from grader.checking import Exercise, Failure, Observe, Result, Unable
 from grader.evidence import culprit, definition, seen, wanted
-from grader.record import Culprit, Observed, Record
+from grader.record import Observed, Record
+from grader.verdict import Culprit
 from grader.words import plural
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ sys.path.insert(0, str(ROOT))
 
 from grader import catalog, runner  # noqa: E402 (the path comes first)
 from grader.judge import judge  # noqa: E402
-from grader.record import encode  # noqa: E402
 from grader.session import Options, Session, modules_of  # noqa: E402
+from grader.verdict import encode  # noqa: E402
 
 LOOP, DEVICES = catalog.find("ex07"), catalog.find("ex01")
 SEED = 7
