@@ -111,7 +111,7 @@ def status() -> None:
     epilog=example(
         "grader check ex07",
         "grader check --all --format json",
-        "grader check 7 --submission ~/work/mine.py",
+        "grader check 7 --submission ~/mine.py",
     )
     + f"\n\n{EXIT}"
 )
