@@ -81,6 +81,9 @@ def watch(entry: Entry, name: str, wanted: Wanted) -> None:
         ahead = None
         for _ in saves(path):
             grade_all([(entry, path)], session, wanted, brief=False, ahead=ahead)
+            if wanted.form == "text":
+                now = time.strftime("%H:%M:%S")
+                report.console().print(f"\n{now}  watching {path}: save it to check again\n")
             ahead = runner.look_ahead(entry, session)
 
 
@@ -128,7 +131,8 @@ def _path(entry: Entry, name: str, submission: Path | None) -> Path:
         if candidate.is_file():
             return candidate
     raise Unusable(
-        f"no exercises/{entry.file_name} here; `grader reset {entry.id}` writes a fresh one"
+        f"no exercises/{entry.file_name} here: go to the course's folder, or "
+        f"`grader reset {entry.id}` writes a fresh one here"
     )
 
 
@@ -219,6 +223,7 @@ def _remember(entry: Entry, record: Record, done: Report, path: Path) -> None:
     before = state.get(entry.stem)
     if before is not None and before.failed == failed:
         new.hints_given = before.hints_given
+    new.solved_once = done.exit_code == 0 or (before is not None and before.solved_once)
     state.put(entry.stem, new)
 
 

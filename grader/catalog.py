@@ -107,6 +107,8 @@ def find(name: str) -> Entry:
 
 
 def _suggestion(name: str, stem: str, known: list[Entry]) -> str:
+    if _ID.match(stem):  # another number is no misspelling
+        return f"no exercise `{name}`; `grader list` shows them all"
     names = {word: e.stem for e in known for word in (e.stem, e.id, e.stem.split("_", 1)[1])}
     near = difflib.get_close_matches(stem, names, n=3, cutoff=0.5)
     nearest = " or ".join(dict.fromkeys(names[word] for word in near))

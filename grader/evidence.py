@@ -52,15 +52,15 @@ def definition(record: Record, name: str) -> list[Culprit]:
     return []
 
 
-def compiled_program(record: Record, name: str) -> Measured | Failure | Unable:
+def compiled_program(record: Record, name: str, expected: str = "") -> Measured | Failure | Unable:
     """A program of the submission as measured, or why there is none.
 
-    The failure names the line that defines `name`.
+    The failure names the line that defines `name`; `expected` are its words.
     """
     exported, measured = seen(record).programs.get(name), record.measured.get(name)
     problem = (exported and exported.problem) or (measured and measured.problem)
     if problem:
-        expected = f"`{name}` is a program that can be compiled apart from its file"
+        expected = expected or f"`{name}` is a program that can be compiled apart from its file"
         return Failure(expected, problem, definition(record, name))
     return measured or Unable("the program was not compiled")
 

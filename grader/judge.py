@@ -36,8 +36,15 @@ def judge(record: Record, exercise: Exercise) -> Report:
         verdicts.append(_runs(record, exercise))
     for check in exercise.checks:
         verdicts.append(_check(record, check, exercise, {v.check: v.status for v in verdicts}))
+    printed = record.submission.outcome.output if record.submission else ""
     return Report(
-        record.exercise, exercise.title, record.path, record.seed, verdicts, record.machine
+        exercise=record.exercise,
+        title=exercise.title,
+        path=record.path,
+        seed=record.seed,
+        verdicts=verdicts,
+        machine=record.machine,
+        output=printed,
     )
 
 
@@ -51,7 +58,7 @@ def worth_timing(record: Record, exercise: Exercise) -> bool:
 
 
 def _source(record: Record, exercise: Exercise) -> Verdict:
-    title = "The file is whole: readable, unchanged outside the edits, with no tricks."
+    title = "The file is readable Python, changed only where it may be."
     lesson = f"{exercise.lesson}#{exercise.anchor}"
     if not record.findings:
         return Verdict(SOURCE, title, "pass", "source", lesson=lesson)
@@ -59,7 +66,7 @@ def _source(record: Record, exercise: Exercise) -> Verdict:
     observed = "; ".join(dict.fromkeys(f.observed for f in record.findings))
     lines = dict.fromkeys(f.line for f in record.findings if f.line is not None)
     places = [culprit(record, line) for line in lines]
-    return Verdict(SOURCE, title, "fail", "source", expected, observed, places, lesson=lesson)
+    return Verdict(SOURCE, title, "fail", "source", expected, observed, places)
 
 
 def _runs(record: Record, exercise: Exercise) -> Verdict:
@@ -79,7 +86,7 @@ def _explain(verdict: Verdict, outcome: Outcome) -> None:
     verdict.observed = outcome.message
     if outcome.kind == "unusable" and "\n" in outcome.message:
         verdict.expected, verdict.observed = outcome.message.split("\n", 1)
-    verdict.traceback, verdict.output = outcome.frames, outcome.output
+    verdict.traceback = outcome.frames
     if outcome.frames:
         last = outcome.frames[-1]
         verdict.culprits = [Culprit(last.line, last.text)]

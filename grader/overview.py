@@ -9,8 +9,18 @@ import msgspec
 
 from grader import catalog, source
 from grader.catalog import Entry
+from grader.checking import Check
+from grader.judge import RUNS, SOURCE
 from grader.state import Remembered, State, digest
 
+_SOURCE_HINT = (
+    "The file was not run yet: mend what `expected` and `observed` name, at the line under `at`. "
+    "`grader reset` writes a fresh starter, and keeps your version beside it."
+)
+_RUNS_HINT = (
+    "The code ended before it could be judged. `observed` is Python's or JAX's own message, and "
+    "`at` is your line. What was the value there?"
+)
 _SAID = {0: "solved", 1: "not yet", 3: "could not check"}
 
 
@@ -33,7 +43,8 @@ def _status(entry: Entry, folder: Path) -> str:
     if known is None:
         return "not checked"
     said = _SAID.get(known.exit_code, "not yet")
-    return said if _same(path, known) else "changed since the last check"
+    said = said if _same(path, known) else "changed since the last check"
+    return f"solved before; {said}" if known.solved_once and said != "solved" else said
 
 
 def _same(path: Path, known: Remembered) -> bool:
@@ -47,8 +58,11 @@ def next_hint(entry: Entry, folder: Path, site: str) -> Iterator[str]:
     """The next hint for the first check that failed last, else for the exercise."""
     state = State(folder)
     known = state.get(entry.stem) or Remembered("", 1)
+    if known.exit_code == 0:
+        yield f"{entry.id} is solved: nothing failed in the last check"
+        return
     check = next((c for c in entry.exercise.checks if c.name in known.failed), None)
-    hints = (*(check.hints if check else ()), *entry.exercise.hints)
+    hints = _ladder(entry, known, check)
     number = min(known.hints_given + 1, len(hints))
     about = f" for {check.name}" if check else ""
     yield f"hint {number} of {len(hints)}{about}:"
@@ -60,6 +74,17 @@ def next_hint(entry: Entry, folder: Path, site: str) -> Iterator[str]:
     else:
         yield f"  that was the last; grader solution {entry.id} shows one answer"
     state.put(entry.stem, msgspec.structs.replace(known, hints_given=number))
+
+
+def _ladder(entry: Entry, known: Remembered, check: Check | None) -> tuple[str, ...]:
+    """Hints from mild to plain: those of the failed check, then the exercise's plainest."""
+    if check and check.hints:
+        return (*check.hints, entry.exercise.hints[-1])
+    if SOURCE in known.failed:
+        return (_SOURCE_HINT, *entry.exercise.hints)
+    if RUNS in known.failed:
+        return (_RUNS_HINT, *entry.exercise.hints)
+    return entry.exercise.hints
 
 
 def next_command() -> str:

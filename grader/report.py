@@ -62,6 +62,9 @@ def print_report(report: Report, out: "Console", site: str) -> None:
             out.print(f"  {verdict.check}", style="red")
             for label, text in _details(verdict, report.path, site):
                 _print_folded(f"    {label:<10}", text, out)
+    if printed := report.output.rstrip().splitlines()[-MAX_OUTPUT_LINES:]:
+        out.print()
+        _print_folded("  printed by your file  ", "\n".join(printed), out)
     for line in report.machine.refused if report.machine else ():
         _print_folded("  fence  ", line, out)
     out.print(_summary(report), style="bold")
@@ -127,10 +130,9 @@ def _details(verdict: Verdict, path: str, site: str) -> Iterator[tuple[str, str]
     yield from _places(verdict, path)
     for frame in verdict.traceback[-2::-1]:
         yield "called by", f"{path}:{frame.line} ({frame.function})   {frame.text}"
-    if lines := verdict.output.rstrip().splitlines()[-MAX_OUTPUT_LINES:]:
-        yield "printed", "\n".join(lines)
-    page, _, anchor = verdict.lesson.partition("#")
-    yield "why", f"{site}/{page}/#{anchor}"
+    if verdict.lesson:
+        page, _, anchor = verdict.lesson.partition("#")
+        yield "why", f"{site}/{page}/#{anchor}"
 
 
 def _places(verdict: Verdict, path: str) -> Iterator[tuple[str, str]]:

@@ -90,10 +90,9 @@ class Session(AbstractContextManager["Session"]):
         # First the launcher: whoever waits for a worker that it never started is woken.
         if self._launcher is not None:
             self._launcher.close()
-        for waiting in self._standby.values():
-            if waiting.exception() is None:
-                self.release(waiting.result().worker)
         self.pool.shutdown()
+        for worker in list(self._workers):
+            self.release(worker)
 
     def cancel(self) -> None:
         """Tell every worker to die, now and from now on; those who wait for one are woken."""

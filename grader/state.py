@@ -18,6 +18,7 @@ class Remembered(msgspec.Struct):
     exit_code: int
     failed: list[str] = []
     hints_given: int = 0
+    solved_once: bool = False
 
 
 def digest(source: str) -> str:

@@ -38,7 +38,6 @@ class Verdict(msgspec.Struct, omit_defaults=True):
     """Why it is blocked or could not be checked."""
     lesson: str = ""
     traceback: list[Frame] = []
-    output: str = ""
 
 
 class Report(msgspec.Struct, omit_defaults=True):
@@ -51,6 +50,8 @@ class Report(msgspec.Struct, omit_defaults=True):
     verdicts: list[Verdict]
     machine: Machine | None = None
     seconds: float = 0.0
+    output: str = ""
+    """The tail of what the submission printed."""
 
     @property
     def exit_code(self) -> int:

@@ -60,7 +60,10 @@ def test_no_command_shows_the_help(grader: Cli) -> None:
         (["check", "ex07", "--submission", "."], f"no {STEM}.py in the folder ."),
         (["check", f"elsewhere/{STEM}.py"], f"no file elsewhere/{STEM}.py"),
         (["check", "--all", "--submission", f"exercises/{STEM}.py"], "one file for"),
-        (["check", "ex01"], "no exercises/ex01_find_devices.py here; `grader reset ex01` writes"),
+        (
+            ["check", "ex01"],
+            "no exercises/ex01_find_devices.py here: go to the course's folder, or `grader reset",
+        ),
         (["hint", "ex99"], "no exercise `ex99`"),
         (["solution", "ex99"], "no exercise `ex99`"),
         (["schema", "verdict"], "'verdict' is not one of"),
@@ -199,10 +202,28 @@ def test_hints_go_from_mild_to_plain(grader: Cli) -> None:
 
 def test_hints_are_for_what_failed(grader: Cli) -> None:
     assert grader("check", "ex07").returncode == 1
-    assert grader("hint", "ex07").stdout.startswith("hint 1 of 5 for no_reads_in_loop:")
-    assert grader("hint", "ex07").stdout.startswith("hint 2 of 5 for no_reads_in_loop:")
+    assert grader("hint", "ex07").stdout.startswith("hint 1 of 4 for no_reads_in_loop:")
+    assert grader("hint", "ex07").stdout.startswith("hint 2 of 4 for no_reads_in_loop:")
     assert grader("check", "ex07").returncode == 1
-    assert grader("hint", "ex07").stdout.startswith("hint 3 of 5"), "the same failure goes on"
+    assert grader("hint", "ex07").stdout.startswith("hint 3 of 4"), "the same failure goes on"
+
+
+def test_hints_speak_of_a_file_that_was_not_run_and_of_one_that_is_solved(
+    grader: Cli, folder: Path
+) -> None:
+    path = folder / "exercises" / "ex04_place_model.py"
+    starter = (ROOT / "exercises" / path.name).read_text()
+    path.write_text(starter + "def (")
+    assert grader("check", "ex04").returncode == 1
+    assert "mend what `expected` and `observed` name" in grader("hint", "ex04").stdout
+    path.write_text(starter.replace("return params, opt_state, batch\n", "return None / 1\n"))
+    assert grader("check", "ex04").returncode == 1
+    assert "`observed` is Python's or JAX's own message" in grader("hint", "ex04").stdout
+    path.write_text((ROOT / "solutions" / path.name).read_text())
+    assert grader("check", "ex04").returncode == 0
+    assert grader("hint", "ex04").stdout.startswith("ex04 is solved")
+    path.write_text(starter)
+    assert "solved before; changed since the last check" in grader("status").stdout
 
 
 def test_status_knows_what_was_checked(grader: Cli, folder: Path) -> None:

@@ -181,7 +181,7 @@ def test_a_file_that_raises() -> None:
     assert statuses(report) == {"source": "pass", "runs": "fail", "one": "blocked"}
     verdict = report.verdicts[1]
     assert (verdict.expected, verdict.observed) == ("no exception", "ValueError: no")
-    assert (verdict.culprits[0].line, verdict.output) == (2, "printed")
+    assert (verdict.culprits[0].line, report.output) == (2, "printed")
 
 
 def test_a_machine_that_cannot_run_it() -> None:

@@ -273,8 +273,8 @@ with `read_at_end` it is
 > A read waits only for *its* array. This array belongs to an older step.
 - [x] about as fast as `read_at_end`
 > Right. While it waits for step 6, the device already has step 7 to work on.
-- [ ] faster than `read_at_end`
-> The device and `load` still set the pace.
+- [ ] twice as fast as `read_at_end`
+> The device and `load` still set the pace, in both. What differs a little is noise.
 
 </quiz>
 """
@@ -306,10 +306,12 @@ print(f"  read_at_end  {end_speedup:.2f}x as fast")
 # %% [markdown]
 """
 Reading one step late is {{ late_speedup:.1f }} times as fast as reading at once, gives the same
-losses, and holds two of them at most. `copy_to_host_async` is for the GPU: there the number has to
-cross to the host, and this line lets it set out before Python asks.
+losses, and holds two of them at most. `copy_to_host_async` lets the number set out for the host
+before Python asks. On a CPU it has no way to go; on a GPU it has. Write it everywhere: without it,
+the grader counts a late read as a wait, as it would be on a GPU.
 
 If you need only a few losses, read every hundredth step. One wait in a hundred steps is small.
+(ex07 asks for every loss, and for no wait at all.)
 
 !!! quote "Claim S2-33 (d2l-gpus): true, with a condition"
     The document says to put off all conversions to the end of the epoch. It works, and it hoards

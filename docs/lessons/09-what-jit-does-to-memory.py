@@ -167,7 +167,8 @@ whoever looks between the steps.** It is why a model that "fits" dies in its fir
 
 After the step you never use the old state again. Say so: `donate_argnums=0` gives the buffers of
 argument 0 to the program. XLA then writes the new weights where the old ones were. For this, a
-result must have the size of the donated array.
+result must have the size of the donated array. As a decorator it reads
+`@jax.jit(donate_argnums=0)`.
 
 <quiz>
 **Predict.** After `new = donating(old, batch)`, what is `old`?

@@ -118,7 +118,7 @@ def _word(value: Any, stage: "Stage") -> str:
 EXERCISE = Exercise(
     title="Find the devices, whatever the machine",
     lesson="lessons/01-what-hardware-do-i-have",
-    anchor="a-broken-plugin-is-not-zero-gpus",
+    anchor="count-what-is-there",
     edits=("num_gpus", "try_gpu", "try_all_gpus"),
     drive=drive,
     hints=(
@@ -216,6 +216,7 @@ def list_is_never_empty(record: Record) -> Result:
 @EXERCISE.check(
     ground="source",
     hints=("Name the exception that you mean: jax raises RuntimeError where there is no GPU.",),
+    anchor="a-broken-plugin-is-not-zero-gpus",
 )
 def no_bare_except(record: Record) -> Result:
     """No `except` is bare: each names what it catches."""
@@ -241,6 +242,7 @@ def _handlers(tree: ast.AST) -> list[ast.ExceptHandler]:
         "RuntimeError is what JAX raises for both: no GPU, and a plugin that failed.",
         "JAX starts its plugins at the first question, and only then. Ask once outside any `try`.",
     ),
+    anchor="a-broken-plugin-is-not-zero-gpus",
 )
 def plugin_error_reaches_the_caller(record: Record) -> Result:
     """A plugin's error reaches the caller; it is not "0 GPUs"."""

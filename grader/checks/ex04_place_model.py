@@ -161,7 +161,7 @@ def not_through_the_host(record: Record) -> Result:
     total = sum(event.count for event in reads)
     return Failure(
         "0 device-to-host reads in `place`",
-        f"{plural(total, 'read')} for two models",
+        f"{plural(total, 'read')} in two calls of `place`, with two models",
         culprits(record, reads),
     )
 
@@ -183,7 +183,7 @@ def copied_once(record: Record) -> Result:
         return probe_gap(seen(record), "transfers")
     between = sum(event.count for event in mine if event.kind == "d2d")
     return Failure(
-        f"{plural(fewest, 'copy')} for the arrays of two models",
+        f"{plural(fewest, 'copy')} in two calls of `place`, with two models",
         f"{total}: {total - between} from host to device, {between} from device to device",
         culprits(record, mine),
     )

@@ -161,7 +161,9 @@ def _in_loop(found: Iterator[Event]) -> list[Event]:
     ground="observed",
     hints=(
         "float(), np.asarray(), .item(), print() and `if loss < x` all wait for the device.",
-        "Append the array itself, and read the list once after the loop.",
+        "A loss may be read late: call loss.copy_to_host_async() after its step, and read it "
+        "after the next step has been called.",
+        "Or not at all in the loop: append the array itself, and read the list after the loop.",
     ),
 )
 def no_reads_in_loop(record: Record) -> Result:
@@ -172,8 +174,9 @@ def no_reads_in_loop(record: Record) -> Result:
         return gap
     total = sum(event.count for event in reads)
     return Failure(
-        "0 device-to-host reads between the steps",
-        f"{plural(total, 'read')} in {7 + 12} steps",
+        "no read between the steps, but of an array whose copy_to_host_async was called "
+        "a step before",
+        f"{plural(total, 'read')} between the steps of two runs, of 7 and 12 steps",
         culprits(record, reads),
     )
 
@@ -191,15 +194,21 @@ def no_waits_in_loop(record: Record) -> Result:
         return gap
     total = sum(event.count for event in waits)
     return Failure(
-        "0 waits between the steps",
-        f"{plural(total, 'wait')} in {7 + 12} steps",
+        "no wait between the steps",
+        f"{plural(total, 'wait')} between the steps of two runs, of 7 and 12 steps",
         culprits(record, waits),
     )
 
 
 @EXERCISE.check(
     ground="timing",
-    hints=("Nothing but `step` belongs into the loop: no printing, no copies, no sleeping.",),
+    hints=(
+        "While the device works on a step, the host can prepare the next batch. What in your "
+        "code keeps the two from overlapping?",
+        "Take the batches one at a time, as they come: list(batches) prepares all of them "
+        "before the first step.",
+    ),
+    anchor="read-one-step-late",
 )
 def as_fast_as_the_reference(record: Record) -> Result:
     """The loop takes at most 1.33 times the reference's time."""

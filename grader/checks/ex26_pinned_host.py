@@ -193,7 +193,8 @@ def same_values(record: Record) -> Result:
 
 def _both(record: Record) -> tuple[Measured, Measured] | Failure | Unable:
     """The learner's program and the reference's."""
-    mine, theirs = compiled_program(record, "predict"), record.reference_measured.get("predict")
+    mine = compiled_program(record, "predict", f"`predict` takes its params in {PINNED} memory")
+    theirs = record.reference_measured.get("predict")
     if not isinstance(mine, Measured):
         return mine
     return (mine, theirs) if theirs else Unable("the reference was not compiled")
@@ -227,7 +228,7 @@ def predict_is_jitted(record: Record) -> Result:
 )
 def takes_params_on_the_host(record: Record) -> Result:
     """The program of `predict` takes the params in pinned host memory."""
-    program = compiled_program(record, "predict")
+    program = compiled_program(record, "predict", f"`predict` takes its params in {PINNED} memory")
     if not isinstance(program, Measured):
         return program
     # An argument that is not used has no place: `same_prediction` tells of that.
