@@ -1,5 +1,6 @@
 """Names of exercises, and where their pieces lie."""
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,23 @@ def test_a_wheel_carries_the_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_checkout_is_its_own_course() -> None:
     assert catalog.course_root() == ROOT
+
+
+def imported(path: Path) -> set[str]:
+    """The top-level names of the modules a file imports."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add((node.module or "").split(".")[0])
+    return found
+
+
+def test_the_course_never_imports_the_grader() -> None:
+    places = ("docs/lessons", "docs/_build", "exercises", "solutions")
+    files = {place: list((ROOT / place).glob("*.py")) for place in places}
+    assert all(files.values())
+    guilty = [path for found in files.values() for path in found if "grader" in imported(path)]
+    assert not guilty
+    assert "grader" in imported(Path(__file__)), "and it would be seen"

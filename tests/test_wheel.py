@@ -118,12 +118,10 @@ def test_reset_writes_the_starter_into_an_empty_folder(learner: Path, empty: Pat
 
 
 def test_the_packaged_solution_passes(learner: Path, empty: Path) -> None:
-    """A busy machine may leave the timing open (exit 3); whether it does is not the wheel's."""
-    solution = packaged(learner) / "solutions" / "ex07_quiet_loop.py"
-    checked = grader(learner, empty, "check", "ex07", "--submission", solution, "--format=json")
-    assert checked.returncode in (0, 3), checked.stdout + checked.stderr
+    """One without a timing: what a busy machine leaves open is not the wheel's fault."""
+    solution = packaged(learner) / "solutions" / "ex14_donate.py"
+    checked = grader(learner, empty, "check", "ex14", "--submission", solution, "--format=json")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
     (report,) = json.loads(checked.stdout)["reports"]
-    untimed = {v["check"]: v["status"] for v in report["verdicts"] if v["ground"] != "timing"}
-    assert len(untimed) > 1
-    assert set(untimed.values()) == {"pass"}, checked.stdout
+    assert {v["ground"] for v in report["verdicts"]} >= {"source", "observed", "program"}
     assert list(empty.iterdir()) == []
