@@ -68,6 +68,8 @@ def print_report(report: Report, out: "Console", site: str) -> None:
     for line in report.machine.refused if report.machine else ():
         _print_folded("  fence  ", line, out)
     out.print(_summary(report), style="bold")
+    if report.exit_code == 1 and site.startswith("http://127.0.0.1"):
+        out.print("  links open while `make serve` runs", style="dim")
 
 
 def print_brief(report: Report, out: "Console") -> None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 
 import pytest
+from conftest import ROOT
 from rich.console import Console
 
 from grader import report
@@ -169,3 +170,9 @@ def test_the_worst_exit_code_wins() -> None:
 )
 def test_machines_in_words(machine: Machine, said: str) -> None:
     assert report.machine_line(machine) == said
+
+
+def test_the_readme_shows_the_report_as_it_is() -> None:
+    text = (ROOT / "tests" / "golden" / "reports" / "ex07_starter.txt").read_text("utf-8")
+    served = text.replace(SITE, "http://127.0.0.1:8000").strip()
+    assert served in (ROOT / "README.md").read_text("utf-8")
