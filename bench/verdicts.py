@@ -115,10 +115,10 @@ def looped() -> Callable[[int], Window]:
     return side
 
 
-def measure(gradings: int, rng: random.Random) -> list[Grading]:
+def measure(
+    gradings: int, rng: random.Random, side: Callable[[int], Window], trips: int
+) -> list[Grading]:
     """Judge true ratios drawn log-uniformly from 0.25 to 4 times the threshold."""
-    side = looped()
-    trips = calibrate(lambda count: side(count)(1), CALL_SECONDS)
     found = []
     for number in range(1, gradings + 1):
         found.append(grade(side, trips, rng))
@@ -155,8 +155,12 @@ def main() -> None:
     parser.add_argument("--gradings", type=int, default=500)
     options = parser.parse_args()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
+    side = looped()
+    # Sized before the noise: calls that came out too short would cost more than their loop,
+    # and the ratio of trip counts would not be the true one.
+    trips = calibrate(lambda count: side(count)(1), CALL_SECONDS)
     with burning(options.burners):
-        found = measure(options.gradings, random.SystemRandom())
+        found = measure(options.gradings, random.SystemRandom(), side, trips)
     sys.stdout.buffer.write(msgspec.json.encode(found))
 
 
