@@ -58,6 +58,10 @@ class Observe(Protocol):
         """Keep a plain JSON value."""
         ...
 
+    def jitted(self, name: str, function: Any) -> bool:
+        """Whether `function` is what jax.jit returns; `evidence.not_jitted` reads it by `name`."""
+        ...
+
     def program(self, name: str, function: Any, *args: Any) -> None:
         """Export `function` for `args` (arrays), without running it.
 

@@ -65,6 +65,22 @@ def compiled_program(record: Record, name: str, expected: str = "") -> Measured 
     return measured or Unable("the program was not compiled")
 
 
+def not_jitted(record: Record, name: str, edit: str = "") -> Failure | None:
+    """The failure where what the drive showed `Observe.jitted` as `name` is not jax.jit's.
+
+    `edit` is the learner's definition that made it, if that has another name.
+    """
+    kind = seen(record).facts.get(f"type of {name}")
+    if kind == "jax.jit":
+        return None
+    return Failure(
+        f"`{name}` is what jax.jit returns",
+        f"`{name}` is of type `{kind}`: what happens around a jitted function is no part of "
+        "its program",
+        definition(record, edit or name),
+    )
+
+
 def probe_gap(observed: Observed, *probes: str) -> Unable | None:
     """`Unable` if one of `probes` was not installed, so that its silence means nothing."""
     for name in probes:

@@ -8,6 +8,7 @@ from grader.evidence import (
     compiled_program,
     definition,
     differing_output,
+    not_jitted,
     seen,
     wanted,
 )
@@ -44,9 +45,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     import jax
 
     step = submission.step
-    observe.fact("type", type(step).__name__)
-    observe.fact("jitted", type(step) is type(jax.jit(len)))
-    if type(step) is not type(jax.jit(len)):
+    if not observe.jitted("step", step):
         return
     state = _state(rng, int(rng.integers(20, 33)) * 16)
     batch = _batch(rng, int(rng.integers(6, 13)))
@@ -101,15 +100,7 @@ EXERCISE = Exercise(
 )
 def jitted(record: Record) -> Result:
     """`step` itself is a function that jax.jit made."""
-    facts = seen(record).facts
-    if facts.get("jitted") is True:
-        return None
-    return Failure(
-        "`step` is what jax.jit returns",
-        f"`step` is of type `{facts.get('type')}`: what happens around a jitted function "
-        "is no part of its program",
-        definition(record, "step"),
-    )
+    return not_jitted(record, "step")
 
 
 @EXERCISE.check(

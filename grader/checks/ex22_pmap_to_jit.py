@@ -12,6 +12,7 @@ from grader.evidence import (
     compiled_program,
     definition,
     differing_leaf,
+    not_jitted,
     seen,
     timing_result,
     wanted,
@@ -49,8 +50,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 
     mesh = jax.sharding.Mesh(np.array(jax.devices()), ("data",))
     step = submission.make_step(mesh)
-    observe.fact("type", type(step).__name__)
-    observe.fact("jitted", type(step) is type(jax.jit(len)))
+    observe.jitted("step", step)
 
     def placed(width: int, rows: int) -> Any:
         promise = "`place` returns (params, batch)"
@@ -154,14 +154,7 @@ def params_are_copied(record: Record) -> Result:
 )
 def one_program(record: Record) -> Result:
     """`make_step` returns a function that jax.jit made."""
-    facts = seen(record).facts
-    if facts.get("jitted") is True:
-        return None
-    return Failure(
-        "`make_step(mesh)` returns what jax.jit returns",
-        f"a `{facts.get('type')}`, which jax.jit did not make",
-        definition(record, "make_step"),
-    )
+    return not_jitted(record, "step", "make_step")
 
 
 @EXERCISE.check(

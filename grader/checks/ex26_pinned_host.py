@@ -7,7 +7,7 @@ from typing import Any
 
 from grader.arrays import compare
 from grader.checking import Exercise, Failure, Misused, Observe, Result, Unable
-from grader.evidence import compiled_program, definition, differing_leaf, seen
+from grader.evidence import compiled_program, definition, differing_leaf, not_jitted, seen
 from grader.record import Leaf, Measured, Record
 from grader.words import where
 
@@ -82,9 +82,7 @@ def _predict(predict: Any, observe: Observe, rng: Any) -> None:
 
     params, inputs = _network(rng, 64, 24)
     staged = _staged(params)
-    observe.fact("type", type(predict).__name__)
-    observe.fact("jitted", jitted := type(predict) is type(jax.jit(len)))
-    if not jitted:
+    if not observe.jitted("predict", predict):
         return
     observe.program("predict", predict, staged, inputs)
     # Operands in different memories are a ValueError; the program's own problem tells of it.
@@ -207,14 +205,7 @@ def _both(record: Record) -> tuple[Measured, Measured] | Failure | Unable:
 )
 def predict_is_jitted(record: Record) -> Result:
     """`predict` itself is a function that jax.jit made."""
-    facts = seen(record).facts
-    if facts.get("jitted") is True:
-        return None
-    return Failure(
-        "`predict` is what jax.jit returns, and the copy is a part of its program",
-        f"`predict` is of type `{facts.get('type')}`, and copies before the program starts",
-        definition(record, "predict"),
-    )
+    return not_jitted(record, "predict")
 
 
 @EXERCISE.check(

@@ -152,6 +152,14 @@ class Observer:
         """Keep a plain JSON value."""
         self._facts[name] = value
 
+    def jitted(self, name: str, function: Any) -> bool:
+        """Whether `function` is exactly what jax.jit returns; kept as a fact."""
+        import jax
+
+        made = type(function) is type(jax.jit(len))
+        self._facts[f"type of {name}"] = "jax.jit" if made else type(function).__name__
+        return made
+
     def program(self, name: str, function: Any, *args: Any) -> None:
         """Export `function` for `args`, without running it, and keep the inputs."""
         from grader.program import export_program
