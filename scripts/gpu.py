@@ -1,4 +1,4 @@
-"""Runs on a GPU node without network: GPU tests, all solutions, lesson recordings.
+"""Runs on a GPU node without network: GPU tests, all solutions, recordings of lessons and claims.
 
 Needs a Python with jax (the node's own) and, for the rest, the wheels of `wheelhouse/`
 (`make wheelhouse`). Every step runs, whatever became of the one before; the exit code is 0
@@ -67,6 +67,10 @@ def steps(out: Path) -> dict[str, list[str]]:
         "solutions": [
             *[python, "-m", "grader", "check", "--all"],
             *["--submission", "solutions", "--device", "gpu"],
+        ],
+        "claims": [
+            *[python, "docs/_build/record_claims.py"],
+            *["--junit", str(out / "tests.xml"), "--out", str(out)],
         ],
         "lessons": [python, "docs/_build/notebooks.py", "record", "--out", str(out)],
     }

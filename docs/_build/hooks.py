@@ -15,6 +15,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 import captures
+import claims
 import exercise_pages
 import lesson_pages
 import navigation
@@ -29,8 +30,9 @@ AFTER_JUPYTER = 50
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Make the nav from the lessons and exercises that are there."""
+    """Make the nav from the lessons and exercises that are there, and read the ledger."""
     docs = Path(config.docs_dir)
+    config.extra["ledger"] = claims.Ledger(docs.parent)
     if any(navigation.entries(docs)):
         config.nav = navigation.nav(docs, config.extra["last_nav"])
     return config
@@ -66,8 +68,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             markdown += exercise_pages.page(root, exercise)
         markdown = speed_page.fill(markdown, Path(config.docs_dir))
         markdown = navigation.fill(markdown, Path(config.docs_dir))
+        markdown = config.extra["ledger"].fill(markdown, page.file.src_uri)
         return captures.Grader(root, _cache(config)).fill(markdown)
-    except (captures.CaptureError, exercise_pages.ExerciseError) as error:
+    except (captures.CaptureError, claims.ClaimError, exercise_pages.ExerciseError) as error:
         raise PluginError(f"{page.file.src_uri}: {error}") from None
 
 

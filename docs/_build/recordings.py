@@ -44,6 +44,11 @@ class Device:
         """One line for the page: device, driver, jax and date."""
         return f"{self.kind}, driver {self.driver}, jax {self.jax}, {self.date}"
 
+    @property
+    def slug(self) -> str:
+        """`nvidia-h200`, for names of files."""
+        return re.sub(r"[^a-z0-9]+", "-", self.kind.lower()).strip("-")
+
 
 @dataclass(frozen=True)
 class Recording:
@@ -81,8 +86,7 @@ def write(out: Path, this: Lesson, outputs: list[list[dict[str, Any]]], on: Devi
 
     A cell marked `# %% gpu=false` shows what a GPU does not change, so it is left out.
     """
-    slug = re.sub(r"[^a-z0-9]+", "-", on.kind.lower()).strip("-")
-    path = out / f"{this.name}.{slug}.json"
+    path = out / f"{this.name}.{on.slug}.json"
     wanted = [c.metadata.get("gpu", True) for c in this.notebook.cells if c.cell_type == "code"]
     found = zip(code_hashes(this.code()), outputs, wanted, strict=True)
     cells = {key: shown for key, shown, want in found if want and shown}
