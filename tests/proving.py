@@ -45,3 +45,8 @@ def fresh(program: str, *, gpu: bool = False, devices: int = 1, **environment: s
         check=False,
     )
     return Ended(ended.returncode, ended.stdout.strip(), ended.stderr.strip())
+
+
+def bytes_held(array: jax.Array) -> int:
+    """Bytes of device memory that an array takes, all its copies and pieces together."""
+    return sum(shard.data.nbytes for shard in array.addressable_shards)
