@@ -8,7 +8,10 @@ the verdict were another. One that needs a GPU is marked `gpu` and runs in a fre
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 
@@ -50,3 +53,19 @@ def fresh(program: str, *, gpu: bool = False, devices: int = 1, **environment: s
 def bytes_held(array: jax.Array) -> int:
     """Bytes of device memory that an array takes, all its copies and pieces together."""
     return sum(shard.data.nbytes for shard in array.addressable_shards)
+
+
+@contextmanager
+def compiled() -> Iterator[list[str]]:
+    """The names of the programs that XLA compiles inside the block, as they are compiled."""
+    names: list[str] = []
+
+    def note(event: str, seconds: float, **about: Any) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            names.append(str(about.get("fun_name")))
+
+    jax.monitoring.register_event_duration_secs_listener(note)
+    try:
+        yield names
+    finally:
+        jax.monitoring.unregister_event_duration_listener(note)
