@@ -230,7 +230,7 @@ What to do instead:
 - if you must catch, catch only "no such backend", and raise everything else again;
 - keep stderr.
 
-!!! quote "Claim S2-12 (d2l-gpus): true, with a condition"
+!!! quote "Claim S2-12 (d2l-gpus): true with conditions"
     The document counts GPUs with `jax.device_count("gpu")` in a bare `except`. It gives 0 where
     there is no GPU. It gives 0 too where the driver is broken, and removes the only message.
 
