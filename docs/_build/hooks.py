@@ -20,11 +20,18 @@ import exercise_pages
 import lesson_pages
 import navigation
 import notebooks
+import programs
 import speed_page
 from lesson import LessonError
 
 _log = logging.getLogger("mkdocs.hooks.course")
 _STYLE = "<style>"
+_ERRORS = (
+    captures.CaptureError,
+    claims.ClaimError,
+    exercise_pages.ExerciseError,
+    programs.ProgramError,
+)
 BEFORE_PLUGINS = 150
 AFTER_JUPYTER = 50
 
@@ -69,8 +76,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         markdown = speed_page.fill(markdown, Path(config.docs_dir))
         markdown = navigation.fill(markdown, Path(config.docs_dir))
         markdown = config.extra["ledger"].fill(markdown, page.file.src_uri)
+        markdown = programs.Programs(root, _cache(config)).fill(markdown)
         return captures.Grader(root, _cache(config)).fill(markdown)
-    except (captures.CaptureError, claims.ClaimError, exercise_pages.ExerciseError) as error:
+    except _ERRORS as error:
         raise PluginError(f"{page.file.src_uri}: {error}") from None
 
 

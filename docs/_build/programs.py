@@ -1,0 +1,84 @@
+"""The programs of the document pages: shown with what they print, run once and kept.
+
+A page says `{{ program: haiku_gpu_1 }}` on a line of its own, and gets the code of
+`docs/documents/programs/haiku_gpu_1.py` and its output on eight simulated CPU devices. The key
+of the cache holds the program, Python and every installed version.
+"""
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import notebooks
+
+MARKER = re.compile(r"(?m)^\{\{ program: (\w+) \}\}$")
+FOLDER = Path("docs") / "documents" / "programs"
+SECONDS = 120
+_CLEAN = ("JAX_", "XLA_", "TF_", "CUDA_VISIBLE_DEVICES", "PYTHON")
+
+
+class ProgramError(Exception):
+    """A program of a page is missing, or ends with an error."""
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Where the programs and the cache are."""
+
+    root: Path
+    cache: Path
+
+    def fill(self, markdown: str) -> str:
+        """Markdown with every marker replaced by code and output."""
+        names = MARKER.findall(markdown)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            printed = dict(zip(names, pool.map(self.output, names), strict=True))
+        return MARKER.sub(lambda match: self._block(match[1], printed[match[1]]), markdown)
+
+    def _block(self, name: str, printed: str) -> str:
+        code = self._path(name).read_text("utf-8").strip("\n")
+        return (
+            f'```python title="{FOLDER / name}.py"\n{code}\n```\n\n'
+            f"```{{ .text .no-copy .capture }}\n{printed}\n```"
+        )
+
+    def _path(self, name: str) -> Path:
+        path = self.root / FOLDER / f"{name}.py"
+        if not path.is_file():
+            raise ProgramError(f"no program {FOLDER / name}.py")
+        return path
+
+    def output(self, name: str) -> str:
+        """What a program prints. Raises ProgramError where it fails or prints nothing."""
+        path = self._path(name)
+        versions = "\0".join(notebooks.installed_versions())
+        key = hashlib.sha256(path.read_bytes() + versions.encode()).hexdigest()[:20]
+        kept = self.cache / "programs" / f"{name}-{key}.txt"
+        if kept.exists():
+            return kept.read_text("utf-8")
+        ended = run(path)
+        if ended.returncode or not ended.stdout.strip():
+            raise ProgramError(f"{path}: exit code {ended.returncode}\n{ended.stderr}")
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        for old in kept.parent.glob(f"{name}-*.txt"):
+            old.unlink(missing_ok=True)
+        kept.write_text(ended.stdout.strip("\n"), "utf-8")
+        return ended.stdout.strip("\n")
+
+
+def run(path: Path, devices: int = 8) -> subprocess.CompletedProcess[str]:
+    """Run one program on simulated CPU devices, in a Python of its own."""
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(_CLEAN)}
+    return subprocess.run(
+        [sys.executable, str(path)],
+        env={**kept, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
