@@ -18,7 +18,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from bench import commands, sessions, verdicts
+from bench import commands, margins, sessions, verdicts
 from bench.figures import Row
 
 Plan = list[tuple[str, Callable[[], Row]]]
@@ -47,8 +47,11 @@ def plan(*, quick: bool) -> Plan:
         ("cold check of ex04", partial(commands.cold_row, rounds)),
         ("all solutions", partial(commands.all_row, max(2, rounds // 3))),
     ]
-    for entry in commands.untimed():
+    for entry in commands.with_peers():
         steps.append((f"warm re-check of {entry.id}", partial(sessions.warm_row, entry, rounds)))
+    for entry in margins.timed():
+        step = partial(margins.row, entry, max(2, rounds // 3))
+        steps.append((f"margins of {entry.id}", step))
     for burners in (0, 3):
         name = f"timing verdicts, {burners} burners"
         steps.append((name, partial(verdicts.row, burners, gradings)))

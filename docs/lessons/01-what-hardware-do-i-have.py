@@ -290,5 +290,5 @@ The second answer is the CPU. Restart the process after you mend the driver.
 - New arrays go to the default device; a GPU needs no directive.
 - A fault of a plugin is told once: {{ told }} of {{ asked }} questions above. Do not catch it.
 
-Next: [models and their state](03-models-and-their-state.ipynb).
+Next: [arrays live somewhere](02-arrays-live-somewhere.ipynb).
 """
