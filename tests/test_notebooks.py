@@ -277,11 +277,19 @@ def test_recording_on_this_gpu_covers_every_cell_with_output(tmp_path):
 
 CODES = {"exercises": 1, "solutions": 0}
 STUB = """
-import os, sys
-print("called with", *sys.argv[1:])
+import os, pathlib, sys
+words = sys.argv[1:]
+print("called with", *words)
 print("in", os.getcwd() + "/exercises", file=sys.stderr)
 open("calls", "a").write("x")
-sys.exit(CODES["exercises" if "exercises" in sys.argv[4] else "solutions"])
+if words[0] == "judge":
+    kind = pathlib.Path(words[1]).read_text()
+else:
+    kind = words[words.index("--submission") + 1].split("/")[0]
+if "--save" in words:
+    for path in pathlib.Path(kind).iterdir():
+        pathlib.Path(words[words.index("--save") + 1], path.stem + ".json").write_text(kind)
+sys.exit(CODES[kind])
 """
 
 
@@ -325,6 +333,28 @@ def test_a_capture_runs_once_until_grader_or_exercise_change(grader, tmp_path):
     (tmp_path / "exercises" / "ex07_quiet_loop.py").write_text("x = 2\n")
     grader().capture("check ex07 solution")
     assert calls(tmp_path) == 3
+
+
+def test_captures_of_many_exercises_take_one_run_a_folder(grader, tmp_path):
+    for name in ("exercises", "solutions"):
+        (tmp_path / name / "ex08_boundary_copy.py").write_text("x = 1\n")
+    grader().prepare()
+    assert calls(tmp_path) == 2 + 4  # two runs; and each of four records is printed
+    for request in ("check ex07 starter", "check ex08 solution"):
+        assert "called with judge" in grader().capture(request)[1]
+    grader().prepare()
+    assert calls(tmp_path) == 2 + 4
+
+
+def test_another_exercises_checks_retire_no_capture(grader, tmp_path):
+    (tmp_path / "grader" / "checks").mkdir()
+    grader().capture("check ex07 solution")
+    (tmp_path / "grader" / "checks" / "ex08_boundary_copy.py").write_text("x = 2\n")
+    grader().capture("check ex07 solution")
+    assert calls(tmp_path) == 1
+    (tmp_path / "grader" / "checks" / "ex07_quiet_loop.py").write_text("x = 2\n")
+    grader().capture("check ex07 solution")
+    assert calls(tmp_path) == 2
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """What the real `grader` prints, for pages: run once, kept, never typed.
 
 A page says `{{ capture: check ex07 starter }}` or `{{ capture: check ex07 solution }}`. The key
-of the cache holds the grader's sources, the exercise's files, Python and every installed
+of the cache holds the grader's sources, the exercise's own files, Python and every installed
 version. What the output means is the grader's business; here only the exit code is looked at.
 """
 
@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +19,12 @@ import notebooks
 
 MARKER = re.compile(r"^(?P<indent> *)\{\{ capture: (?P<command>[^{}]+?) \}\} *$", re.MULTILINE)
 GRADER = (sys.executable, "-m", "grader")
-SECONDS = 300
+SECONDS = 900
 UNDECIDED = 3
 
 _FOLDERS = {"starter": "exercises", "solution": "solutions"}
 _EXPECTED = {"starter": (1,), "solution": (0, UNDECIDED)}
+_CPU = ("--device", "cpu")
 _NUMBER = re.compile(r"ex\d\d")
 
 
@@ -42,6 +44,29 @@ class Grader:
         """Markdown with every capture marker replaced by a block of the real output."""
         return MARKER.sub(self._block, markdown)
 
+    def prepare(self) -> None:
+        """Capture all exercises that the cache does not have, in one run a folder.
+
+        A run of many costs a fraction of as many runs. What came out is kept as records, and
+        printed by `grader judge`, which prints what `grader check` does, without the time.
+        """
+        for kind, folder in _FOLDERS.items():
+            files = [
+                Path(folder) / path.name for path in sorted((self.root / folder).glob("ex*.py"))
+            ]
+            missing = [file for file in files if not self._kept(file, kind).exists()]
+            if len(missing) > 1:
+                self._capture_many(missing, kind)
+
+    def _capture_many(self, files: list[Path], kind: str) -> None:
+        with tempfile.TemporaryDirectory() as records:
+            names = [file.stem.split("_")[0] for file in files]
+            self._run("check", *names, "--submission", _FOLDERS[kind], "--save", records, *_CPU)
+            for file in files:
+                code, text = self._run("judge", f"{records}/{file.stem}.json")
+                if code in _EXPECTED[kind] and code != UNDECIDED:
+                    self._keep(file, kind, text)
+
     def _block(self, match: re.Match[str]) -> str:
         shown, text = self.capture(match["command"])
         block = f"```{{ .console .no-copy .capture }}\n$ {shown}\n{text}\n```"
@@ -60,14 +85,14 @@ class Grader:
         shown = f"grader check {words[1]}"
         if words[2] == "solution":
             shown += f" --submission {file}"
-        kept = self.cache / "captures" / f"{file.stem}-{words[2]}-{self._key(file)}.txt"
+        kept = self._kept(file, words[2])
         if kept.exists():
             return shown, kept.read_text(encoding="utf-8")
-        code, text = self._run(words[1], file)
+        code, text = self._run("check", words[1], "--submission", str(file), *_CPU)
         if code not in _EXPECTED[words[2]]:
             raise CaptureError(f"{shown}: exit code {code} for the {words[2]}\n{text}")
         if code != UNDECIDED:
-            self._keep(kept, f"{file.stem}-{words[2]}-*.txt", text)
+            self._keep(file, words[2], text)
         return shown, text
 
     def _file(self, exercise: str, kind: str) -> Path:
@@ -79,16 +104,22 @@ class Grader:
 
     def _key(self, file: Path) -> str:
         digest = hashlib.sha256("\0".join(notebooks.installed_versions()).encode())
-        sources = sorted((self.root / "grader").rglob("*.py"))
+        checks = self.root / "grader" / "checks"
+        sources = [p for p in sorted((self.root / "grader").rglob("*.py")) if p.parent != checks]
+        sources += checks.glob(file.name)
         pair = (self.root / folder / file.name for folder in _FOLDERS.values())
         for path in (*sources, *pair):
             digest.update(path.read_bytes() + b"\0")
         return digest.hexdigest()[:20]
 
-    def _run(self, exercise: str, file: Path) -> tuple[int, str]:
+    def _kept(self, file: Path, kind: str) -> Path:
+        """Where the capture of this very file, by this very grader, is kept."""
+        return self.cache / "captures" / f"{file.stem}-{kind}-{self._key(file)}.txt"
+
+    def _run(self, *words: str) -> tuple[int, str]:
         """Exit code and output, as a learner without a terminal or a GPU sees them."""
         done = subprocess.run(
-            [*self.command, "check", exercise, "--submission", str(file), "--device", "cpu"],
+            [*self.command, *words],
             cwd=self.root,
             env={**os.environ, "NO_COLOR": "1", "COLUMNS": "80"},
             stdin=subprocess.DEVNULL,
@@ -100,9 +131,10 @@ class Grader:
         )
         return done.returncode, done.stdout.replace(f"{self.root}{os.sep}", "").strip("\n")
 
-    def _keep(self, kept: Path, older: str, text: str) -> None:
+    def _keep(self, file: Path, kind: str, text: str) -> None:
+        kept = self._kept(file, kind)
         kept.parent.mkdir(parents=True, exist_ok=True)
-        for old in kept.parent.glob(older):
+        for old in kept.parent.glob(f"{file.stem}-{kind}-*.txt"):
             old.unlink(missing_ok=True)
         part = kept.with_suffix(f".{os.getpid()}")
         part.write_text(text, encoding="utf-8")

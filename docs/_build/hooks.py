@@ -49,6 +49,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add one executed notebook for each lesson; the lesson's own file stays a download."""
     docs, cache = Path(config.docs_dir), _cache(config)
+    captures.Grader(docs.parent, cache).prepare()
     for path in notebooks.lesson_paths(docs / "lessons"):
         try:
             notebook, stale = lesson_pages.build(path, docs / "recorded", cache)

@@ -33,6 +33,7 @@ from lesson import Lesson, LessonError
 
 ROOT = Path(__file__).resolve().parents[2]
 LESSONS = ROOT / "docs" / "lessons"
+MACHINES = ROOT / "grader" / "targets" / "machines.toml"  # which lessons compile for
 CACHE = ROOT / ".cache" / "site"
 CELL_SECONDS = 120
 
@@ -88,7 +89,7 @@ def load(path: Path, cache: Path = CACHE, cell_seconds: float = CELL_SECONDS) ->
     `cell_seconds` or kills its kernel, and when prose names a figure that does not exist.
     """
     this = lesson.read(path)
-    helpers = tuple(sorted(path.parent.glob("_*.py")))
+    helpers = (*sorted(path.parent.glob("_*.py")), MACHINES)
     kept = cache / f"{this.name}-{cache_key(this, installed_versions(), helpers)}.json"
     if kept.exists():
         return Run(**json.loads(kept.read_text(encoding="utf-8")))
