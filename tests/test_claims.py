@@ -12,7 +12,7 @@ LEDGER = claims.Ledger(ROOT)
 ROWS = list(LEDGER.claims.values())
 BOUND = [(proof, *bound) for proof in LEDGER.proofs for bound in proof.bound]
 NEEDS_GPU = [claim for claim in ROWS if claim.gpu]
-PAGES = sorted((ROOT / "docs" / "documents").glob("*.md"))
+PAGES = [p for p in sorted((ROOT / "docs" / "documents").glob("*.md")) if p.stem != "index"]
 NUMBER = re.compile(r"S(\d)-(\d\d)")
 
 
