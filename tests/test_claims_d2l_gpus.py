@@ -152,16 +152,18 @@ def test_moments_follow_the_parameters_and_the_order_does_not_matter() -> None:
 
 
 @pytest.mark.proves("S2-09: true")
-def test_a_guard_finds_copies_between_devices_in_the_inner_loop() -> None:
+def test_a_guard_that_watches_from_the_first_call_finds_copies_between_devices() -> None:
     step = jax.jit(lambda params, batch: params + batch)
-    params = jax.device_put(jnp.ones(3), CPU[1])
-    batch = jax.device_put(jnp.ones(3), CPU[1])
-    elsewhere = jnp.ones(3)
-    step(params, batch)
+    params, elsewhere = jax.device_put(jnp.ones(3), CPU[1]), jnp.ones(3)
+    with (
+        jax.transfer_guard_device_to_device("disallow"),
+        pytest.raises(RuntimeError, match="Disallowed device-to-device transfer"),
+    ):
+        step(params, elsewhere)
+    late = jax.jit(lambda params, batch: params - batch)
+    late(params, elsewhere)  # has passed once:
     with jax.transfer_guard_device_to_device("disallow"):
-        step(params, batch)
-        with pytest.raises(RuntimeError, match="Disallowed device-to-device transfer"):
-            step(params, elsewhere)
+        late(params, elsewhere)  # copied again, and nothing is said
 
 
 @pytest.mark.gpu
@@ -383,6 +385,11 @@ def test_statistics_are_one_more_tree_beside_the_parameters() -> None:
 def test_new_arrays_are_born_on_the_default_device_or_follow_their_model() -> None:
     there = jax.device_put(jnp.ones(3), CPU[1])
     assert jnp.zeros_like(there).devices() == {CPU[1]}
+    with (
+        jax.transfer_guard_device_to_device("disallow_explicit"),
+        pytest.raises(RuntimeError, match="device-to-device"),
+    ):
+        jnp.zeros_like(there)  # made on the default device, and copied
     assert jnp.zeros(10).devices() == {CPU[0]}  # the default, which is the GPU where there is one
     inside = jax.jit(lambda x: x + jnp.zeros(3))
     assert inside(there).devices() == {CPU[1]}  # in a program a constant has no device of its own

@@ -11,7 +11,8 @@ After this lesson you can
 - place a whole model with one call, and check every array of it;
 - say what *committed* means, and which arrays JAX may still move;
 - find the one number of an optimizer that is left behind;
-- keep a training step free of copies that nobody asked for.
+- keep a training step free of copies that nobody asked for;
+- place a Flax model with all it remembers, and lose nothing of what a step changes.
 
 **Why care.** Model and optimizer below have {{ leaves }} arrays. As NumPy arrays they cost
 **{{ state_mib:.1f }} MiB** of copies in *every* call that takes them, and no line of the program
@@ -114,9 +115,14 @@ print("placed twice, same buffer:", same)
 """
 To place a tree where it already is costs nothing: the last line shows the same buffer.
 
-!!! quote "Claim S0-18 (haiku-gpu): true, with a condition"
+!!! quote "Claim S0-18 (haiku-gpu): true with conditions"
     The document moves the parameters with a function over every array of the tree. It works.
     `device_put` does the same for the whole tree in one call.
+
+!!! quote "Claim S2-07 (d2l-gpus): not about JAX"
+    The document's rule is to move the model to the GPU before training. In JAX `init` makes it on
+    the default device, as the lists above show. Move it to go elsewhere, to split it, or to commit
+    it.
 
 
 ## Committed or not { #committed-or-not }
@@ -159,7 +165,7 @@ except ValueError as error:
 """
 On a machine with one device the second call cannot fail, because there is no other place.
 
-!!! quote "Claim S2-04 (d2l-gpus): true, with a condition"
+!!! quote "Claim S2-04 (d2l-gpus): true with conditions"
     The document says that mixing devices in one operation crashes. It does if both arrays are
     **committed**. The first call above mixed devices too, and ran.
 
@@ -220,13 +226,202 @@ call. Place each batch where you load it. Then the guard has nothing to say.
 After the first step everything is committed, because the results of a committed step are. That
 is why such a stray copy hides: it is gone when you look at the second step.
 
-!!! quote "Claim S2-08 (d2l-gpus): true, with a condition"
+!!! quote "Claim S2-08 (d2l-gpus): true with conditions"
     The document says that the optimizer's state follows the parameters. The large arrays do. The
     count does not, as the list above shows.
 
 !!! quote "Claim S2-31 (d2l-gpus): not about JAX"
     The document warns to make the optimizer after the model was moved. That is a rule of another
     library. In JAX a state made before is free, and follows; or you place it yourself.
+
+## A model with more than parameters { #a-model-with-more-than-parameters }
+
+Parameters are not all that a model remembers. A batch norm keeps the mean and the variance of the
+batches it has seen. Dropout needs a random key. All of it lies somewhere, too.
+
+Flax is the other library that you will meet. Its present interface is `flax.nnx`: there a model
+*is* an object that holds its arrays, each in a variable that says of what kind it is.
+"""
+
+# %%
+from flax import nnx
+
+
+class Net(nnx.Module):
+    def __init__(self, rngs):
+        self.hidden = nnx.Linear(256, 64, rngs=rngs)
+        self.norm = nnx.BatchNorm(64, momentum=0.9, rngs=rngs)
+        self.dropout = nnx.Dropout(0.5, rngs=rngs)
+        self.out = nnx.Linear(64, 16, rngs=rngs)
+
+    def __call__(self, x):
+        return self.out(self.dropout(nnx.relu(self.norm(self.hidden(x)))))
+
+
+def kinds(model):
+    found = {}
+    for path, variable in nnx.to_flat_state(nnx.state(model)):
+        here = place(variable.get_value())
+        found.setdefault((type(variable).__name__, here), []).append(".".join(map(str, path)))
+    for (kind, here), names in sorted(found.items()):
+        print(f"{kind:10}{here:17}{', '.join(names)}")
+
+
+flax_model = Net(nnx.Rngs(params=0, dropout=1))
+kinds(flax_model)
+
+# %% [markdown]
+"""
+<quiz>
+**Predict.** `nnx.state(model, nnx.Param)` picks the parameters. They are placed on `there`, and
+written back with `nnx.update`. What does the next training step do?
+- [ ] It fails: half of the model is elsewhere
+> The other half is free. Only two *committed* places are an error.
+- [x] It runs on `there`, and copies the statistics, the key and the count
+> Right. You know this from the optimizer's count.
+- [ ] It runs, with statistics that lie on two devices
+> A call runs on one device, and takes all its arguments there.
+
+</quiz>
+"""
+
+# %%
+only_params = nnx.clone(flax_model)
+nnx.update(only_params, jax.device_put(nnx.state(only_params, nnx.Param), there))
+print("parameters placed:")
+kinds(only_params)
+
+nnx.update(flax_model, jax.device_put(nnx.state(flax_model), there))
+print("\nthe whole state placed:")
+kinds(flax_model)
+
+# %% [markdown]
+"""
+Without a filter, `nnx.state(model)` is the whole state. It is a tree, and one `device_put` moves
+it.
+
+Much code is written in the older interface, `flax.linen`. There a model holds nothing, as in Haiku.
+Its variables come as a dictionary with one entry for each kind, a **collection**.
+"""
+
+# %%
+from flax import errors
+from flax import linen as nn
+
+
+class LinenNet(nn.Module):
+    @nn.compact
+    def __call__(self, x, train):
+        x = nn.BatchNorm(use_running_average=not train)(nn.Dense(64)(x))
+        return nn.Dense(16)(nn.Dropout(0.5, deterministic=not train)(nn.relu(x)))
+
+
+linen_net = LinenNet()
+variables = jax.device_put(linen_net.init(jax.random.key(0), batch, train=False), there)
+for name, collection in variables.items():
+    print(f"{name:12}{where(collection)}")
+
+dense = nn.Sequential([nn.Dense(1)])  # as in the document
+key1, key2 = jax.random.split(jax.random.PRNGKey(0))
+x = jax.random.normal(key1, (10,))
+dense_variables = dense.init(key2, x)
+print("the document's model:", dense.apply(dense_variables, x))
+print(jax.tree.map(lambda array: str(array.device), dense_variables))
+
+# %% [markdown]
+"""
+!!! quote "Claim S2-23 (d2l-gpus): true"
+    The document's model, in Linen, gives -0.3464. It still does. For new code Flax recommends NNX.
+
+!!! quote "Claim S2-25 (d2l-gpus): true"
+    It shows the devices of all parameters with a map over the tree, as the last line above does.
+
+!!! quote "Claim S2-22 (d2l-gpus): not about JAX"
+    The document's text calls the model a tree of Parameter tensors, moved by `.to(device)`. In JAX
+    the state is a tree of arrays, and `jax.device_put` returns a new one.
+
+!!! quote "Claim S2-29 (d2l-gpus): not about JAX"
+    It advises `register_buffer`, so that what is not trained moves, too. JAX has no buffers. What
+    is not trained is another part of the tree: it moves if you place the whole.
+
+## What a step changes has to come out { #what-a-step-changes-has-to-come-out }
+
+A step changes the parameters, the statistics and the count of dropout. The function below does all
+three. It is compiled twice, by `jax.jit` and by `nnx.jit`.
+
+<quiz>
+**Predict.** What happens to `model` in a function that `jax.jit` has made?
+- [ ] It raises: a jitted function must not change an object
+> It would be kinder.
+- [x] Nothing: the function gets a copy, and the copy is dropped
+> Right. Not even a warning.
+- [ ] It changes at the first call, when the function is traced
+> What is traced is a copy, too.
+
+</quiz>
+"""
+
+
+# %%
+def sgd(model, batch):
+    loss, gradients = nnx.value_and_grad(lambda model: jnp.mean(model(batch) ** 2))(model)
+    weights = nnx.state(model, nnx.Param)
+    nnx.update(model, jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients))
+    return loss
+
+
+STEPS = 8
+losses = {}
+for name, jit in {"jax.jit": jax.jit, "nnx.jit": nnx.jit}.items():
+    model, jitted = nnx.clone(flax_model), jit(sgd)
+    losses[name] = [float(jitted(model, placed_batch)) for _ in range(STEPS)]
+    mean = float(jnp.abs(model.norm.mean.get_value()).mean())
+    count = int(model.dropout.rngs.count.get_value())
+    print(f"{name}: losses {losses[name][0]:.4f} ... {losses[name][-1]:.4f}")
+    print(f"         running mean {mean:.4f}, draws counted by dropout {count}")
+
+different = len(set(losses["jax.jit"]))
+
+# %% alt="Loss over steps. With jax.jit it is a flat line, with nnx.jit it falls."
+import matplotlib.pyplot as plt
+
+figure, axes = plt.subplots()
+for (name, values), marker in zip(losses.items(), "so", strict=True):
+    axes.plot(range(1, STEPS + 1), values, marker=marker, label=name)
+axes.set_xlabel("step")
+axes.set_ylabel("loss")
+axes.legend()
+plt.show()
+
+# %% [markdown]
+"""
+{{ STEPS }} steps with `jax.jit`, and {{ different }} different loss: not even the mask of dropout
+changed, because its count was dropped with the copy. `nnx.jit` takes the state out of the model,
+gives it to the program as an argument, and writes the result back into the model.
+
+You can do that yourself, with `nnx.split`, `jax.jit` and `nnx.update`. Then *all* of the state has
+to be among the results. Linen makes you say so:
+"""
+
+# %%
+keys = {"dropout": jax.device_put(jax.random.key(1), there)}
+try:
+    linen_net.apply(variables, placed_batch, train=True, rngs=keys)
+except errors.ModifyScopeVariableError as error:
+    print(type(error).__name__ + ":", str(error).split(" (")[0])
+
+_, changed = linen_net.apply(
+    variables, placed_batch, train=True, rngs=keys, mutable=["batch_stats"]
+)
+variables = {**variables, **changed}  # the new statistics; the key of the next step is up to you
+print("comes out:", *changed, "|", where(variables))
+
+# %% [markdown]
+"""
+!!! quote "Claim S2-26 (d2l-gpus): not about JAX"
+    The document's training loop calls `MyModel().to(device)` once, and steps an optimizer object.
+    In JAX the state goes in and comes out: `state = step(state, batch)`. `nnx.jit` does that for
+    you, and does not change what it is.
 
 ## Your turn
 
@@ -242,6 +437,19 @@ is why such a stray copy hides: it is gone when you look at the second step.
     === "Passing"
 
         {{ capture: check ex04 solution }}
+
+!!! example "Exercise ex05: all the state of a model"
+    A Flax model with a batch norm and dropout is placed by half, and its training step forgets what
+    it did. Mend both. The grader looks at each kind of variable, before and after the steps. Start
+    on the [page of ex05](../exercises/ex05_model_state.md).
+
+    === "Failing"
+
+        {{ capture: check ex05 starter }}
+
+    === "Passing"
+
+        {{ capture: check ex05 solution }}
 
 ## Three questions
 
@@ -278,7 +486,8 @@ The first step returned it committed, so the second one finds it in place.
 - One `jax.device_put(tree, device)` places a whole tree and returns a new one.
 - Committed arrays stay; free arrays follow, silently. Two committed places are an error.
 - The optimizer's count is left behind if you only move the parameters.
-- The transfer guard shows every copy that nobody asked for.
+- The transfer guard shows every copy that nobody asked for, in a function's first call.
+- Statistics, keys and counts are state: place the whole, and let the whole come out of the step.
 
 Next: [the inner loop](04-the-inner-loop.ipynb).
 """

@@ -252,7 +252,7 @@ run **at the same time**:
 So a read is cheap in itself. What it costs is the work that could have run meanwhile. Set
 `SECONDS = 0` and run the cells again: with nothing to overlap, little is lost.
 
-!!! quote "Claim S2-32 (d2l-gpus): true, with a condition"
+!!! quote "Claim S2-32 (d2l-gpus): true with conditions"
     The document says that `.numpy()` in the loop forces a wait. JAX arrays have no `.numpy()`;
     the same is true of `np.asarray`, `float`, `print` and `if`, as the table above shows. It
     costs time only if there is other work to do while the device runs.
@@ -313,7 +313,7 @@ the grader counts a late read as a wait, as it would be on a GPU.
 If you need only a few losses, read every hundredth step. One wait in a hundred steps is small.
 (ex07 asks for every loss, and for no wait at all.)
 
-!!! quote "Claim S2-33 (d2l-gpus): true, with a condition"
+!!! quote "Claim S2-33 (d2l-gpus): true with conditions"
     The document says to put off all conversions to the end of the epoch. It works, and it hoards
     one device array a step. Reading one step late is as quick and hoards nothing.
 

@@ -271,6 +271,10 @@ What counts is the size in bytes, not shape or type: the reshaped and the `int32
 change to `bfloat16` is refused in silence. So check the bytes in your own tests:
 `alias_size_in_bytes` must be the size of the state.
 
+## Each shape is a program { #each-shape-is-a-program }
+
+## Pad on the host { #pad-on-the-host }
+
 ## Your turn
 
 !!! example "Exercise ex14: update in place"

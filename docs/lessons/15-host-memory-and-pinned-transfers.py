@@ -112,7 +112,7 @@ print("read by NumPy:", type(host_again).__name__, host_again.shape)
 
 # %% [markdown]
 """
-!!! quote "Claim S1-11 (gpu-memory): true, with a condition"
+!!! quote "Claim S1-11 (gpu-memory): true with conditions"
     The document names pinned memory as a means to make transfers quicker. It exists, as the
     memory kind `pinned_host` of a `jax.Array`. There is no call that pins a NumPy array of yours.
 
