@@ -95,7 +95,7 @@ def find(name: str) -> Entry:
     """The exercise that `name` means: `ex07`, `7`, `ex07_quiet_loop`, or a path to it.
 
     Raises:
-      UnknownExercise: none, with the nearest names.
+      UnknownExercise: none, with the nearest name.
     """
     known = entries()
     stem = (Path(name).stem if name.endswith(".py") or "/" in name else name).lower()
@@ -110,8 +110,6 @@ def _suggestion(name: str, stem: str, known: list[Entry]) -> str:
     if _ID.match(stem):  # another number is no misspelling
         return f"no exercise `{name}`; `grader list` shows them all"
     names = {word: e.stem for e in known for word in (e.stem, e.id, e.stem.split("_", 1)[1])}
-    near = difflib.get_close_matches(stem, names, n=3, cutoff=0.5)
-    nearest = " or ".join(dict.fromkeys(names[word] for word in near))
-    return f"no exercise `{name}`" + (
-        f"; did you mean {nearest}?" if nearest else "; `grader list` shows them all"
-    )
+    near = difflib.get_close_matches(stem, names, n=1, cutoff=0.5)
+    said = f"did you mean {names[near[0]]}?" if near else "`grader list` shows them all"
+    return f"no exercise `{name}`; {said}"
