@@ -1,0 +1,276 @@
+"""Reports of machines on which JAX does not use the GPU, or has none, or is well.
+
+What JAX itself says comes from `starting`, where JAX's own code meets each machine. What
+only a driver, a CUDA library or XLA's own start says is typed here, as it was seen on
+machines set up to fail in that way. Versions, paths, order and what else is printed are
+drawn afresh.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from grader.probes.private import Gone as Gone
+from grader.probes.starting import Machine, Told, jaxlib_mismatch, plugin_mismatch, start
+
+_NO_GPU = "FAILED_PRECONDITION: No visible GPU devices."
+_HELPERS = "jaxlib/cuda/versions_helpers.cc"
+_NOISE = (
+    # Each is printed on machines that are well, too.
+    "INFO:2026-03-02 09:14:07,118:jax._src.xla_bridge:861: Unable to initialize backend 'tpu': "
+    "INTERNAL: Failed to open libtpu.so: libtpu.so: cannot open shared object file",
+    "E0000 00:00:1772442847.120 2210 cuda_dnn.cc:8579] Unable to register cuDNN factory: "
+    "Attempting to register factory for plugin cuDNN when one has already been registered",
+    "RuntimeWarning: os.fork() was called. os.fork() is incompatible with multithreaded code, and "
+    "JAX is multithreaded, so this will likely lead to a deadlock.",
+)
+_HARMLESS = {
+    "CUDA_VISIBLE_DEVICES": ("0", "0,1"),
+    "LD_LIBRARY_PATH": ("/opt/hdf5/lib", "/opt/openmpi/lib64"),
+    "XLA_CLIENT_MEM_FRACTION": (".5", ".9"),
+    "XLA_FLAGS": ("--xla_dump_to=/tmp/hlo",),
+}
+
+
+@dataclass(frozen=True)
+class Report:
+    """One report, and what is so on the machine it comes from."""
+
+    cause: str
+    text: str
+
+
+@dataclass
+class _Scene:
+    """One machine, with what was drawn for it."""
+
+    rng: Any
+    plugin: str = ""
+    version: str = ""
+    packages: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+    before: list[str] = field(default_factory=list)
+    """What is printed before JAX starts."""
+    harmless: bool = True
+    """Whether variables that do not matter may be set too."""
+
+    def __post_init__(self) -> None:
+        self.plugin = self.plugin or self.pick("cuda12", "cuda13")
+        self.version = f"0.{self.rng.integers(8, 15)}.{self.rng.integers(1, 6)}"
+        self.packages = {"jax": self.version, "jaxlib": self.version}
+        self.install(self.plugin, self.version)
+
+    def pick(self, *choices: Any) -> Any:
+        return choices[int(self.rng.integers(len(choices)))]
+
+    def install(self, plugin: str, version: str) -> None:
+        self.packages |= {f"jax-{plugin}-{part}": version for part in ("pjrt", "plugin")}
+
+    def without_plugin(self) -> None:
+        self.packages = {name: v for name, v in self.packages.items() if "cuda" not in name}
+
+    def other_version(self) -> str:
+        major, minor, _ = self.version.split(".")
+        return f"{major}.{int(minor) - self.rng.integers(1, 3)}.{self.rng.integers(0, 6)}"
+
+    def start(self, **machine: Any) -> Told:
+        """Start JAX here; JAX_PLATFORMS is a part of the environment."""
+        if machine.get("platforms"):
+            self.environment["JAX_PLATFORMS"] = machine["platforms"]
+        home = self.pick("/home/ada/env", "/opt/conda/envs/train", "/srv/job/.venv")
+        packages = f"{home}/lib/python3.{self.rng.integers(12, 15)}/site-packages"
+        return start(Machine(plugin=self.plugin, packages=packages, **machine))
+
+    def cuinit(self, error: str) -> str:
+        day = f"{self.rng.integers(1, 13):02d}{self.rng.integers(1, 29):02d}"
+        stamp = f"E{day} 08:14:58.{self.rng.integers(10**6):06d}"
+        place = f"{self.rng.integers(500, 40000)} cuda_platform.cc:{self.rng.integers(40, 90)}]"
+        return f"{stamp} {place} failed call to cuInit: INTERNAL: CUDA error: {error}"
+
+
+def _gpus(scene: _Scene) -> dict[str, Any]:
+    return {"gpus": scene.pick(1, 2, 8), "visible": True}
+
+
+def _in_use(scene: _Scene) -> Told:
+    return scene.start(**_gpus(scene), platforms=scene.pick("", "cuda", "cuda,cpu"))
+
+
+def _in_use_and_loud(scene: _Scene) -> Told:
+    """All that is printed and set on machines that are well, at once."""
+    scene.environment = {name: scene.pick(*values) for name, values in _HARMLESS.items()}
+    scene.before = list(_NOISE)
+    return _in_use(scene)
+
+
+def _no_gpu(scene: _Scene) -> Told:
+    scene.without_plugin()
+    return scene.start()
+
+
+def _no_plugin(scene: _Scene) -> Told:
+    scene.without_plugin()
+    return scene.start(visible=True)
+
+
+def _no_plugin_but_asked(scene: _Scene) -> Told:
+    scene.without_plugin()
+    return scene.start(visible=True, platforms="cuda")
+
+
+def _plugin_version(scene: _Scene) -> Told:
+    other = scene.other_version()
+    scene.install(scene.plugin, other)
+    scene.before = plugin_mismatch(f"jax_{scene.plugin}_plugin", scene.version, other)
+    return scene.start(**_gpus(scene))
+
+
+def _jaxlib_too_old(scene: _Scene) -> Told:
+    scene.packages["jaxlib"] = old = scene.other_version()
+    return Told(error=jaxlib_mismatch(scene.version, old, scene.version))
+
+
+def _jaxlib_too_new(scene: _Scene) -> Told:
+    scene.packages["jax"] = old = scene.other_version()
+    return Told(error=jaxlib_mismatch(old, scene.version, old))
+
+
+def _two_plugins(scene: _Scene) -> Told:
+    import jax
+
+    for plugin in ("cuda12", "cuda13"):
+        scene.install(plugin, scene.version)
+    exists = "ALREADY_EXISTS: PJRT_Api already exists for device type cuda"
+    return scene.start(**_gpus(scene), initialize=[jax.errors.JaxRuntimeError(exists)])
+
+
+def _library(*names: str) -> Callable[[_Scene], Told]:
+    def tell(scene: _Scene) -> Told:
+        scene.harmless = False  # LD_LIBRARY_PATH would be a suspect here
+        errors = [RuntimeError(f"Unable to load {scene.pick(*names)}. Is it installed?")]
+        return scene.start(visible=True, platforms=scene.pick("", "cuda,cpu"), initialize=errors)
+
+    return tell
+
+
+def _foreign_library(scene: _Scene) -> Told:
+    scene.environment["LD_LIBRARY_PATH"] = f"/usr/local/cuda-12.{scene.rng.integers(0, 9)}/lib64"
+    asked = "operation cusparseGetProperty(MAJOR_VERSION, &major) failed"
+    why = f"{_HELPERS}:{scene.rng.integers(60, 140)}: {asked}: The cuSPARSE library was not found."
+    errors = [RuntimeError(why), RuntimeError("Unable to load cuSPARSE. Is it installed?")]
+    return scene.start(visible=True, initialize=errors)
+
+
+def _no_driver(scene: _Scene) -> Told:
+    why = "operation cuInit(0) failed: Unknown CUDA error 303; cuGetErrorName failed. This "
+    why += "probably means that JAX was unable to load the CUDA libraries."
+    error = RuntimeError(f"{_HELPERS}:{scene.rng.integers(60, 140)}: {why}")
+    return scene.start(visible=True, initialize=[error])
+
+
+def _no_driver_later(scene: _Scene) -> Told:
+    scene.before = [scene.cuinit("Failed call to cuInit: UNKNOWN ERROR (303)")]
+    return scene.start(visible=True, connect=_NO_GPU)
+
+
+def _hidden(scene: _Scene) -> Told:
+    scene.environment["CUDA_VISIBLE_DEVICES"] = scene.pick("", "-1", "9")
+    why = "operation cuInit(0) failed: CUDA_ERROR_NO_DEVICE"
+    error = RuntimeError(f"{_HELPERS}:{scene.rng.integers(60, 140)}: {why}")
+    return scene.start(visible=True, initialize=[error])
+
+
+def _hidden_later(scene: _Scene) -> Told:
+    scene.environment["CUDA_VISIBLE_DEVICES"] = scene.pick("", "-1", "9")
+    why = "Failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected"
+    scene.before = [scene.cuinit(why)]
+    return scene.start(visible=True, connect=_NO_GPU)
+
+
+def _no_node(scene: _Scene) -> Told:
+    return scene.start(connect="never asked", platforms=scene.pick("", "cuda,cpu"))
+
+
+def _no_node_but_asked(scene: _Scene) -> Told:
+    return scene.start(connect="never asked", platforms="cuda")
+
+
+def _platforms(*values: str) -> Callable[[_Scene], Told]:
+    return lambda scene: scene.start(**_gpus(scene), platforms=scene.pick(*values))
+
+
+def _flag(scene: _Scene) -> Told:
+    flag = scene.pick("--xla_gpu_enable_fast_mni_max=true", "--xla_gpu_autotune_levle=2")
+    scene.environment["XLA_FLAGS"] = flag
+    stamp = f"F1120 12:30:13.{scene.rng.integers(10**6):06d} {scene.rng.integers(500, 40000)}"
+    line = f"{stamp} parse_flags_from_env.cc:234] Unknown flag in XLA_FLAGS: {flag}"
+    return Told([line], error="JAX was killed by SIGABRT before it named a device")
+
+
+_SCENES: Mapping[str, tuple[Callable[[_Scene], Told], ...]] = {
+    "gpu in use": (_in_use, _in_use_and_loud),
+    "no gpu": (_no_gpu, _no_gpu),
+    "no plugin": (_no_plugin, _no_plugin_but_asked),
+    "plugin of another version": (_plugin_version, _plugin_version),
+    "jaxlib of another version": (_jaxlib_too_old, _jaxlib_too_new),
+    "two plugins": (_two_plugins,),
+    "library missing": (_library("cuDNN", "cuFFT", "cuPTI"), _library("cuSPARSE")),
+    "foreign library": (_foreign_library,),
+    "no driver": (_no_driver, _no_driver_later),
+    "gpu hidden": (_hidden, _hidden_later),
+    "no device node": (_no_node, _no_node_but_asked),
+    "JAX_PLATFORMS is gpu": (_platforms("gpu"),),
+    "JAX_PLATFORMS is misspelt": (
+        _platforms("CUDA", "Cuda", "cuda12"),
+        _platforms("cuda, cpu", "cuda,Cpu"),
+    ),
+    "JAX_PLATFORMS is cpu": (_platforms("cpu"),),
+    "XLA_FLAGS is misspelt": (_flag,),
+}
+
+
+def reports(rng: Any) -> Iterator[Report]:
+    """All reports, in random order; `rng` is a `numpy.random.Generator`.
+
+    Raises:
+      Gone: JAX could not be staged.
+    """
+    pairs = [(cause, scene) for cause, scenes in _SCENES.items() for scene in scenes]
+    for index in rng.permutation(len(pairs)):
+        cause, tell = pairs[int(index)]
+        scene = _Scene(rng, "cuda12" if cause == "foreign library" else "")
+        yield Report(cause, _written(scene, tell(scene)))
+
+
+def _written(scene: _Scene, told: Told) -> str:
+    """As `grader doctor` says it, or as a terminal shows it."""
+    if scene.harmless:
+        for name in scene.rng.permutation(list(_HARMLESS))[: scene.rng.integers(0, 3)]:
+            scene.environment.setdefault(str(name), scene.pick(*_HARMLESS[str(name)]))
+    noise = [scene.pick(*_NOISE)] if scene.rng.random() < 0.5 else []
+    printed = [*noise, *scene.before, *told.lines]
+    form = scene.pick(_as_doctor, _as_terminal)
+    return "\n".join(form(scene, told, printed))
+
+
+def _as_doctor(scene: _Scene, told: Told, printed: list[str]) -> Iterator[str]:
+    backend = told.backend or f"FAILED: {told.error}"
+    versions = [*(f"{k:<9} {v}" for k, v in scene.packages.items()), f"backend   {backend}"]
+    shown = ["JAX printed while it started:", *(f"  {line}" for line in printed)]
+    variables = [f"{name}={value}" for name, value in scene.environment.items()]
+    parts = [versions, shown if printed else [], variables]
+    for index in scene.rng.permutation(len(parts)):
+        yield from parts[int(index)]
+
+
+def _as_terminal(scene: _Scene, told: Told, printed: list[str]) -> Iterator[str]:
+    yield "$ pip list | grep jax"
+    yield from (f"{name:<22} {version}" for name, version in scene.packages.items())
+    variables = "".join(f"{name}='{value}' " for name, value in scene.environment.items())
+    yield f"$ {variables}python train.py"
+    yield from printed
+    if told.error:
+        yield told.error
+    else:
+        yield f"devices {told.backend}"
+        yield f"step 100, loss {scene.rng.random():.4f}"

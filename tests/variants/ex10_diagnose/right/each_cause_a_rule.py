@@ -1,0 +1,90 @@
+"""ex10: read what a machine says, and name the cause and the remedy.
+
+`grader check ex10` judges `diagnose` on reports that are not shown here, but for those
+you get wrong; `grader hint ex10` helps. Reports look like what `grader doctor` prints.
+"""
+
+import re
+
+CAUSES = {
+    "gpu in use": "JAX runs on the GPU",
+    "no gpu": "a machine without a GPU, and a JAX without a CUDA plugin",
+    "no plugin": "there is a GPU, but no CUDA plugin is installed",
+    "plugin of another version": "plugin and jaxlib differ, so parts of the plugin stay unused",
+    "jaxlib of another version": "jax and jaxlib do not fit each other",
+    "two plugins": "the plugins of CUDA 12 and of CUDA 13 are both installed",
+    "library missing": "a CUDA library that the plugin needs cannot be loaded",
+    "foreign library": "LD_LIBRARY_PATH brings CUDA libraries that do not fit",
+    "no driver": "the driver's own library, libcuda, cannot be loaded",
+    "gpu hidden": "the driver works, and CUDA_VISIBLE_DEVICES leaves no GPU to see",
+    "no device node": "plugin installed, but no /dev/nvidia*: a container without the GPU",
+    "JAX_PLATFORMS is gpu": "which asks for cuda, rocm and oneapi at once",
+    "JAX_PLATFORMS is misspelt": "it names a backend that nobody knows",
+    "JAX_PLATFORMS is cpu": "the plugin is installed, and told to stay away",
+    "XLA_FLAGS is misspelt": "it holds a flag that XLA does not know",
+}
+REMEDIES = (
+    "install jax and jaxlib of one version",
+    "install plugin and jaxlib of one version",
+    "install the driver",
+    "install the plugin",
+    "install the plugin's CUDA libraries",
+    "leave it",
+    "mend CUDA_VISIBLE_DEVICES",
+    "mend XLA_FLAGS",
+    "run on a machine with a GPU",
+    "start the container with the GPU",
+    "uninstall one plugin",
+    "unset JAX_PLATFORMS",
+    "unset LD_LIBRARY_PATH",
+    "write JAX_PLATFORMS=cuda",
+    "write names in lower case, without spaces",
+)
+
+
+def diagnose(report):
+    """The cause and the one change that mends it: a key of CAUSES and one of REMEDIES.
+
+    `report` is a text of several lines, in no fixed order.
+    """
+    plugin = "-plugin" in report
+    unknown = re.findall("Backend '(.*?)' is not in", report)
+    rules = {
+        ("gpu in use", "leave it"): lambda: " gpu: " in report,
+        ("no gpu", "run on a machine with a GPU"): lambda: not plugin,
+        ("no device node", "start the container with the GPU"): lambda: (
+            plugin and " gpu: " not in report
+        ),
+        ("JAX_PLATFORMS is cpu", "unset JAX_PLATFORMS"): lambda: bool(
+            re.search(r"JAX_PLATFORMS='?cpu'?(\s|$)", report)
+        ),
+        ("no plugin", "install the plugin"): lambda: (
+            not plugin and ("CUDA-enabled jaxlib is not installed" in report or unknown == ["cuda"])
+        ),
+        ("JAX_PLATFORMS is gpu", "write JAX_PLATFORMS=cuda"): lambda: unknown == ["rocm"],
+        (
+            "JAX_PLATFORMS is misspelt",
+            "write names in lower case, without spaces",
+        ): lambda: bool(unknown) and unknown[0] not in ("rocm", "cuda"),
+        (
+            "library missing",
+            "install the plugin's CUDA libraries",
+        ): lambda: "Unable to load" in report,
+        ("foreign library", "unset LD_LIBRARY_PATH"): lambda: (
+            "Unable to load" in report and "LD_LIBRARY_PATH" in report
+        ),
+        ("gpu hidden", "mend CUDA_VISIBLE_DEVICES"): lambda: "CUDA_ERROR_NO_DEVICE" in report,
+        ("no driver", "install the driver"): lambda: bool(re.search("(?i)error .?303", report)),
+        ("two plugins", "uninstall one plugin"): lambda: "ALREADY_EXISTS" in report,
+        (
+            "plugin of another version",
+            "install plugin and jaxlib of one version",
+        ): lambda: "JAX plugin" in report,
+        (
+            "jaxlib of another version",
+            "install jax and jaxlib of one version",
+        ): lambda: "this version of jax requires" in report or "is newer than" in report,
+        ("XLA_FLAGS is misspelt", "mend XLA_FLAGS"): lambda: "Unknown flag" in report,
+    }
+    # From the most general to the most special: the last rule that holds is the answer.
+    return [answer for answer, holds in rules.items() if holds()][-1]
