@@ -119,7 +119,7 @@ def test_no_exercise_needs_what_is_refused(folder: str) -> None:
 
 def refused(path: Path) -> list[Finding]:
     """What the policy finds in a file of an exercise, which may allow a module."""
-    stem = path.stem if path.stem.startswith("ex") else path.parent.parent.name
+    stem = path.parent.parent.name if "variants" in path.parts else path.stem
     return found(path.read_text("utf-8"), *Entry(stem).exercise.allowed_modules)
 
 
