@@ -32,7 +32,8 @@ _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_BIND = 0x1, 0x2, 0x4, 0x1000
 _MS_REC, _MS_PRIVATE = 0x4000, 0x40000
 _AT_FDCWD, _AT_RECURSIVE, _MOUNT_ATTR_RDONLY, _SYS_MOUNT_SETATTR = -100, 0x8000, 0x1, 442
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_KEEPCAPS = 1, 4, 8
-_PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
+_PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 36, 38, 47
+_CAP_AMBIENT_RAISE = 2
 _CAP_DAC_READ_SEARCH, _CAP_VERSION_3 = 2, 0x20080522
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
 
@@ -229,7 +230,10 @@ def _drop_privileges(scratch: str, user: int) -> list[str]:
             keep = 1 << _CAP_DAC_READ_SEARCH
     _call(libc.prctl, _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     header = struct.pack("Ii", _CAP_VERSION_3, 0)
-    _call(libc.capset, header, struct.pack("6I", keep, keep, 0, 0, 0, 0))
+    _call(libc.capset, header, struct.pack("6I", keep, keep, keep, 0, 0, 0))
+    if keep:
+        with suppress(OSError):  # for a Python that the worker starts (`probes.processes`)
+            _call(libc.prctl, _PR_CAP_AMBIENT, _CAP_AMBIENT_RAISE, _CAP_DAC_READ_SEARCH, 0, 0)
     return fences
 
 

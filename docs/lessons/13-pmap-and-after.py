@@ -9,6 +9,7 @@ description: What pmap does, the same step as jit with shardings, and how to cou
 After this lesson you can
 
 - say what `pmap` does to the shapes and to the weights;
+- keep the copies of the weights equal in old code, and see when they are not;
 - write the same data-parallel step with `jit` and a sharding;
 - count the messages between devices that a compiled step holds, and their bytes;
 - recognise two placements that give the right numbers at the wrong price.
@@ -111,6 +112,100 @@ weights. That is data parallelism: each device holds the **whole** model.
     The document says that `axis_name="batch"` makes `pmap` cut the batch. `in_axes` chooses what
     is cut. The name, `"batch"` above, only lets `pmean` say over which devices it takes the mean.
 
+## A copy for each device { #a-copy-for-each-device }
+
+`in_axes=(None, 0, 0)` hands the weights out anew at every call. Old code does it otherwise: it
+gives the weights a device axis too, places slice i on device i once, and lets every step return
+them there. `jax.device_put_replicated` did that. It is gone, and so is its sister for batches:
+"""
+
+# %%
+for name in ("device_put_replicated", "device_put_sharded"):
+    try:
+        getattr(jax, name)
+    except AttributeError as error:
+        print("AttributeError:", str(error).partition(" See")[0])
+
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+one_each = NamedSharding(Mesh(np.array(devices), ("device",)), P("device"))
+stacked = jax.tree.map(lambda w: np.stack([w] * len(devices)), weights)
+copies = jax.device_put(stacked, one_each)
+for shard in copies["in"].addressable_shards[:2]:
+    print("device", shard.device.id, "holds", shard.data.shape, "of", copies["in"].shape)
+
+# %% [markdown]
+"""
+!!! quote "Claim S0-22 (haiku-gpu): false"
+    The document calls `jax.device_put_sharded(array, devices)`. While there was such a function,
+    it took a list of parts, one for each device, and no whole array.
+
+!!! quote "Claim S0-23 (haiku-gpu): outdated"
+    It did distribute data, as the document says. Today `device_put` with a sharding does.
+
+Eight copies, and each device changes its own. What keeps them equal?
+
+<quiz>
+**Predict.** Three ways to write the step. In which are the eight copies still equal after it?
+- [ ] In all: `pmap` keeps weights equal
+> `pmap` keeps nothing equal. It does not even know that these are weights.
+- [ ] `pmean` of the loss, then its gradient
+> It looks right. But inside `pmap`, each device takes the gradient of what *it* put in.
+- [x] The gradient, then `pmean` of the gradient
+> Right: all devices subtract the same.
+
+</quiz>
+"""
+
+
+# %%
+def own(weights, inputs, targets):
+    return jax.grad(loss_of)(weights, inputs, targets)
+
+
+def loss_first(weights, inputs, targets):
+    return jax.grad(lambda w: jax.lax.pmean(loss_of(w, inputs, targets), "batch"))(weights)
+
+
+def gradient_first(weights, inputs, targets):
+    return jax.lax.pmean(own(weights, inputs, targets), "batch")
+
+
+apart = {}
+for gradient in (own, loss_first, gradient_first):
+    gradients = jax.pmap(gradient, "batch", devices=devices)(copies, cut(inputs), cut(targets))
+    stepped = np.asarray(copies["out"] - 0.1 * gradients["out"])
+    apart[gradient.__name__] = float(np.abs(stepped - stepped[0]).max())
+    print(f"{gradient.__name__:15} copies differ by up to {apart[gradient.__name__]:.6f}")
+
+try:
+    jax.pmap(own, "batch", devices=devices)(weights, cut(inputs), cut(targets))
+except ValueError as error:
+    print("weights without a device axis:", type(error).__name__)
+
+# %% [markdown]
+"""
+The second is a known trap: the loss that it returns is the mean, the gradient is not. Nothing
+warns, and the copies drift apart.
+
+!!! quote "Claim S0-21 (haiku-gpu): false"
+    The document passes weights without a device axis and leaves `in_axes` at its default. Then
+    `pmap` cuts them too: the last line above is the error.
+
+!!! example "Exercise ex21: a step in pmap"
+    Place a copy of the params on each device, and write the step that keeps them equal. The
+    grader compares the copies to the last bit. Start on the
+    [page of ex21](../exercises/ex21_pmap_step.md).
+
+    === "Failing"
+
+        {{ capture: check ex21 starter }}
+
+    === "Passing"
+
+        {{ capture: check ex21 solution }}
+
 ## pmap as jit { #pmap-as-jit }
 
 Now the same step without `pmap`. Write it as for *one* device, for the whole batch: no cutting,
@@ -135,8 +230,7 @@ Who adds the parts together?
 """
 
 # %%
-from jax.sharding import AxisType, Mesh, NamedSharding
-from jax.sharding import PartitionSpec as P
+from jax.sharding import AxisType
 
 # Auto: the compiler decides how results lie on the mesh.
 mesh = Mesh(np.array(devices), ("batch",), axis_types=(AxisType.Auto,))
@@ -304,9 +398,10 @@ Which line makes `jit` run on eight devices?
 
 - `pmap` cuts the first axis and copies the weights: {{ weights_kib:.0f }} KiB became
   {{ copies_kib:.0f }} KiB.
+- Nothing keeps the copies equal but a `pmean` of the gradients.
 - The same step is `jit` plus `device_put` with shardings, written as for one device.
 - A data-parallel step sends one all-reduce: the gradient, here {{ good_kib:.0f }} KiB.
 - No collective at all may mean that every device does everything.
 
-Next: [host memory and pinned transfers](15-host-memory-and-pinned-transfers.ipynb).
+Next: [collectives you can count](14-collectives-you-can-count.ipynb).
 """

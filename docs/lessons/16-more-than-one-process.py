@@ -1,0 +1,280 @@
+# %% [markdown]
+"""
+---
+part: 4 Many GPUs
+description: Several processes as one - joining, one array of many parts, who waits for whom.
+---
+# 16 More than one process
+
+After this lesson you can
+
+- say when one process is enough;
+- join processes to one program, and see whether it worked;
+- make one array of the rows that each process has read for itself;
+- read a result, and know what a process cannot read;
+- recognise processes that wait for each other, and name the cause.
+
+**Why care.** Two processes run the same script, each on half of the rows. One line is missing, and
+each of them finishes, without an error, with a mean of its own: {{ alone_0:.2f }} and
+{{ alone_1:.2f }}. The mean of all rows is {{ together:.2f }}.
+
+!!! note "One machine with eight GPUs needs one process"
+    One JAX process drives all GPUs of its machine; [lesson 12](12-meshes-and-shardings.ipynb) is
+    all it takes. A second process is for a second *machine*: two DGX, say, with eight GPUs each.
+    Here both processes run on this computer, two simulated CPU devices each, and talk over its
+    loopback. What they do is the same; what they send goes through Gloo here, and would go through
+    NCCL between GPUs.
+
+## Join first { #join-first }
+
+The cells below hold a program as text and run it twice, in two processes. Each knows its `index`,
+the `count` of all, and an `address` to meet at. `_processes.run` starts both and prints what
+they say side by side.
+"""
+
+# %%
+import _processes
+
+READ = """
+import jax, numpy as np
+
+rows = np.arange(8, dtype=np.float32).reshape(4, 2) + 100 * index   # its part of the data
+"""
+
+alone = _processes.run(
+    READ
+    + """
+print("process", jax.process_index(), "of", jax.process_count())
+print("devices", [d.id for d in jax.devices()])
+print("mean", jax.numpy.mean(rows))
+"""
+)
+
+# %% [markdown]
+"""
+Both say that they are process 0 of 1. Nobody told them of each other, and nothing is wrong with
+either: a process that never joined has the whole of JAX for itself.
+
+<quiz>
+**Predict.** `jax.distributed.initialize(address, count, index)` is put in, right before the first
+`print`. What does `jax.devices()` give in each process?
+- [ ] Two devices, its own
+> Its own are `jax.local_devices()`.
+- [x] Four devices, the same list in both
+> Right. That is what joining is for: one program, whose mesh may span all of them.
+- [ ] An error: JAX was imported already
+> Importing starts nothing. The first use of a device does.
+
+</quiz>
+"""
+
+# %%
+JOIN = READ + "jax.distributed.initialize(address, count, index)\n"
+
+joined = _processes.run(
+    JOIN
+    + """
+print("process", jax.process_index(), "of", jax.process_count())
+print("all devices ", [d.id for d in jax.devices()])
+print("mine        ", [d.id for d in jax.local_devices()])
+
+mesh = jax.sharding.Mesh(np.array(jax.devices()), ("data",))
+split = jax.NamedSharding(mesh, jax.P("data"))
+batch = jax.make_array_from_process_local_data(split, rows)
+print("shape", batch.shape, "all here:", batch.is_fully_addressable)
+for shard in batch.addressable_shards:
+    rows_here = shard.index[0]
+    print("device", shard.device.id, "rows", rows_here.start, rows_here.stop)
+
+print("mean", float(batch.mean()))
+try:
+    np.asarray(batch)
+except RuntimeError as error:
+    print("asarray:", str(error).partition(" is not possible")[0])
+"""
+)
+
+# %% [markdown]
+"""
+Joining has three parts, and each can go wrong:
+
+- **before anything else.** The first use of a device starts a backend, and it is too late.
+  `jax.devices()`, `jax.process_count()` and every array do;
+- **the same count** in all. Whoever expects more waits for them;
+- **an index of its own**, from 0. Process 0 also keeps the meeting place.
+
+On a cluster with a scheduler that JAX knows, such as Slurm, `initialize()` without arguments finds
+all three. Elsewhere it raises.
+
+## One array from local rows { #one-array-from-local-rows }
+
+Each process read 4 rows, and `batch` has 8. `make_array_from_process_local_data` puts the rows of
+a process onto the devices of that process. The *shape* of the whole is worked out; no row is sent.
+"""
+
+# %% alt="One column of eight rows in four blocks. The upper two lie on process 0, the lower on 1."
+import re
+
+import matplotlib.pyplot as plt
+
+_, axes = plt.subplots(figsize=(5, 2.4))
+for index, (lines, hatch) in enumerate(zip(joined, ["", "///"], strict=True)):
+    for line in lines:
+        if found := re.match(r"device (\d+) rows (\d+) (\d+)", line):
+            device, top, bottom = map(int, found.groups())
+            style = {"facecolor": ["#4477aa", "#ee6677"][index], "alpha": 0.35}
+            axes.add_patch(plt.Rectangle((0, top), 2, bottom - top, **style))
+            style = {"fill": False, "edgecolor": "#808182", "hatch": hatch}
+            axes.add_patch(plt.Rectangle((0, top), 2, bottom - top, **style))
+            words = f"process {index}, device {device}: rows {top} to {bottom - 1}"
+            axes.text(2.1, (top + bottom) / 2, words, va="center")
+axes.set(xlim=(0, 5), ylim=(8.1, -0.1), xticks=[], yticks=[])
+axes.spines[:].set_visible(False)
+plt.show()
+
+# %% [markdown]
+"""
+The colours are the processes. Neither holds the array; each holds a half, and `addressable_shards`
+lists that half. `np.asarray` of the whole is refused, for the rest lies in the memory of somebody
+else.
+
+What does *not* work is `jax.device_put(rows, split)`: it wants the same whole array in every
+process, and these are different rows. JAX compares, and raises.
+
+!!! example "Exercise ex29: two processes, one array"
+    Join the processes, make one array of what each has read, and a mean over all of it. The
+    grader starts your file twice, for real. Start on the
+    [page of ex29](../exercises/ex29_two_processes.md).
+
+    === "Failing"
+
+        {{ capture: check ex29 starter }}
+
+    === "Passing"
+
+        {{ capture: check ex29 solution }}
+
+## Everybody or nobody { #everybody-or-nobody }
+
+`batch.mean()` is a program over four devices, in two processes. It runs when *both* have called
+it. Its result is a single number, copied to every device, so each process can read its copy.
+
+<quiz>
+**Predict.** To print the mean only once, somebody writes `if jax.process_index() == 0:` before
+`print(batch.mean())`. What happens?
+- [ ] It is printed once
+> The `print` would be. But the mean inside it is a program of all.
+- [ ] Process 0 prints the mean of its own rows
+> `batch` is the array of all rows. Process 0 can't do it alone.
+- [x] Process 0 waits for ever
+> Right. It waits for process 1 to run the same program, which it never does.
+
+</quiz>
+
+Both cases at once: an early `if`, and a `count` that is too high. Who has said nothing for two
+seconds is killed here. JAX itself is more patient: a join waits for five minutes.
+"""
+
+# %%
+BATCH = """
+mesh = jax.sharding.Mesh(np.array(jax.devices()), ("data",))
+batch = jax.make_array_from_process_local_data(jax.NamedSharding(mesh, jax.P("data")), rows)
+"""
+early_if = _processes.start(
+    JOIN
+    + BATCH
+    + """
+print("joined")
+if jax.process_index() == 0:
+    print("the mean is", batch.mean())
+print("done")
+"""
+)
+too_many = _processes.start(
+    READ
+    + """
+print("joining", count + 1)
+jax.distributed.initialize(address, count + 1, index)
+print("joined")
+"""
+)
+waits_if, waits_many = early_if.finish(patience=2), too_many.finish(patience=2)
+print("an early if:\n")
+_processes.show(waits_if)
+print("\na count that is too high:\n")
+_processes.show(waits_many)
+
+# %% [markdown]
+"""
+In the first case process 0 has begun to print: `batch.mean()` came back at once, as every call
+does, and the wait is where the number is needed. Process 1 is `done` and waits, too: a process
+that ends says goodbye to the others first. In the second case both wait for a third one.
+
+There is no error in either. A job that stands still, with idle devices, means: *somebody is not
+where the others are*. Look at where each process stands, not at one of them.
+
+So: compute in all processes, and choose afterwards who prints.
+
+```python
+mean = float(batch.mean())  # everybody
+if jax.process_index() == 0:  # one
+    print(mean)
+```
+"""
+
+
+# %%
+def number(lines, start):
+    return next(float(line.split()[-1]) for line in lines if line.startswith(start))
+
+
+alone_0, alone_1 = (number(lines, "mean") for lines in alone)
+together, also = (number(lines, "mean") for lines in joined)
+print("apart:", alone_0, "and", alone_1, "| together:", together, "and", also)
+assert together == also
+assert _processes.KILLED in waits_if[0]
+assert all(_processes.KILLED in lines for lines in waits_many)
+
+# %% [markdown]
+"""
+## Three questions
+
+<quiz>
+A script for two machines trains on each of them, and the losses differ from the first step.
+`jax.process_count()` is 1 on both. What is missing?
+- [ ] A `pmean` of the gradients
+- [x] `jax.distributed.initialize`, before anything else
+- [ ] A faster network
+
+Each process is alone, and trains a model of its own.
+</quiz>
+
+<quiz>
+`RuntimeError: Fetching value for jax.Array that spans non-addressable devices`. What do you do?
+- [ ] Move the array to the CPU first
+- [x] Compute what you want to know in a jitted program of all processes, and read that
+- [ ] Read it in process 0, which holds everything
+
+Nobody holds everything. A small result is copied to all; `addressable_shards` is your own part.
+</quiz>
+
+<quiz>
+Two machines with eight GPUs each. How many processes?
+- [ ] One
+- [x] Two
+- [ ] Sixteen
+
+One for each machine; a process drives all GPUs of its own. Sixteen would work as well, and is
+seldom needed.
+</quiz>
+
+## Recap
+
+- One process drives one machine. More processes become one program by
+  `jax.distributed.initialize`, before the first use of a device.
+- `make_array_from_process_local_data` makes one array of what each has; no row travels.
+- A program over all devices runs when all processes call it. An early `if` makes the others wait.
+- The mean was {{ alone_0:.2f }} and {{ alone_1:.2f }} apart, {{ together:.2f }} together.
+
+Next: [measure before you tune](17-measure-before-you-tune.ipynb).
+"""

@@ -1,0 +1,26 @@
+"""ex20: a sharded array, read piece by piece.
+
+`grader check ex20` judges `load`; `grader hint ex20` helps.
+"""
+
+import jax
+
+
+class Reader:
+    """Reads blocks of a file."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def __call__(self, block):
+        return self.file[block]
+
+
+def load(dataset, sharding):
+    """Return the whole of `dataset` as one jax.Array that lies as `sharding` says.
+
+    `dataset` stands for a file that is larger than the memory of this host: it has a
+    `shape` and a `dtype` like an array, and reads from the disk what is indexed.
+    `dataset[0:4, 8:16]` is a NumPy array.
+    """
+    return jax.make_array_from_callback(dataset.shape, sharding, Reader(dataset))

@@ -1,0 +1,22 @@
+# expect: straight_to_its_device
+"""ex20: a sharded array, read piece by piece.
+
+`grader check ex20` judges `load`; `grader hint ex20` helps.
+"""
+
+import jax
+import jax.numpy as jnp
+
+
+def load(dataset, sharding):
+    """Return the whole of `dataset` as one jax.Array that lies as `sharding` says.
+
+    `dataset` stands for a file that is larger than the memory of this host: it has a
+    `shape` and a `dtype` like an array, and reads from the disk what is indexed.
+    `dataset[0:4, 8:16]` is a NumPy array.
+    """
+    index = sharding.addressable_devices_indices_map(dataset.shape)
+    out = jnp.zeros(dataset.shape, dataset.dtype)
+    for block in index.values():
+        out = out.at[block].set(dataset[block])
+    return jax.device_put(out, sharding)
