@@ -11,7 +11,7 @@ After this lesson you can
 - say when a JAX call returns, and time one honestly;
 - name the lines that make a loop wait for the device;
 - log a loss at every step without that wait;
-- see that a step copies its batch to the device, and nothing else.
+- copy each batch to the device once, and nothing else.
 
 **Why care.** Below, one line is added to a training loop: `float(loss)`. The loop then takes
 **{{ slowdown:.1f }} times** as long. The numbers it computes are the same.
@@ -101,8 +101,49 @@ print(f"result there after:     {ready_ms:7.2f} ms")
 The call came back after {{ call_ms:.2f }} ms, the result after {{ ready_ms:.1f }} ms. A timer
 that stops when the call returns measures the dispatch and nothing else. An honest timer
 
-1. runs the program once before, so that compiling is not in the figure, and
-2. calls `block_until_ready` on the result before it stops the clock.
+1. puts the inputs on the device, so that no copy is in the figure;
+2. runs the program once, **and waits**, so that compiling is not in it either;
+3. calls `block_until_ready` on the result before it stops the clock.
+
+Each line that is left out gives a figure of its own:
+"""
+
+
+# %%
+def timed(run, *args, warm, wait):
+    if warm:
+        jax.block_until_ready(run(*args))
+    start = now()
+    result = run(*args)
+    if wait:
+        jax.block_until_ready(result)
+    took = now() - start
+    jax.block_until_ready(result)
+    return took * 1000
+
+
+def fresh():
+    return jax.jit(lambda weights, batch: step(weights, batch))
+
+
+host_weights = [np.asarray(w) for w in weights]
+no_wait_ms = timed(fresh(), weights, batch, warm=True, wait=False)
+cold_ms = timed(fresh(), weights, batch, warm=False, wait=True)
+copying_ms = timed(fresh(), host_weights, batches[0], warm=True, wait=True)
+honest_ms = min(timed(step, weights, batch, warm=True, wait=True) for _ in range(5))
+print(f"not waited for:        {no_wait_ms:8.2f} ms")
+print(f"compiling counted:     {cold_ms:8.2f} ms")
+print(f"copies counted:        {copying_ms:8.2f} ms")
+print(f"honest:                {honest_ms:8.2f} ms")
+
+# %% [markdown]
+"""
+The copies show little here: a CPU device copies within one memory. On a GPU they cross a bus.
+
+!!! quote "Claim S3-17 (dgx): false"
+    The document measures what pinned memory brings by timing two jitted calls. One gets NumPy
+    float64, the other float32 on the device, both compile while the clock runs, and nobody waits.
+    All lines of the table are in those two figures, and pinning is in neither.
 
 !!! quote "Claim S3-13 (dgx): false"
     The document says that JAX offers only *some* asynchronous mechanisms, which need careful
@@ -257,6 +298,10 @@ So a read is cheap in itself. What it costs is the work that could have run mean
     the same is true of `np.asarray`, `float`, `print` and `if`, as the table above shows. It
     costs time only if there is other work to do while the device runs.
 
+!!! quote "Claim S3-14 (dgx): true"
+    The document counts too much waiting among the bottlenecks. The two loops above differ in one
+    wait a step, and in nothing else.
+
 ## Read one step late { #read-one-step-late }
 
 `read_at_end` has two faults. It shows nothing until the run is over, and it keeps one small
@@ -362,9 +407,26 @@ print(f"a batch is {batch_mib:.0f} MiB, the weights are {weights_mib:.0f} MiB")
 # %% [markdown]
 """
 A NumPy batch works, but you can't see the copy in the code. Weights left in NumPy cost
-{{ weights_mib:.0f }} MiB **on every call**, and nothing warns you. So: one `device_put` for each
-batch, on the line where it is loaded, and none for the weights after the first. Keep the guard
+{{ weights_mib:.0f }} MiB **on every call**, and nothing warns you. If two jitted functions get the
+same NumPy batch, it is copied twice: neither knows of the other's copy. So: one `device_put` for
+each batch, on the line where it is loaded, and none for the weights after the first. Keep the guard
 around the loop while you develop; it is the cheapest test there is.
+
+And a `device_put` too many? Of an array that is there already, it copies nothing.
+"""
+
+# %%
+placed = jax.device_put(batches[0])
+again = jax.device_put(placed, placed.device)
+same_buffer = placed.unsafe_buffer_pointer() == again.unsafe_buffer_pointer()
+print("placed once more: the same memory:", same_buffer)
+
+# %% [markdown]
+"""
+!!! quote "Claim S2-21 (d2l-gpus): true with conditions"
+    The document says that `.to(device)` in the inner loop adds a round trip to the device. Of an
+    array that is there, `device_put` copies nothing. Of a NumPy array it copies once on each
+    call, one way.
 
 !!! quote "Claim S2-24 (d2l-gpus): false"
     The document says that every batch must be on the device before the forward pass. In JAX it
@@ -372,6 +434,19 @@ around the loop while you develop; it is the cheapest test there is.
     because you want to *see* the copy and choose when it starts.
 
 ## Your turn
+
+!!! example "Exercise ex06: an honest timer"
+    A timer counts what it should not, and stops before the work is done. The grader hands it
+    programs whose costs are known, and a clock that counts nothing else. Start on the
+    [page of ex06](../exercises/ex06_honest_timer.md).
+
+    === "Failing"
+
+        {{ capture: check ex06 starter }}
+
+    === "Passing"
+
+        {{ capture: check ex06 solution }}
 
 !!! example "Exercise ex07: a loop that reports quietly"
     A training loop reports every loss and waits for every loss. Keep the report, remove the
@@ -385,6 +460,19 @@ around the loop while you develop; it is the cheapest test there is.
     === "Passing"
 
         {{ capture: check ex07 solution }}
+
+!!! example "Exercise ex08: one copy at the boundary"
+    A loop hands NumPy arrays to two jitted functions. Copy each batch once, the constants once, and
+    nothing else. The grader counts the copies, and names what is copied too often. Start on the
+    [page of ex08](../exercises/ex08_boundary_copy.md).
+
+    === "Failing"
+
+        {{ capture: check ex08 starter }}
+
+    === "Passing"
+
+        {{ capture: check ex08 solution }}
 
 ## Three questions
 
@@ -419,11 +507,11 @@ JAX places the batch on each call. The weights come from the step before and sta
 
 ## Recap
 
-- A call returns after the dispatch. `block_until_ready` makes a timer honest.
+- A call returns after the dispatch. An honest timer places, warms up, waits, and then measures.
 - `float`, `print`, `if` and `np.asarray` wait. Shape, type and further JAX calls do not.
 - A wait costs what could have run meanwhile: here {{ slowdown:.1f }} times the time.
 - Start the copy with `copy_to_host_async`, read one step late.
 - One `device_put` a batch; `transfer_guard("disallow")` shows what you overlooked.
 
-Next: [what `jit` does to memory](09-what-jit-does-to-memory.ipynb).
+Next: [who decides where it runs](05-who-decides-where-it-runs.ipynb).
 """

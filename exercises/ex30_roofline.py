@@ -1,0 +1,45 @@
+"""ex30: place a kernel under the roofline.
+
+`grader check ex30` judges `matmul_cost`, `poly_cost` and `place`; `grader hint ex30` helps.
+Both kernels run once over their arrays; `itemsize` is the bytes of one element.
+"""
+
+from functools import partial
+
+import jax
+
+
+def matmul_cost(m, k, n, itemsize):
+    """(flops, nbytes) of `matmul` for (m, k) and (k, n): operations done, bytes moved."""
+    # TODO: costs and places that hold for every kernel size and every machine.
+    return m * k * n, itemsize * m * n
+
+
+def poly_cost(n, degree, itemsize):
+    """(flops, nbytes) of `poly` for x (n,)."""
+    return degree * n, itemsize * degree * n
+
+
+def place(flops, nbytes, seconds, peak_flops, peak_bandwidth):
+    """Where a kernel that takes `seconds` stands; peaks in FLOP/s and bytes/s.
+
+    A dict: "intensity" in FLOPs per byte; "attainable" FLOP/s under both ceilings; "bound",
+    "memory" or "compute"; "share" of the attainable FLOP/s that the kernel reaches.
+    """
+    intensity, share = flops / nbytes, flops / seconds / peak_flops
+    return {"intensity": intensity, "attainable": peak_flops, "bound": "compute", "share": share}
+
+
+@jax.jit
+def matmul(x, y):
+    """The product of x (m, k) and y (k, n)."""
+    return x @ y
+
+
+@partial(jax.jit, static_argnums=1)
+def poly(x, degree):
+    """`degree` rounds of a multiplication and an addition, over x (n,); jit fuses them."""
+    total = x
+    for _ in range(degree):
+        total = total * x + 1
+    return total

@@ -1,0 +1,107 @@
+"""Programs whose costs are known, and a clock that counts nothing else.
+
+The clock stands still, but for what a program is said to cost: a call costs its dispatch,
+the first one compiling too; an argument that is not on the device costs a copy; and the
+work is added when the clock is read, if the result is there by then. The programs are
+real: whoever does not wait for one reads the clock before it is done.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+SIDE = 128
+BUSY_SECONDS = 0.02
+"""What the real program takes at least: many times what a call and a reading take."""
+
+
+class Staged:
+    """A program and its clock.
+
+    Hand out the two methods, never the object: it knows the answers.
+    `cost` gives seconds on the clock: "work", "dispatch" and "compiling" of one call,
+    "copy" of one argument. `rounds` is how long the real program runs (see `rounds()`).
+    """
+
+    def __init__(self, cost: Mapping[str, float], rounds: int) -> None:
+        self.cost, self._rounds = dict(cost), rounds
+        self._now, self._calls, self._traces, self._traced = 1000.0, 0, 0, False
+        self._pending: list[dict[str, Any]] = []
+        self._placed: list[Any] = []
+        self._readings: list[int] = []
+        self._first, self._last = jax.jit(self._short), jax.jit(self._long)
+
+    @property
+    def history(self) -> tuple[int, int, bool]:
+        """Readings of the clock, calls between the first and the last, and if one was traced."""
+        calls = self._readings[-1] - self._readings[0] if self._readings else 0
+        return len(self._readings), calls, self._traced
+
+    def arguments(self, rng: Any) -> tuple[Any, Any]:
+        """Two NumPy float32 arrays (SIDE, SIDE), whose products stay small."""
+        left, right = (rng.standard_normal((2, SIDE, SIDE)) / SIDE).astype(np.float32)
+        return left, right
+
+    def program(self, left: Any, right: Any) -> dict[str, Any]:
+        """Two results, of which the last takes long; to be called like a jitted function."""
+        if isinstance(left, jax.core.Tracer):
+            self._traced = True
+            return self._run(left, right)
+        traces = self._traces
+        self._pending.append(self._run(left, right))
+        self._calls += 1
+        self._now += self.cost["dispatch"]
+        self._now += self.cost["compiling"] * (self._traces > traces)
+        self._now += self.cost["copy"] * sum([self._comes_new(a) for a in (left, right)])
+        return dict(self._pending[-1])
+
+    def _run(self, left: Any, right: Any) -> dict[str, Any]:
+        # The short one goes first: it must not wait for the other.
+        first = self._first(left, right)
+        return {"first": first, "last": self._last(left, right, self._rounds)}
+
+    def _short(self, left: Any, right: Any) -> Any:
+        self._traces += 1  # this line runs only while JAX traces
+        return left[0] @ right[0]
+
+    def _long(self, left: Any, right: Any, rounds: int) -> Any:
+        return jax.lax.fori_loop(0, rounds, lambda _, x: x @ right, left)
+
+    def _comes_new(self, argument: Any) -> bool:
+        """Whether an argument is copied now, or was placed since the clock was last read."""
+        if not isinstance(argument, jax.Array):
+            return True
+        new = bool(self._readings) and not any(argument is array for array in self._placed)
+        self._placed.append(argument)
+        return new
+
+    def clock(self) -> float:
+        """The staged time, in seconds."""
+        ready = [all(a.is_ready() for a in result.values()) for result in self._pending]
+        # A device works in order: what was called before a result that is there, is done.
+        done = max((number for number, there in enumerate(ready, 1) if there), default=0)
+        del self._pending[:done]
+        self._now += done * self.cost["work"]
+        self._placed = jax.live_arrays()
+        self._readings.append(self._calls)
+        return self._now
+
+
+def rounds() -> int:
+    """How many rounds keep the real program busy for BUSY_SECONDS, here and now."""
+    program = Staged({}, 32)
+    inputs = jax.device_put(program.arguments(np.random.default_rng(0)))
+
+    def seconds() -> float:
+        start = time.perf_counter()
+        jax.block_until_ready(program._run(*inputs))
+        return time.perf_counter() - start
+
+    seconds()  # compiles
+    # Noise only adds: the least of three is what the program takes at least.
+    while min(seconds() for _ in range(3)) < BUSY_SECONDS:
+        program._rounds *= 2
+    return program._rounds
