@@ -8,10 +8,10 @@ export PYTHON
 
 BIN := .venv/bin
 BASE := @scripts/setup.sh
-FULL := @scripts/setup.sh dev,site
+FULL := @scripts/setup.sh dev,site,target
 
 .DEFAULT_GOAL := help
-.PHONY: help start test site serve lint bench gpu wheelhouse clean
+.PHONY: help start target test site serve lint bench gpu wheelhouse clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -19,6 +19,9 @@ help: ## list these targets
 start: ## set up, then test this machine on every reference solution
 	$(BASE)
 	@$(BIN)/grader selftest $(ARGS)
+
+target: ## add what compiles for 8 x H200 with no GPU (0.7 GB): grader check ex22 --target h200x8
+	@scripts/setup.sh target
 
 test: ## set up, then run all tests (ARGS="-k ex07" for some)
 	$(FULL)

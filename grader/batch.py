@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from grader import catalog, report, runner
+from grader import catalog, report, runner, targets
 from grader.catalog import Entry
 from grader.judge import CheckBroke, judge
 from grader.launch import BrokenInstallation
 from grader.process import Failed
-from grader.record import Record, decode_record
+from grader.record import Record, Target, decode_record
 from grader.session import NoDevice, Options, Session, modules_of
 from grader.sides import Reference
 from grader.state import Remembered, State, digest
@@ -52,6 +52,7 @@ class Wanted:
     timeout: float
     form: str
     save: Path | None
+    target: str | None = None
 
 
 def run(entries: Sequence[Entry], names: Sequence[str], wanted: Wanted, *, brief: bool) -> int:
@@ -63,6 +64,7 @@ def run(entries: Sequence[Entry], names: Sequence[str], wanted: Wanted, *, brief
     """
     if len(entries) > 1 and wanted.submission is not None and wanted.submission.is_file():
         raise Unusable(f"one file for {len(entries)} exercises; give a folder, or name one of them")
+    _target(wanted)  # before anything is run
     work = [(e, _path(e, name, wanted.submission)) for e, name in _named(entries, names)]
     with open_session(entries, wanted) as session:
         return grade_all(work, session, wanted, brief=brief)
@@ -76,6 +78,7 @@ def watch(entry: Entry, name: str, wanted: Wanted) -> None:
     """
     from grader.watching import saves
 
+    _target(wanted)
     path = _path(entry, name, wanted.submission)
     with open_session([entry], wanted) as session:
         ahead = None
@@ -84,7 +87,7 @@ def watch(entry: Entry, name: str, wanted: Wanted) -> None:
             if wanted.form == "text":
                 now = time.strftime("%H:%M:%S")
                 report.console().print(f"\n{now}  watching {path}: save it to check again\n")
-            ahead = runner.look_ahead(entry, session)
+            ahead = runner.look_ahead(entry, session, _target(wanted))
 
 
 @contextmanager
@@ -108,6 +111,22 @@ def open_session(entries: Sequence[Entry], wanted: Wanted) -> Iterator[Session]:
         raise GraderBroke(f"a worker did not start: {error.outcome.message}") from error
     except CheckBroke as error:
         raise GraderBroke(f"the grader itself broke: {error}") from error
+
+
+def _target(wanted: Wanted) -> Target | None:
+    """The machine to compile for, if one was asked for.
+
+    Raises:
+      Unusable: there is none of that name, or it was asked to run on devices at hand.
+    """
+    if wanted.target is None:
+        return None
+    if wanted.devices or wanted.device == "gpu":
+        raise Unusable("--target simulates a device for each of its own: no --device, no --devices")
+    try:
+        return targets.find(wanted.target)
+    except targets.Unknown as error:
+        raise Unusable(str(error)) from None
 
 
 def _named(entries: Sequence[Entry], names: Sequence[str]) -> list[tuple[Entry, str]]:
@@ -167,6 +186,7 @@ def _one(
     start = time.monotonic()
     with _status(wanted.form) as progress:
         options: dict[str, Any] = {"seed": wanted.seed, "label": _label(path), "ahead": ahead}
+        options["target"] = _target(wanted)
         record = runner.grade(entry, path, session, progress=progress, **options)
     if record.broken:
         raise GraderBroke(f"{entry.stem}: {record.broken}")

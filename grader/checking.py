@@ -70,6 +70,15 @@ class Observe(Protocol):
         """
         ...
 
+    def target(self, name: str, function: Any, *args: Any) -> None:
+        """Export `function` for the machine of `--target`; without one, do nothing.
+
+        As `program`, but it is compiled only, so that `args` may be of any size: give
+        `jax.ShapeDtypeStruct`s with shardings over a mesh of `jax.devices()`, of which
+        there are as many as the target has.
+        """
+        ...
+
     def unwatched(self) -> AbstractContextManager[None]:
         """A block whose events are the drive's own and do not count."""
         ...
@@ -167,6 +176,11 @@ class Exercise:
     def has_program(self) -> bool:
         """Whether a check needs the exported program."""
         return any(check.ground == "program" for check in self.checks)
+
+    @property
+    def has_target(self) -> bool:
+        """Whether a check needs a program compiled for a target."""
+        return any(check.ground == "target" for check in self.checks)
 
     def check(
         self,

@@ -81,6 +81,7 @@ def grading_options(command: Any) -> Any:
         _option("--submission", click.Path(path_type=Path), where),
         _option("--device", platforms, "Where to run.", "auto"),
         _option("--devices", click.IntRange(1, 64), "How many, instead of what is needed."),
+        _option("--target", click.STRING, "A machine to compile for, e.g. h200x8; none is needed."),
         _option("--seed", seeds, seed),
         _option("--timeout", click.FloatRange(1, 3600), "Seconds for one run of the code.", 60.0),
         format_option,
@@ -112,6 +113,7 @@ def status() -> None:
         "grader check ex07",
         "grader check --all --format json",
         "grader check 7 --submission ~/mine.py",
+        "grader check ex22 --target h200x8",
     )
     + f"\n\n{EXIT}"
 )

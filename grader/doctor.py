@@ -14,7 +14,9 @@ from importlib.metadata import distributions
 import click
 import msgspec
 
+from grader import targets
 from grader.report import plain
+from grader.session import FOR_TARGET, gpu_likely
 from grader.versions import unsupported
 
 _EFFECTS = {
@@ -47,6 +49,18 @@ print("\\n" + json.dumps(found))
 """
 
 
+_TARGET_PROBE = """
+import json, sys, jax
+from jax.experimental import topologies
+for name, config, topology in json.loads(sys.argv[1]):
+    found = topologies.get_topology_desc(name, "cuda", target_config=config, topology=topology)
+    with jax.default_device(found.devices[0]):
+        traced = jax.jit(lambda x: x + 1).trace(jax.ShapeDtypeStruct((8,), "float32"))
+        lowered = traced.lower(lowering_platforms=("cuda",))
+        lowered.compile(device_assignment=(found.devices[0],))
+"""
+
+
 class Examination(msgspec.Struct, tag_field="version", tag=1):
     """What `doctor --format json` prints."""
 
@@ -59,6 +73,10 @@ class Examination(msgspec.Struct, tag_field="version", tag=1):
     error: str = ""
     log: list[str] = []
     """What JAX and its plugins printed while they started."""
+    targets: list[str] = []
+    """What can be compiled for, with no GPU."""
+    target_problem: str = ""
+    """Why nothing can."""
 
 
 def examine(environment: dict[str, str] | None = None) -> Examination:
@@ -77,7 +95,7 @@ def _start_backend(found: Examination, environment: dict[str, str] | None) -> No
             capture_output=True,
             text=True,
             timeout=120,
-            env=environment,
+            env=_quiet(dict(os.environ)) if environment is None else environment,
             errors="replace",
         )
     except subprocess.TimeoutExpired:
@@ -91,6 +109,40 @@ def _start_backend(found: Examination, environment: dict[str, str] | None) -> No
         return
     found.backend, found.kind = told.get("backend", ""), told.get("kind", "")
     found.devices, found.error = told.get("devices", 0), told.get("error", "")
+
+
+def _quiet(environment: dict[str, str]) -> dict[str, str]:
+    """What only compiles for targets is no broken plugin: it has no cuDNN, and needs no GPU."""
+    runs = any((d.name or "").lower().startswith("nvidia-cudnn") for d in distributions())
+    if not gpu_likely() and not runs and "JAX_PLATFORMS" not in environment:
+        environment |= FOR_TARGET
+    return environment
+
+
+def _try_targets(found: Examination) -> None:
+    """Compile a small program for each target."""
+    found.target_problem = targets.missing()
+    if found.target_problem:
+        return
+    names = targets.names()
+    about = [(n, targets.config(n), targets.topology(targets.find(n))) for n in names]
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", _TARGET_PROBE, msgspec.json.encode(about)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env={**os.environ, **FOR_TARGET, "JAX_PLATFORMS": "cpu"},
+            errors="replace",
+        )
+    except subprocess.TimeoutExpired:
+        found.target_problem = "JAX's CUDA plugin did not compile within 120 s"
+        return
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:] or [f"JAX {_end(done.returncode)}"]
+        found.target_problem = f"JAX's CUDA plugin does not compile: {last[0]}"
+    else:
+        found.targets = names
 
 
 def _end(code: int) -> str:
@@ -127,6 +179,7 @@ def device_lines(device: str) -> Iterator[str]:
 def run(form: str) -> int:
     """Print the examination; returns the exit code."""
     found = examine()
+    _try_targets(found)
     if form == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))
     else:
@@ -143,6 +196,7 @@ def _text(found: Examination) -> Iterator[str]:
         yield f"backend   FAILED: {found.error}"
     else:
         yield f"backend   {found.backend}: {found.devices} x {found.kind}"
+    yield f"targets   {found.target_problem or ', '.join(found.targets)}"
     yield from _log_lines(found.log)
     for name, value in found.environment.items():
         yield f"{name}={value}"

@@ -6,7 +6,17 @@ Pure functions of records. What they return is in the words of `grader.checking`
 from collections.abc import Iterator, Sequence
 
 from grader.checking import Failure, Result, Unable
-from grader.record import Event, EventKind, Measured, Observed, Record
+from grader.record import (
+    Collective,
+    Event,
+    EventKind,
+    Measured,
+    Memory,
+    Observed,
+    Program,
+    Record,
+    Target,
+)
 from grader.verdict import Culprit
 
 
@@ -57,10 +67,69 @@ def compiled_program(record: Record, name: str, expected: str = "") -> Measured 
 
     The failure names the line that defines `name`; `expected` are its words.
     """
+    expected = expected or f"`{name}` is a program that can be compiled apart from its file"
     exported, measured = seen(record).programs.get(name), record.measured.get(name)
+    return _compiled(record, name, exported, measured, expected)
+
+
+def target_program(record: Record, name: str, expected: str = "") -> Measured | Failure | Unable:
+    """A program of the submission as compiled for the target, or why there is none.
+
+    Nothing ran: it has no outputs, times or floating-point operations. What the drive gave
+    `Observe.program` under the same name was run, and must hold the same operations. The
+    failure names the line that defines `name`; `expected` are its words.
+    """
+    if record.target_problem:
+        return Unable(record.target_problem)
+    machine = target_of(record).title
+    expected = expected or f"`{name}` is a program that can be compiled for {machine}"
+    exported, measured = seen(record).targeted.get(name), record.target_measured.get(name)
+    found = _compiled(record, name, exported, measured, expected)
+    ran = record.measured.get(name)
+    if ran is None or not isinstance(found, Measured) or not (differs := _other_code(ran, found)):
+        return found
+    expected = f"the `{name}` that is compiled for {machine} is the one that was run"
+    return Failure(expected, differs, definition(record, name))
+
+
+PLACEMENT = frozenset({"sdy.sharding_constraint"})
+"""Operations that say where an array lies, and change no number; JAX writes them as it needs."""
+
+
+def _other_code(ran: Measured, compiled: Measured) -> str:
+    """How two exports of a function differ, or ""; only one of them was seen to be right.
+
+    One of another number of arrays, layers say, may repeat its operations more often.
+    """
+    same_tree = _tree(ran) == _tree(compiled)
+    for name in sorted((ran.operations | compiled.operations).keys() - PLACEMENT):
+        before, after = ran.operations.get(name, 0), compiled.operations.get(name, 0)
+        if before != after if same_tree else bool(before) != bool(after):
+            return f"for the target's sizes it holds {after} `{name}`, when it was run {before}"
+    return ""
+
+
+def _tree(measured: Measured) -> str:
+    return measured.signature.in_tree if measured.signature else ""
+
+
+def target_reference(record: Record, name: str) -> Measured | None:
+    """The reference's program as compiled for the same target, if it could be."""
+    found = record.target_reference_measured.get(name)
+    return None if found is None or found.problem else found
+
+
+def target_of(record: Record) -> Target:
+    """The target (present whenever a check of that ground runs)."""
+    assert record.target is not None
+    return record.target
+
+
+def _compiled(
+    record: Record, name: str, exported: Program | None, measured: Measured | None, expected: str
+) -> Measured | Failure | Unable:
     problem = (exported and exported.problem) or (measured and measured.problem)
     if problem:
-        expected = expected or f"`{name}` is a program that can be compiled apart from its file"
         return Failure(expected, problem, definition(record, name))
     return measured or Unable("the program was not compiled")
 
@@ -87,6 +156,29 @@ def probe_gap(observed: Observed, *probes: str) -> Unable | None:
         if name in observed.missing_probes:
             return Unable(f"the {name} probe is not working: {observed.missing_probes[name]}")
     return None
+
+
+def exchanged(found: Sequence[Collective]) -> int | Unable:
+    """Bytes of what arrives on one device, each collective as often as its loops run it."""
+    if any(collective.runs == 0 for collective in found):
+        return Unable("a collective stands in a loop whose length the compiled program hides")
+    return sum(c.nbytes * c.count * c.runs for c in found)
+
+
+def room(memory: Memory) -> int:
+    """Bytes that a program needs on its device."""
+    return memory.arguments + memory.outputs - memory.aliased + memory.temporaries
+
+
+def sent(found: Sequence[Collective], devices: int) -> int:
+    """Bytes that each of `devices` sends to its neighbour, if all of them form one ring.
+
+    A sum goes round twice, anything else once: the factors of NVIDIA's nccl-tests
+    (doc/PERFORMANCE.md, "bus bandwidth"). What a loop of unknown length runs counts nothing.
+    """
+    rounds = {"all-reduce": 2 / devices, "reduce-scatter": 1.0}
+    sizes = (rounds.get(c.op, 1 / devices) * c.nbytes * c.count * c.runs for c in found)
+    return round((devices - 1) * sum(sizes))
 
 
 def timing_result(record: Record, name: str, unit: str) -> Result:

@@ -2,8 +2,8 @@
 
 The text comes from `jax.stages.Compiled.as_text()`, on CPU or GPU, of jaxlib 0.11 and
 0.12 (older forms that still turn up are read too). Plain text in, records out: neither
-JAX nor a judgement lives here. Everything is counted once, where it stands in the text:
-a collective in a loop body counts once, however often the loop runs.
+JAX nor a judgement lives here. Everything is counted once, where it stands in the text;
+`Collective.runs` says how often the loops around it run it, where the text knows.
 """
 
 import math
@@ -32,6 +32,10 @@ _EXPLICIT_GROUPS = re.compile(r"replica_groups=\{\{([\d,]*)\}")
 _IOTA_GROUPS = re.compile(r"replica_groups=\[\d+,(\d+)\]<=")
 _MESH_GROUPS = re.compile(r"replica_groups=@?\w+\[([^\]]*)\] \{([^}]*)\}")
 _ALIAS = re.compile(r"\{(?P<output>[\d, ]*)\}: \((?P<argument>\d+), \{(?P<inner>[\d, ]*)\}")
+_COMPUTATION = re.compile(r"(?:ENTRY )?%?(?P<name>[\w.\-]+) \(.*\{$")
+_CALLED = re.compile(r"\b(?P<how>body|condition|calls|to_apply)=%?(?P<name>[\w.\-]+)")
+_BRANCHES = re.compile(r"\bbranch_computations=\{([^}]*)\}")
+_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _HOST = "S(5)"
 
 
@@ -44,6 +48,7 @@ class Instruction:
     op: str
     operands: str
     line: str
+    computation: str = ""
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ class Facts:
     """What the text of one compiled program says."""
 
     collectives: list[Collective]
-    """Distinct (op, bytes) with counts, in order of appearance; bytes on one device."""
+    """Distinct (op, bytes, runs) with counts, in order of appearance; bytes on one device."""
     aliases: dict[str, int]
     """Output index -> argument index that shares its buffer ("0" for a single output)."""
     host_copies: int
@@ -61,17 +66,40 @@ class Facts:
 def read(text: str) -> Facts:
     """Read the text of one HLO module."""
     instructions = list(_instructions(text))
-    return Facts(_collectives(instructions), _aliases(text), _host_copies(instructions))
+    collectives = _collectives(instructions, _runs(instructions))
+    return Facts(collectives, _aliases(text), _host_copies(instructions))
 
 
 def _instructions(text: str) -> Iterator[Instruction]:
+    computation = ""
     for line in text.splitlines():
-        if found := _INSTRUCTION.match(line):
+        if header := _COMPUTATION.match(line):
+            computation = header["name"]
+        elif found := _INSTRUCTION.match(line):
             type_, rest = _split_type(_COMMENT.sub("", found["rest"]))
             if op := _OPCODE.match(rest):
                 operands = op["operands"]
                 inner = operands[1 : _closing(operands)]
-                yield Instruction(found["name"], type_, op["op"], inner, line)
+                yield Instruction(found["name"], type_, op["op"], inner, line, computation)
+
+
+def _runs(instructions: list[Instruction]) -> dict[str, int]:
+    """How often each computation is run, 0 if unknown. A module is printed callees first."""
+    runs: dict[str, int] = {}
+    for instruction in reversed(instructions):
+        here = runs.setdefault(instruction.computation, 1)
+        for name, times in _called(instruction):
+            known = runs.get(name, 1) * here * times
+            runs[name] = max(runs.get(name, 1), here * times) if known else 0
+    return runs
+
+
+def _called(instruction: Instruction) -> Iterator[tuple[str, int]]:
+    trips = _TRIPS.search(instruction.line)
+    for found in _CALLED.finditer(instruction.line):
+        yield found["name"], 1 if found["how"] != "body" else int(trips[1]) if trips else 0
+    if branches := _BRANCHES.search(instruction.line):
+        yield from ((name.strip(" %"), 1) for name in branches[1].split(","))
 
 
 def _split_type(text: str) -> tuple[str, str]:
@@ -130,13 +158,14 @@ def _bits(type_: str) -> int:
     return int(width[0]) if width else 0  # token[] and opaque[] hold nothing
 
 
-def _collectives(instructions: list[Instruction]) -> list[Collective]:
-    counts: Counter[tuple[str, int]] = Counter()
+def _collectives(instructions: list[Instruction], runs: dict[str, int]) -> list[Collective]:
+    counts: Counter[tuple[str, int, int]] = Counter()
     for instruction in instructions:
         op = instruction.op.removesuffix("-start")
         if op in COLLECTIVES and _group_size(instruction.line) != 1:
-            counts[op, nbytes(_result(instruction, op))] += 1
-    return [Collective(op, size, count) for (op, size), count in counts.items()]
+            size = nbytes(_result(instruction, op))
+            counts[op, size, runs[instruction.computation]] += 1
+    return [Collective(op, size, count, times) for (op, size, times), count in counts.items()]
 
 
 def _result(instruction: Instruction, op: str) -> str:
@@ -177,6 +206,13 @@ def _aliases(text: str) -> dict[str, int]:
 def _host_copies(instructions: list[Instruction]) -> int:
     types = {instruction.name: instruction.type for instruction in instructions}
     return sum(_crosses(i, types) for i in instructions if i.op in ("copy", "copy-start"))
+
+
+def result_memories(text: str) -> list[str]:
+    """The kind of memory of each result, as the head of a module says: "device", "pinned_host"."""
+    layout = text[: text.find("\n")].partition("entry_computation_layout=")[2]
+    results = layout[: _closing(layout)].rpartition("->")[2]
+    return ["pinned_host" if _HOST in part else "device" for part in _elements(results)]
 
 
 def _crosses(instruction: Instruction, types: dict[str, str]) -> bool:

@@ -7,7 +7,7 @@ never as a verdict on the learner.
 from grader.checking import Check, Exercise, Failure, Unable
 from grader.evidence import culprit
 from grader.record import Outcome, Record
-from grader.verdict import Culprit, Report, Status, Verdict
+from grader.verdict import Culprit, Ground, Report, Status, Verdict
 
 SOURCE = "source"
 RUNS = "runs"
@@ -34,7 +34,7 @@ def judge(record: Record, exercise: Exercise) -> Report:
     verdicts = [_source(record, exercise)]
     if not record.findings:
         verdicts.append(_runs(record, exercise))
-    for check in exercise.checks:
+    for check in _judged(record, exercise):
         verdicts.append(_check(record, check, exercise, {v.check: v.status for v in verdicts}))
     printed = record.submission.outcome.output if record.submission else ""
     return Report(
@@ -45,16 +45,40 @@ def judge(record: Record, exercise: Exercise) -> Report:
         verdicts=verdicts,
         machine=record.machine,
         output=printed,
+        target=record.target.title if record.target and exercise.has_target else "",
+        left_out=len(exercise.checks) - len(_judged(record, exercise)),
     )
 
 
+def _judged(record: Record, exercise: Exercise) -> list[Check]:
+    """Every check; without a target, not those that need one."""
+    return [c for c in exercise.checks if c.ground != "target" or record.target is not None]
+
+
 def worth_timing(record: Record, exercise: Exercise) -> bool:
-    """Whether every check but those of time passes."""
-    untimed = [check for check in exercise.checks if check.ground != "timing"]
+    """Whether every check but those of time passes; what lacks its target is not asked."""
+    statuses = _statuses(record, exercise, "observed", "program", "target")
+    lacking = {c.name for c in exercise.checks if c.ground == "target" and record.target_problem}
+    return {status for name, status in statuses.items() if name not in lacking} == {"pass"}
+
+
+def worth_compiling(record: Record, exercise: Exercise) -> bool:
+    """Whether a check of the target does not wait for another that fails."""
+    done = _statuses(record, exercise, "observed", "program")
+    return any(
+        all(done.get(name, "pass") == "pass" for name in check.after)
+        for check in exercise.checks
+        if check.ground == "target"
+    )
+
+
+def _statuses(record: Record, exercise: Exercise, *grounds: Ground) -> dict[str, Status]:
+    """The verdicts of the checks of these grounds, those of the file among them."""
     statuses: dict[str, Status] = {SOURCE: "pass", RUNS: "pass"}
-    for check in untimed:
-        statuses[check.name] = _check(record, check, exercise, statuses).status
-    return set(statuses.values()) == {"pass"}
+    for check in _judged(record, exercise):
+        if check.ground in grounds:
+            statuses[check.name] = _check(record, check, exercise, statuses).status
+    return statuses
 
 
 def _source(record: Record, exercise: Exercise) -> Verdict:

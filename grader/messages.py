@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from grader.record import Leaf, Machine, Measured, Observed, Timing
+from grader.record import Leaf, Machine, Measured, Observed, Target, Timing
 
 MAX_FRAME = 1 << 26
 BROKE = 70
@@ -42,7 +42,7 @@ class Setup(msgspec.Struct):
     """What to start before any learner's code is known."""
 
     platform: str
-    """"cpu" or "gpu"."""
+    """"cpu", "gpu", or "target": the CPU, to compile for what is not here."""
     devices: int
     """CPU devices to simulate, or GPUs needed."""
     observe: bool = True
@@ -67,6 +67,8 @@ class DriveJob(msgspec.Struct, tag="drive"):
     path: str
     source: str
     seed: int
+    target: bool = False
+    """Export what is to be compiled for a target."""
 
 
 class MeasureJob(msgspec.Struct, tag="measure"):
@@ -88,6 +90,24 @@ class Measurements(msgspec.Struct):
     submission: dict[str, Measured]
     reference: dict[str, Measured]
     timing: dict[str, Timing] = {}
+
+
+class TargetJob(msgspec.Struct, tag="target"):
+    """Load and check programs, and compile them for a target; answered by `Targeted`."""
+
+    target: Target
+    config: str
+    """See `grader.targets.config`."""
+    topology: str
+    programs: dict[str, bytes]
+
+
+class Targeted(msgspec.Struct):
+    """The answer to a `TargetJob`."""
+
+    programs: dict[str, Measured] = {}
+    problem: str = ""
+    """Why nothing can be compiled for the target here, whatever the program."""
 
 
 class PaceJob(msgspec.Struct, tag="pace"):
@@ -119,7 +139,7 @@ class Done(msgspec.Struct):
     problem: Observed | None = None
 
 
-Job = DriveJob | MeasureJob | PaceJob
+Job = DriveJob | MeasureJob | TargetJob | PaceJob
 
 
 def frame(message: msgspec.Struct) -> bytes:

@@ -108,6 +108,8 @@ class Observed(msgspec.Struct, omit_defaults=True):
     """Program name -> sets of flat arguments, with values."""
     missing_probes: dict[str, str] = {}
     """Probe name -> why it could not be installed or proved."""
+    targeted: dict[str, Program] = {}
+    """Programs exported for a target's platform, if one was asked for."""
 
 
 class Collective(msgspec.Struct):
@@ -116,6 +118,8 @@ class Collective(msgspec.Struct):
     op: str
     nbytes: int
     count: int = 1
+    runs: int = 1
+    """How often each is run; 0 in a loop whose length the compiler does not know."""
 
 
 class Memory(msgspec.Struct):
@@ -182,11 +186,40 @@ class Measured(msgspec.Struct, omit_defaults=True):
     reused: dict[str, int] = {}
     """Output index -> index of the argument in whose buffers it lay after a run."""
     collectives: list[Collective] = []
+    operations: dict[str, int] = {}
+    """Operations as exported -> how often each stands there."""
     host_copies: int = 0
     memory: Memory | None = None
     flops: float = 0.0
     outputs: list[Leaf] = []
     timing: Timing | None = None
+
+
+class Target(msgspec.Struct, frozen=True):
+    """A machine to compile for; `grader.targets` has them. Bandwidths are bytes a second."""
+
+    name: str
+    title: str
+    """`8 x NVIDIA H200`."""
+    device_kind: str
+    nodes: int
+    per_node: int
+    """Devices of one node."""
+    memory_bytes: int
+    """Of one device."""
+    memory_bandwidth: float
+    """Of one device."""
+    node_bandwidth: float
+    """What one device can send to others of its node."""
+    network_bandwidth: float
+    """What one device can send to another node; 0 where there is one node."""
+    sources: dict[str, str]
+    """Field -> where its figure is from."""
+
+    @property
+    def devices(self) -> int:
+        """Devices of all nodes."""
+        return self.nodes * self.per_node
 
 
 class Machine(msgspec.Struct, omit_defaults=True):
@@ -230,6 +263,12 @@ class Record(msgspec.Struct, omit_defaults=True, tag_field="version", tag=RECORD
     measured: dict[str, Measured] = {}
     reference_measured: dict[str, Measured] = {}
     timing: dict[str, Timing] = {}
+    target: Target | None = None
+    """The machine to compile for, if one was asked for."""
+    target_problem: str = ""
+    """Why nothing could be compiled for it here."""
+    target_measured: dict[str, Measured] = {}
+    target_reference_measured: dict[str, Measured] = {}
     unavailable: str = ""
     """Why nothing could be run at all (a need of the exercise this machine lacks)."""
     broken: str = ""

@@ -11,6 +11,7 @@ import msgspec
 
 from grader.record import Machine
 from grader.verdict import Report, Reports, Verdict, encode
+from grader.words import plural
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -68,6 +69,8 @@ def print_report(report: Report, out: "Console", site: str) -> None:
     for line in report.machine.refused if report.machine else ():
         _print_folded("  fence  ", line, out)
     out.print(_summary(report), style="bold")
+    if report.left_out:
+        out.print(f"  {_more(report.left_out)}", style="dim")
     if report.exit_code == 1 and site.startswith("http://127.0.0.1"):
         out.print("  links open while `make serve` runs", style="dim")
 
@@ -88,9 +91,15 @@ def _first_line(text: str) -> str:
 
 
 def _heading(report: Report) -> str:
+    target = f"; target {report.target}" if report.target else ""
     return f"{report.exercise}: {report.title}" + (
-        f"  [{machine_line(report.machine)}]" if report.machine else ""
+        f"  [{machine_line(report.machine)}{target}]" if report.machine else ""
     )
+
+
+def _more(count: int) -> str:
+    """Where checks that were not made can be made."""
+    return f"{plural(count, 'more check')} with --target h200x8, for which no GPU is needed"
 
 
 def machine_line(machine: Machine) -> str:

@@ -9,13 +9,13 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
-from grader import judge, pacing, source
+from grader import judge, pacing, source, targets
 from grader.catalog import Entry
 from grader.launch import BrokenInstallation
 from grader.messages import DriveJob, PaceJob
-from grader.record import Record
+from grader.record import Record, Target
 from grader.session import NoDevice, Session
-from grader.sides import Reference, Side, time_programs
+from grader.sides import Reference, Side, compile_for, time_programs
 
 Progress = Callable[[str], None]
 
@@ -31,18 +31,20 @@ def grade(
     session: Session,
     *,
     seed: int | None = None,
+    target: Target | None = None,
     label: str = "",
     ahead: Reference | None = None,
     progress: Progress = lambda _: None,
 ) -> Record:
     """Grade the file at `path` as a submission of `entry`; never raises for its faults.
 
-    `ahead` is what `look_ahead` returned; its seed is used, once.
+    `target` is a machine to compile for. `ahead` is what `look_ahead` returned; its seed
+    is used, once.
     """
     label = label or str(path)
     if seed is None:
         seed = ahead.seed if ahead else new_seed()
-    record = Record(entry.stem, label, "", seed)
+    record = Record(entry.stem, label, "", seed, target=target)
     try:
         record.source = source.read(path)
     except source.Unreadable as unreadable:
@@ -54,19 +56,19 @@ def grade(
         return record
     try:
         if ahead is None or ahead.seed != seed:
-            ahead = Reference(entry, session, seed)
+            ahead = Reference(entry, session, seed, target)
         _run(entry, record, session, ahead, progress)
     except NoDevice as missing:
         record.unavailable = str(missing)
     return record
 
 
-def look_ahead(entry: Entry, session: Session) -> Reference:
+def look_ahead(entry: Entry, session: Session, target: Target | None = None) -> Reference:
     """Start what the next grading needs and no submission changes, while nobody waits.
 
     The reference runs on a fresh secret seed; the submission's workers stand by.
     """
-    reference = Reference(entry, session, new_seed())
+    reference = Reference(entry, session, new_seed(), target)
     session.stand_by(*reference.place, program=entry.exercise.has_program)
     return reference
 
@@ -77,7 +79,8 @@ def _run(
     platform, devices = reference.place
     where = f"{devices} {platform.upper()} device" + ("s" if devices > 1 else "")
     progress(f"{entry.id}: running on {where}")
-    job = DriveJob(entry.stem, record.path, record.source, record.seed)
+    for_target = reference.target is not None
+    job = DriveJob(entry.stem, record.path, record.source, record.seed, for_target)
     mine = Side(session, reference.place, job, hide=True, inputs=reference.side)
     try:
         mine.wait()
@@ -90,6 +93,9 @@ def _run(
         raise
     if record.broken or record.submission is None or record.submission.outcome.kind != "finished":
         return
+    if reference.target is not None and judge.worth_compiling(record, entry.exercise):
+        progress(f"{entry.id}: compiling for {reference.target.title}")
+        _compile(record, session, reference, reference.target)
     timed = entry.exercise.loop_timing or entry.exercise.program_timing
     if timed and judge.worth_timing(record, entry.exercise):
         _time(entry, record, session, reference, progress)
@@ -105,6 +111,21 @@ def _collect(record: Record, mine: Side, theirs: Side) -> None:
     elif record.reference.outcome.kind != "finished":
         record.broken = f"the reference solution ended: {record.reference.outcome.message}"
     record.measured, record.reference_measured = mine.measured.result(), theirs.measured.result()
+
+
+def _compile(record: Record, session: Session, reference: Reference, target: Target) -> None:
+    """Compile both sides for the target. What fails for the reference too is not the learner's."""
+    record.target_problem = targets.missing()
+    if record.target_problem or record.submission is None:
+        return
+    theirs = reference.targeted()
+    mine = compile_for(session, target, record.submission.targeted)
+    found = theirs.result()
+    record.target_measured, record.target_reference_measured = mine.programs, found.programs
+    failed = next((m for m in found.programs.values() if m.problem), None)
+    record.target_problem = mine.problem or found.problem
+    if failed and not record.target_problem:
+        record.target_problem = f"the reference's `{failed.name}`: {failed.problem}"
 
 
 def _time(

@@ -6,7 +6,7 @@ another thread or a signal handler and makes every wait return.
 
 import ast
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -33,6 +33,8 @@ UNOPTIMISED = "--xla_backend_optimization_level=0"
 (placement, transfers, donation) and what is read of a program (memory, collectives,
 aliases) stays the same: it concerns LLVM alone."""
 START_SECONDS = 60.0
+FOR_TARGET = {"JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"}
+"""The plugin then asks for no driver, and no library but its own."""
 
 
 Role = tuple[str, int, bool, bool, bool]
@@ -59,6 +61,8 @@ class Prepared:
 
     worker: Worker
     machine: Machine
+    said: str = ""
+    """The last it printed while it started."""
 
 
 @dataclass
@@ -118,6 +122,14 @@ class Session(AbstractContextManager["Session"]):
             return waiting.result()
         return self._start(platform, devices, observe=observe, hide=hide, timed=timed)
 
+    def prepare_compiler(self, *, hide: bool) -> Prepared:
+        """A worker that compiles for targets; on this machine it uses the CPU alone.
+
+        Raises:
+          Failed, NoDevice, BrokenInstallation: as `prepare`.
+        """
+        return self._start("target", 1, observe=False, hide=hide, more=FOR_TARGET)
+
     def stand_by(self, platform: str, devices: int, *, program: bool) -> None:
         """Start the next submission's workers now, while nobody waits for them."""
         for observe in (True, False) if program else (True,):
@@ -135,12 +147,14 @@ class Session(AbstractContextManager["Session"]):
         hide: bool,
         timed: bool = False,
         warm: bool = False,
+        more: Mapping[str, str] | None = None,
     ) -> Prepared:
         assert self._launcher is not None
         hidden = hidden_folders() if hide else []
         # A GPU's driver keeps large books, so that no limit on data fits every GPU.
-        memory = MEMORY if platform == "cpu" else 0
+        memory = 0 if platform == "gpu" else MEMORY
         environment = {"XLA_FLAGS": UNOPTIMISED} if not timed and platform == "cpu" else {}
+        environment |= more or {}
         request = Request(environment, hidden, memory, fenced=self.options.fenced)
         worker = self._launcher.start(request)
         self._workers.add(worker)
@@ -162,8 +176,9 @@ class Session(AbstractContextManager["Session"]):
             problem = ready.problem + _said(worker.output())
             self.release(worker)
             raise NoDevice(problem)
+        said = _said(worker.output())
         worker.forget_output()
-        return Prepared(worker, ready.machine)
+        return Prepared(worker, ready.machine, said)
 
     def release(self, worker: Worker) -> None:
         """End one worker."""
@@ -181,7 +196,7 @@ class Session(AbstractContextManager["Session"]):
         return self._gpus
 
     def _count_gpus(self) -> int:
-        if self.options.device == "cpu" or not (self.options.device == "gpu" or _gpu_likely()):
+        if self.options.device == "cpu" or not (self.options.device == "gpu" or gpu_likely()):
             return 0
         try:
             prepared = self.prepare("gpu", 1, observe=False, hide=False)
@@ -210,7 +225,8 @@ def _said(output: str) -> str:
     return f" ({said[-1]})" if said else ""
 
 
-def _gpu_likely() -> bool:
+def gpu_likely() -> bool:
+    """Whether this machine shows a GPU's device node."""
     return any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg"))
 
 
@@ -236,5 +252,5 @@ def modules_of(entries: Iterable[catalog.Entry]) -> list[str]:
     libraries = [module for module in PRELOADABLE if module in wanted]
     checks = [f"grader.checks.{entry.stem}" for entry in entries]
     grounds = {check.ground for entry in entries for check in entry.exercise.checks}
-    program = ["grader.program"] if "program" in grounds else []
+    program = ["grader.program"] if grounds & {"program", "target"} else []
     return [*libraries, *LATE, "grader.worker", "grader.probes.observer", *program, *checks]

@@ -11,15 +11,17 @@ from typing import NamedTuple
 
 import msgspec
 
+from grader import targets
 from grader.catalog import Entry
 from grader.checking import ProgramTiming
-from grader.messages import DriveJob, MeasureJob, Measurements
+from grader.messages import DriveJob, MeasureJob, Measurements, Targeted, TargetJob
 from grader.process import Failed
-from grader.record import Leaf, Machine, Measured, Observed, Outcome, Record
+from grader.record import Leaf, Machine, Measured, Observed, Outcome, Program, Record, Target
 from grader.session import Session
 from grader.stuck import frames_in
 
 MEASURE_SECONDS = 60.0
+TARGET_SECONDS = 120.0
 
 
 class Place(NamedTuple):
@@ -66,14 +68,39 @@ class Side:
 
 
 class Reference:
-    """The reference solution on one seed."""
+    """The reference solution on one seed, and for a target if there is one.
 
-    def __init__(self, entry: Entry, session: Session, seed: int) -> None:
+    `target` is None where the exercise has no check for it.
+    """
+
+    def __init__(
+        self, entry: Entry, session: Session, seed: int, target: Target | None = None
+    ) -> None:
         self.seed = seed
-        self.place = Place(*session.platform_for(entry.exercise))
+        self.target = target if entry.exercise.has_target else None
+        self.place = place_for(entry, session, self.target)
         solution = entry.solution.read_text("utf-8")
-        job = DriveJob(entry.stem, entry.file_name, solution, seed)
+        job = DriveJob(entry.stem, entry.file_name, solution, seed, self.target is not None)
         self.side = Side(session, self.place, job, hide=False)
+        self._session = session
+        self._targeted: Future[Targeted] | None = None
+
+    def targeted(self) -> "Future[Targeted]":
+        """Its programs, compiled for the target at the first question."""
+        assert self.target is not None
+        if self._targeted is None:
+            programs = self.side.driven.result()[0].targeted
+            self._targeted = self._session.pool.submit(
+                compile_for, self._session, self.target, programs, hide=False
+            )
+        return self._targeted
+
+
+def place_for(entry: Entry, session: Session, target: Target | None) -> Place:
+    """Where an exercise runs; for a target, on as many simulated devices as that has."""
+    if target is not None:
+        return Place("cpu", target.devices)
+    return Place(*session.platform_for(entry.exercise))
 
 
 def drive(session: Session, place: Place, job: DriveJob, *, hide: bool) -> tuple[Observed, Machine]:
@@ -104,6 +131,24 @@ def measure(session: Session, place: Place, job: MeasureJob, *, hide: bool = Tru
     except (Failed, msgspec.DecodeError, RecursionError) as error:
         text = f"the process that compiles it ended: {error}"
         return Measurements({name: Measured(name, text) for name in job.programs}, {})
+    finally:
+        session.release(prepared.worker)
+
+
+def compile_for(
+    session: Session, target: Target, programs: dict[str, Program], *, hide: bool = True
+) -> Targeted:
+    """Compile programs for a target, where the learner's Python never was."""
+    blobs = {name: program.blob for name, program in programs.items() if program.blob}
+    job = TargetJob(target, targets.config(target.name), targets.topology(target), blobs)
+    prepared = session.prepare_compiler(hide=hide)
+    try:
+        found = msgspec.json.decode(prepared.worker.ask(job, TARGET_SECONDS), type=Targeted)
+        found.problem += prepared.said if found.problem else ""
+        return found
+    except (Failed, msgspec.DecodeError, RecursionError) as error:
+        text = f"the process that compiles it for {target.title} ended: {error}"
+        return Targeted({name: Measured(name, text) for name in blobs})
     finally:
         session.release(prepared.worker)
 

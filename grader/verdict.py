@@ -52,6 +52,10 @@ class Report(msgspec.Struct, omit_defaults=True):
     seconds: float = 0.0
     output: str = ""
     """The tail of what the submission printed."""
+    target: str = ""
+    """The machine its programs were compiled for, where one was asked for."""
+    left_out: int = 0
+    """Checks that need a target, where none was asked for."""
 
     @property
     def exit_code(self) -> int:

@@ -1,6 +1,8 @@
 """Words for counts and places, the same in every message."""
 
-from grader.record import Leaf
+from collections.abc import Iterable
+
+from grader.record import Collective, Leaf
 
 
 def plural(count: int, noun: str) -> str:
@@ -20,3 +22,15 @@ def where(leaf: Leaf) -> str:
     ids = ",".join(map(str, leaf.devices))
     kind = f" {leaf.memory_kind}" if leaf.memory_kind not in (None, "device") else ""
     return f"{leaf.platform}:{ids}{kind}"
+
+
+def exchanges(collectives: Iterable[Collective]) -> str:
+    """`1 all-gather of 262,144 bytes, 2 all-reduces of 4 bytes, 3 times in a loop`."""
+    found = [f"{plural(c.count, c.op)} of {c.nbytes:,} bytes{_often(c)}" for c in collectives]
+    return ", ".join(found) or "no collective at all"
+
+
+def _often(collective: Collective) -> str:
+    if collective.runs == 1:
+        return ""
+    return f", {collective.runs} times in a loop" if collective.runs else ", in a loop"

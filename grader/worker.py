@@ -19,7 +19,17 @@ import msgspec
 
 from grader import messages
 from grader.checking import Misused
-from grader.messages import Done, DriveJob, Job, MeasureJob, PaceJob, Ready, Setup, Turn
+from grader.messages import (
+    Done,
+    DriveJob,
+    Job,
+    MeasureJob,
+    PaceJob,
+    Ready,
+    Setup,
+    TargetJob,
+    Turn,
+)
 from grader.record import Frame, Observed, Outcome
 
 if TYPE_CHECKING:
@@ -77,6 +87,10 @@ def _serve(inbox: int, result: int, stack: int | None) -> int:
             from grader.program import measurements
 
             messages.write_all(result, messages.frame(measurements(job)))
+        case TargetJob():
+            from grader.program import compile_for
+
+            messages.write_all(result, messages.frame(compile_for(job)))
         case PaceJob():
             _pace(job, inbox, result)
     return 0
@@ -161,6 +175,7 @@ def _drive(job: DriveJob, observer: "Observer") -> Observed:
     from grader import catalog
 
     exercise = catalog.Entry(job.stem).exercise
+    observer.for_target = job.target
     with observer.watching(job.path):
         try:
             module = load(job.path, job.source, observer)

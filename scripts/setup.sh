@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes .venv ready: `scripts/setup.sh` for the grader, `scripts/setup.sh dev,site` for more.
+# Makes .venv ready: `scripts/setup.sh` for the grader, `scripts/setup.sh dev,site,target` for all.
 # Safe to repeat, and done in a blink when nothing changed. An interrupted run heals on the next.
 # On failure: one line on stderr that says what is wrong, exit 1.
 set -u -o pipefail
@@ -11,6 +11,8 @@ STAMP="$VENV/.ready-${EXTRAS:-base}"
 LOG=$VENV/.setup.log # there only while an installation runs, or after one that failed
 MADE=$VENV/.made     # says that this script made it, and whether in `part` or `whole`
 NEEDED_KIB=$((1536 * 1024))
+SIZE="1.3 GB"
+case ",$EXTRAS," in *,target,*) NEEDED_KIB=$((2560 * 1024)) SIZE="2 GB" ;; esac
 
 fail() {
     printf 'setup: %s\n' "$*" >&2
@@ -98,6 +100,6 @@ fi
 [ -r grader/__init__.py ] || fail "$PWD is not a checkout: grader/ is missing"
 started=$SECONDS
 is_broken && make_venv
-printf 'setup: installing pinned packages (the first time: a minute or more, up to 1.3 GB)\n'
+printf 'setup: installing pinned packages (the first time: a minute or more, up to %s)\n' "$SIZE"
 install
 printf 'setup: ready after %d s\n' $((SECONDS - started))

@@ -72,12 +72,14 @@ def test_jax_that_exits(folder: Path) -> None:
     assert ran.stderr == "grader: JAX cannot be imported: exit code 5\n"
 
 
+# In the place of the plugin that may be installed.
 PLUGIN = "def initialize():\n    raise RuntimeError('the driver is too old')\n"
 
 
-def test_plugin_that_raises(folder: Path) -> None:
-    """It does not matter on simulated devices, and is no output of the learner's code."""
-    broken = modules(folder, **{"jax_plugins.broken": PLUGIN})
+@pytest.mark.parametrize("plugin", [PLUGIN, "import os\nos.abort()\n"], ids=["raises", "dies"])
+def test_a_broken_plugin_and_simulated_devices(plugin: str, folder: Path) -> None:
+    """It does not matter there, and is no output of the learner's code."""
+    broken = modules(folder, **{"jax_plugins.xla_cuda13": plugin})
     ran = check(folder, broken, "--device", "cpu")
     assert (ran.returncode, ran.stderr) == (1, "")
     assert "FAIL  same_losses" in ran.stdout
@@ -85,16 +87,16 @@ def test_plugin_that_raises(folder: Path) -> None:
 
 
 def test_plugin_that_raises_where_a_gpu_is_asked_for(folder: Path) -> None:
-    broken = modules(folder, **{"jax_plugins.broken": PLUGIN})
+    broken = modules(folder, **{"jax_plugins.xla_cuda13": PLUGIN})
     ran = check(folder, broken, "--device", "gpu")
     assert (ran.returncode, ran.stderr) == (3, "")
     assert "the driver is too old" in ran.stdout
     assert "Traceback" not in ran.stdout
 
 
-def test_plugin_that_dies(folder: Path) -> None:
-    dying = modules(folder, **{"jax_plugins.broken": "import os\nos.abort()\n"})
-    ran = check(folder, dying, "--device", "cpu")
+def test_plugin_that_dies_where_a_gpu_is_asked_for(folder: Path) -> None:
+    dying = modules(folder, **{"jax_plugins.xla_cuda13": "import os\nos.abort()\n"})
+    ran = check(folder, dying, "--device", "gpu")
     assert ran.returncode == 3
     assert "JAX did not live to name one: killed by signal 6" in ran.stdout
     assert "Traceback" not in ran.stderr + ran.stdout

@@ -1,8 +1,9 @@
 """Every exercise, found by its files: all pieces are there, and each does what it says.
 
 The starter fails, the solution passes, right variants pass, and a wrong variant fails
-exactly the check that its first line names. Nothing here names an exercise: a new one is
-tested because its files exist.
+exactly the check that its first line names. Where an exercise has checks for a target, all
+of that holds for a target: one of eight, unless a second line `# target: NAME` asks for
+another. Nothing here names an exercise: a new one is tested because its files exist.
 """
 
 import ast
@@ -13,7 +14,7 @@ import msgspec
 import pytest
 from conftest import ROOT
 
-from grader import catalog, runner
+from grader import catalog, runner, targets
 from grader.catalog import Entry
 from grader.judge import judge
 from grader.record import Record
@@ -23,10 +24,14 @@ from grader.source import inspect_source
 from grader.verdict import Report, Status, Verdict
 
 STEMS = sorted(path.stem for path in (ROOT / "exercises").glob("ex*.py"))
+CHECKS = (ROOT / "grader" / "checks").glob("ex*.py")
+AIMED = sorted(p.stem for p in CHECKS if 'ground="target"' in p.read_text("utf-8"))
 VARIANTS = sorted((ROOT / "tests" / "variants").glob("*/*/*.py"))
 RIGHT = [path for path in VARIANTS if path.parent.name == "right"]
 WRONG = [path for path in VARIANTS if path.parent.name == "wrong"]
 EXPECT = re.compile(r"# expect: (\w+)$")
+TARGET = re.compile(r"# target: (\w+)$")
+USUAL_TARGET, TWO_NODES = "h200x8", "h200x2x8"
 PROBES = ("reads", "transfers", "compiles")
 MAX_STARTER_LINES, MIN_WRONG, MIN_RIGHT, ATTEMPTS = 60, 6, 3, 3
 
@@ -42,14 +47,16 @@ class Grading:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._references: dict[str, Reference] = {}
+        self._references: dict[tuple[str, str], Reference] = {}
 
-    def record(self, entry: Entry, path: Path) -> Record:
-        """What was observed of a file."""
-        if entry.stem not in self._references:
-            reference = Reference(entry, self._session, runner.new_seed())
-            self._references[entry.stem] = reference
-        return runner.grade(entry, path, self._session, ahead=self._references[entry.stem])
+    def record(self, entry: Entry, path: Path, target: str) -> Record:
+        """What was observed of a file, and compiled for the target if the exercise asks for one."""
+        machine = targets.find(target) if entry.exercise.has_target else None
+        key = entry.stem, target
+        if key not in self._references:
+            self._references[key] = Reference(entry, self._session, runner.new_seed(), machine)
+        ahead = self._references[key]
+        return runner.grade(entry, path, self._session, target=machine, ahead=ahead)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +65,7 @@ def grading(session: Session) -> Grading:
     return Grading(session)
 
 
-def graded(stem: str, path: Path, grading: Grading) -> tuple[Record, Report]:
+def graded(stem: str, path: Path, grading: Grading, target: str = "") -> tuple[Record, Report]:
     """Grade a file, again if nothing but time could not be judged.
 
     On a machine that does other work too, a comparison of times may stay undecided: it
@@ -66,7 +73,7 @@ def graded(stem: str, path: Path, grading: Grading) -> tuple[Record, Report]:
     """
     entry = Entry(stem)
     for _ in range(ATTEMPTS):
-        record = grading.record(entry, path)
+        record = grading.record(entry, path, target or target_of(path))
         report = judge(record, entry.exercise)
         undecided = [v for v in report.verdicts if v.status == "could not check"]
         if report.exit_code != 3 or any(v.ground != "timing" for v in undecided):
@@ -102,6 +109,13 @@ def blind(record: Record, entry: Entry) -> dict[str, Status]:
     return {verdict.check: verdict.status for verdict in judge(record, entry.exercise).verdicts}
 
 
+def target_of(path: Path) -> str:
+    """The target that a file's second line names, else the usual one."""
+    second = "".join(path.read_text("utf-8").splitlines()[1:2])
+    found = TARGET.match(second)
+    return found[1] if found else USUAL_TARGET
+
+
 def expectation(path: Path) -> str:
     """The check that a wrong variant's first line names."""
     found = EXPECT.match(path.read_text("utf-8").split("\n", 1)[0])
@@ -119,6 +133,7 @@ def outside(source: str, entry: Entry) -> list[str]:
 def test_something_was_found() -> None:
     assert [entry.stem for entry in catalog.entries()] == STEMS != []
     assert {path.parent.parent.name for path in VARIANTS} == set(STEMS)
+    assert [stem for stem in STEMS if Entry(stem).exercise.has_target] == AIMED != []
 
 
 @pytest.mark.parametrize("stem", STEMS)
@@ -199,7 +214,18 @@ def test_the_starter_fails(stem: str, grading: Grading) -> None:
 
 @pytest.mark.parametrize("stem", STEMS)
 def test_the_solution_passes(stem: str, grading: Grading) -> None:
-    _, report = graded(stem, Entry(stem).solution, grading)
+    record, report = graded(stem, Entry(stem).solution, grading)
+    assert not problem(report, "")
+    aimless = judge(msgspec.structs.replace(record, target=None), Entry(stem).exercise)
+    assert not problem(aimless, "")
+    assert bool(aimless.left_out) == Entry(stem).exercise.has_target
+
+
+@pytest.mark.parametrize("stem", AIMED)
+def test_the_solution_passes_on_two_nodes(stem: str, grading: Grading) -> None:
+    _, report = graded(stem, Entry(stem).solution, grading, TWO_NODES)
+    assert report.machine is not None
+    assert report.machine.devices == targets.find(TWO_NODES).devices
     assert not problem(report, "")
 
 

@@ -34,6 +34,8 @@ COLLECTIVES = {
     },
 }
 
+TRIPS = ', backend_config={"known_trip_count":{"n":"%d"}}'
+
 
 def case_of(path: Path) -> tuple[str, str]:
     case, backend = path.stem.split(".", 1)
@@ -138,6 +140,31 @@ def test_equal_collectives_are_counted_once_each() -> None:
     line = "  %a.{} = f32[4]{{0}} all-gather(%x), dimensions={{0}}\n"
     text = "HloModule m\n\nENTRY %main {\n" + line.format(1) + line.format(2) + "}\n"
     assert hlo.read(text).collectives == [Collective("all-gather", 16, 2)]
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
+def test_a_loop_of_known_length_runs_its_collectives_as_often(path: Path) -> None:
+    found = hlo.read(path.read_text(encoding="utf-8")).collectives
+    assert all(c.runs == (5 if case_of(path)[0] == "scan" else 1) for c in found)
+
+
+@pytest.mark.parametrize(("inner", "runs"), [(TRIPS % 3, 12), ("", 0)])
+def test_loops_within_loops(inner: str, runs: int) -> None:
+    text = f"""HloModule m
+
+%inner (p: f32[4]) -> f32[4] {{
+  %sum = f32[4]{{0}} all-reduce(%p), to_apply=%add
+}}
+
+%outer (q: f32[4]) -> f32[4] {{
+  %loop = f32[4]{{0}} while(%q), condition=%cond, body=%inner{inner}
+}}
+
+ENTRY %main (r: f32[4]) -> f32[4] {{
+  %loop.1 = f32[4]{{0}} while(%r), condition=%cond, body=%outer{TRIPS % 4}
+}}
+"""
+    assert hlo.read(text).collectives == [Collective("all-reduce", 16, 1, runs)]
 
 
 def test_done_and_names_that_look_like_collectives_do_not_count() -> None:

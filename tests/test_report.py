@@ -7,6 +7,7 @@ import io
 import re
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from conftest import ROOT
 from rich.console import Console
@@ -35,6 +36,12 @@ def of(*verdicts: Verdict, output: str = "") -> Report:
     title = "Report losses without stalling the loop"
     path = "exercises/ex07_quiet_loop.py"
     return Report("ex07_quiet_loop", title, path, 7, [whole, *verdicts], CPU, 1.25, output)
+
+
+def aimed(*verdicts: Verdict, **fields: object) -> Report:
+    """A report of an exercise that has checks for a target."""
+    made = of(verdict("runs", "pass"), *verdicts)
+    return msgspec.structs.replace(made, **fields)
 
 
 REPORTS = {
@@ -75,6 +82,27 @@ REPORTS = {
         ),
         verdict("same_losses", "blocked", reason="waits for runs"),
         output="step 0\nstep 1\n",
+    ),
+    "left_out": aimed(left_out=2),
+    "target": aimed(
+        verdict(
+            "one_exchange",
+            "fail",
+            ground="target",
+            expected="on 8 x NVIDIA H200, one all-reduce for all gradients",
+            observed="3 all-reduces of 1,024 bytes",
+            culprits=LINES[:1],
+        ),
+        target="8 x NVIDIA H200",
+    ),
+    "target_missing": aimed(
+        verdict(
+            "one_exchange",
+            "could not check",
+            ground="target",
+            reason="compiling for a target needs JAX's CUDA plugin, and no GPU: `make target`",
+        ),
+        target="8 x NVIDIA H200",
     ),
     "hostile": of(
         verdict(

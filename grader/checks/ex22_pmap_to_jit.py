@@ -1,6 +1,7 @@
 """ex22_pmap_to_jit: one jitted step over a mesh, which exchanges the gradients and no more.
 
-Judged here on the devices at hand; nothing depends on how many there are.
+Judged on the devices at hand, and as compiled for a target; nothing depends on how many
+devices there are.
 """
 
 from types import ModuleType
@@ -14,11 +15,13 @@ from grader.evidence import (
     differing_leaf,
     not_jitted,
     seen,
+    target_of,
+    target_program,
     timing_result,
     wanted,
 )
 from grader.record import Leaf, Measured, Record
-from grader.words import where
+from grader.words import exchanges, where
 
 SIZES = ((24, 64), (40, 192))
 TIMED = (256, 2048)
@@ -67,6 +70,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             observe.value(f"loss of {count}, width {width}", loss)
     for _ in range(2):
         observe.program("step", step, *placed(*TIMED))
+    observe.target("step", step, *placed(*TIMED))
 
 
 EXERCISE = Exercise(
@@ -171,15 +175,10 @@ def same_numbers(record: Record) -> Result:
     """Params and loss are those of the step in pmap, after one step and after two."""
     for width, _ in SIZES:
         for count in ("one step", "two steps"):
-            name = f"params after {count}, width {width}"
-            failure = differing_leaf(record, name, rtol=1e-3, atol=5e-5)
-            if failure:
-                return _with_length(record, failure, width)
-            failure = differing_leaf(
-                record, f"loss of {count}, width {width}", rtol=1e-3, atol=1e-5
-            )
-            if failure:
-                return failure
+            for what, atol in (("params after", 5e-5), ("loss of", 1e-5)):
+                name = f"{what} {count}, width {width}"
+                if failure := differing_leaf(record, name, rtol=1e-3, atol=atol):
+                    return _with_length(record, failure, width)
     return None
 
 
@@ -197,11 +196,8 @@ def _step_ratio(record: Record, width: int) -> float | None:
 
     def step(values: dict[str, list[Leaf]]) -> Any:
         before, after = values[f"params {width}"], values[f"params after one step, width {width}"]
-        pairs = [(values_of(a), values_of(b)) for a, b in zip(before, after, strict=True)]
-        return np.concatenate([(b - a).ravel() for a, b in pairs])
-
-    def values_of(leaf: Leaf) -> Any:
-        return load(leaf.data or b"")
+        old, new = ([load(leaf.data or b"") for leaf in leaves] for leaves in (before, after))
+        return np.concatenate([np.subtract(b, a).ravel() for a, b in zip(old, new, strict=True)])
 
     try:
         mine, theirs = step(seen(record).values), step(wanted(record).values)
@@ -247,31 +243,49 @@ def only_the_gradients_travel(record: Record) -> Result:
         return measured
     if _devices(record) == 1:
         return Unable("on one device nothing travels")
-    gradients = _gradient_bytes(record)
-    total = sum(c.nbytes * c.count for c in measured.collectives)
+    gradients = _gradient_bytes()
+    total = sum(c.nbytes * c.count * (c.runs or 2) for c in measured.collectives)
     ops = {c.op for c in measured.collectives}
     if ops == {"all-reduce"} and gradients <= total <= gradients + SCALARS:
         return None
     return Failure(
         f"all-reduces of {gradients:,} bytes, the gradients', and of the loss",
-        _collectives(measured),
+        exchanges(measured.collectives),
         definition(record, "make_step"),
     )
 
 
-def _gradient_bytes(record: Record) -> int:
+def _gradient_bytes() -> int:
     """Bytes of the float32 parameters of the exported program."""
     width = TIMED[0]
     return 4 * (32 * width + width + width * 8)
 
 
-def _collectives(measured: Measured) -> str:
-    """`1 all-gather of 262,144 bytes, 2 all-reduces of 4 bytes`."""
-    found = [
-        f"{c.count} {c.op}{'s' if c.count > 1 else ''} of {c.nbytes:,} bytes"
-        for c in measured.collectives
-    ]
-    return ", ".join(found) or "no collective at all"
+@EXERCISE.check(
+    ground="target",
+    after=("only_the_gradients_travel",),
+    hints=(
+        "Each all-reduce starts anew: the devices meet, then the bytes travel. XLA for GPUs joins "
+        "all that are ready together. What makes one wait for another?",
+        "Average all gradients in one call, jax.lax.pmean(grads, 'data'), or leave it to the "
+        "compiler; nothing between them.",
+    ),
+    anchor="count-the-collectives",
+)
+def all_in_one_exchange(record: Record) -> Result:
+    """Compiled for the target, all gradients travel in one all-reduce."""
+    measured = target_program(record, "step")
+    if not isinstance(measured, Measured):
+        return measured
+    found = [c for c in measured.collectives if c.op != "all-reduce" or c.nbytes > SCALARS]
+    if [(c.op, c.count, c.runs) for c in found] == [("all-reduce", 1, 1)]:
+        return None
+    return Failure(
+        f"on {target_of(record).title}, one all-reduce for the {_gradient_bytes():,} bytes of all "
+        "gradients",
+        exchanges(measured.collectives),
+        definition(record, "make_step"),
+    )
 
 
 @EXERCISE.check(

@@ -2,5 +2,6 @@
 
 `observer` collects, `transfers`, `reads` and `compiles` watch, `describe` describes
 arrays, `devices` starts the backend. `private` and `staging` are the only modules of the
-course that lean on names JAX does not promise.
+course that lean on names JAX does not promise; `starting` and `broken` use them for machines
+that do not work.
 """

@@ -33,6 +33,9 @@ class Observer:
         self._facts: dict[str, Any] = {}
         self._programs: dict[str, Program] = {}
         self._inputs: dict[str, list[list[Leaf]]] = {}
+        self._targeted: dict[str, Program] = {}
+        self.for_target = False
+        """Export what `target()` is given."""
         self._lines = Lines(self._line_passed)
         self._log = transfers.GuardLog()
         self._stack = ExitStack()
@@ -169,6 +172,14 @@ class Observer:
                 self._programs[name] = export_program(name, function, args)
             self._inputs.setdefault(name, []).append(describe(args)[0])
 
+    def target(self, name: str, function: Any, *args: Any) -> None:
+        """Export `function` for the target's platform, if there is a target."""
+        from grader.program import TARGET_PLATFORM, export_program
+
+        if self.for_target:
+            with self._own():
+                self._targeted[name] = export_program(name, function, args, TARGET_PLATFORM)
+
     def observed(self, outcome: Outcome) -> Observed:
         """Everything, once the drive has ended."""
         events = [
@@ -184,4 +195,5 @@ class Observer:
             self._programs,
             self._inputs,
             self.missing,
+            self._targeted,
         )

@@ -19,13 +19,15 @@ abs add all_gather all_reduce all_to_all and atan2 batch_norm_grad batch_norm_in
 batch_norm_training bitcast_convert broadcast broadcast_in_dim case cbrt ceil cholesky clamp
 collective_broadcast collective_permute compare complex concatenate constant convert convolution
 cosine count_leading_zeros divide dot dot_general dynamic_slice dynamic_update_slice exponential
-exponential_minus_one fft floor gather get_tuple_element if imag iota is_finite log log_plus_one
-logistic map maximum minimum multiply negate not optimization_barrier or pad partition_id popcnt
-power real reduce reduce_precision reduce_scatter reduce_window remainder replica_id reshape return
-reverse rng rng_bit_generator round_nearest_afz round_nearest_even rsqrt scatter select
-select_and_scatter shift_left shift_right_arithmetic shift_right_logical sign sine slice sort sqrt
-subtract tan tanh transpose triangular_solve tuple while xor
+exponential_minus_one fft floor gather get_dimension_size get_tuple_element if imag iota is_finite
+log log_plus_one logistic map maximum minimum multiply negate not optimization_barrier or pad
+partition_id popcnt power real reduce reduce_precision reduce_scatter reduce_window remainder
+replica_id reshape return reverse rng rng_bit_generator round_nearest_afz round_nearest_even rsqrt
+scatter select select_and_scatter shift_left shift_right_arithmetic shift_right_logical sign sine
+slice sort sqrt subtract tan tanh transpose triangular_solve tuple while xor
 """
+
+_INCIDENTAL = "custom_call constant convert"
 
 _CHLO = """
 _asin_acos_kernel acos acosh asin asinh atan atanh bessel_i1e conj constant constant_like cosh
@@ -76,6 +78,16 @@ def refused(module: ir.Module) -> list[str]:
     """Describe every kind of operation outside the list, with counts; empty when all is well."""
     counts = Counter(_forbidden(module))
     return [text if count == 1 else f"{text}, {count} times" for text, count in counts.items()]
+
+
+def operations(module: ir.Module) -> dict[str, int]:
+    """How often each operation stands in the module: its arithmetic, whatever the dtypes.
+
+    Structure, placement, constants and conversions are left out.
+    """
+    left_out = {*_STRUCTURE.split(), *(f"stablehlo.{n}" for n in _INCIDENTAL.split())}
+    names = (operation.name for operation in _walk(module.operation))
+    return dict(Counter(name for name in names if name not in left_out))
 
 
 def _forbidden(module: ir.Module) -> Iterator[str]:

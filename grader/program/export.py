@@ -14,6 +14,8 @@ from jax import export
 
 from grader.record import Program
 
+TARGET_PLATFORM = "cuda"
+"""What every target runs."""
 SIZE_LIMIT = 16 << 20
 """Bytes of a serialised program that the grader accepts."""
 
@@ -29,8 +31,8 @@ class Impossible(Exception):
     """The function cannot be exported; the message is for the learner."""
 
 
-def export_program(name: str, function: Any, args: tuple[Any, ...]) -> Program:
-    """Export `function` for `args`, for the platform of the default backend.
+def export_program(name: str, function: Any, args: tuple[Any, ...], platform: str = "") -> Program:
+    """Export `function` for `args`, for `platform` (default: that of the default backend).
 
     `args` are pytrees of `jax.Array`, `jax.ShapeDtypeStruct`, NumPy arrays or Python
     scalars. Shardings and memory kinds are those of concrete arrays and of structs that
@@ -42,18 +44,20 @@ def export_program(name: str, function: Any, args: tuple[Any, ...]) -> Program:
     learner's mistake.
     """
     try:
-        return Program(name, _export(name, function, args))
+        return Program(name, _export(name, function, args, platform))
     except Impossible as reason:
         return Program(name, problem=str(reason))
 
 
-def _export(name: str, function: Any, args: tuple[Any, ...]) -> bytes:
+def _export(name: str, function: Any, args: tuple[Any, ...], platform: str) -> bytes:
     if not callable(function):
         raise Impossible(f"`{name}` is no function, but of type `{type(function).__name__}`")
     try:
         jitted, leaves = _jitted(function, args)
         _refuse_callbacks(jitted.trace(*leaves))
-        exported = export.export(jitted, disabled_checks=_no_checks())(*leaves)
+        platforms = (platform or export.default_export_platform(),)
+        make = export.export(jitted, platforms=platforms, disabled_checks=_no_checks())
+        exported = make(*leaves)
         in_tree = exported.in_tree if leaves is args else jax.tree.structure((args, {}))
         blob = bytes(_with_plain_trees(exported, in_tree).serialize())
     except Impossible:

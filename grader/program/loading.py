@@ -7,7 +7,7 @@ runs in a process that nobody misses.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,10 @@ import jax
 import numpy as np
 from jax import export
 from jax.interpreters.mlir import dtype_to_ir_type, ir, make_ir_context
-from jax.sharding import Mesh, NamedSharding, Sharding, SingleDeviceSharding
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, Sharding, SingleDeviceSharding
 
-from grader.program.allowlist import refused
-from grader.program.export import SIZE_LIMIT, first_line
+from grader.program.allowlist import operations, refused
+from grader.program.export import SIZE_LIMIT, TARGET_PLATFORM, first_line
 from grader.record import Measured, Signature
 
 
@@ -36,19 +36,41 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
+class Receiver:
+    """The machine that a program is loaded for."""
+
+    platform: str
+    devices: int
+    sharding: Callable[[NamedSharding, int], Sharding]
+    """An exported sharding over so many of its devices."""
+
+
+def here() -> Receiver:
+    """This machine."""
+    return Receiver(export.default_export_platform(), jax.device_count(), _concrete)
+
+
+def elsewhere(devices: int) -> Receiver:
+    """A target of so many devices."""
+    return Receiver(TARGET_PLATFORM, devices, _abstract)
+
+
+@dataclass(frozen=True)
 class Loaded:
-    """A program that passed every check, on this machine's devices."""
+    """A program that passed every check, on the receiver's devices."""
 
     exported: export.Exported
     signature: Signature
     donated: tuple[int, ...]
     """Flat indices of arguments whose buffers it may reuse."""
+    operations: dict[str, int]
+    """See `allowlist.operations`."""
     in_shardings: tuple[Sharding | None, ...]
     out_shardings: tuple[Sharding | None, ...]
 
 
-def load(blob: bytes) -> Loaded:
-    """Read and check one program.
+def load(blob: bytes, receiver: Receiver | None = None) -> Loaded:
+    """Read and check one program, for this machine unless there is another receiver.
 
     Raises:
       Refused: with the reason in words.
@@ -56,42 +78,44 @@ def load(blob: bytes) -> Loaded:
     if len(blob) > SIZE_LIMIT:
         raise Refused(f"the program is larger than {SIZE_LIMIT >> 20} MiB")
     try:
-        return _load(blob)
+        return _load(blob, receiver or here())
     except Refused:
         raise
     except Exception as error:
         raise Refused(f"it is not a program JAX can read ({first_line(error)})") from error
 
 
-def _load(blob: bytes) -> Loaded:
+def _load(blob: bytes, receiver: Receiver) -> Loaded:
     no_mesh: Any = None  # keep the abstract mesh; the annotation of out_shardings_jax forgot it
     exported = export.deserialize(bytearray(blob))
-    _check_claims(exported)
+    _check_claims(exported, receiver)
     with make_ir_context() as context, ir.Location.unknown():
         module = _parse(exported, context)
-        if operations := refused(module):
-            found = "; ".join(operations[:5])
-            raise Refused(f"the program holds {found}: the grader does not run that", operations)
+        if forbidden := refused(module):
+            found = "; ".join(forbidden[:5])
+            raise Refused(f"the program holds {found}: the grader does not run that", forbidden)
         main = _main(module)
         _check_types(main, exported)
         donated = _donated(main, exported.module_kept_var_idx)
+        counts = operations(module)
     return Loaded(
         exported,
         _signature(exported),
         donated,
-        _concrete_all(exported.in_shardings_jax(), exported.nr_devices),
-        _concrete_all(exported.out_shardings_jax(no_mesh), exported.nr_devices),
+        counts,
+        _placed(exported.in_shardings_jax(), exported.nr_devices, receiver),
+        _placed(exported.out_shardings_jax(no_mesh), exported.nr_devices, receiver),
     )
 
 
-def _check_claims(exported: Any) -> None:
-    platform = export.default_export_platform()
-    if exported.platforms != (platform,):
-        raise Refused(f"it was exported for {', '.join(exported.platforms)}, not for {platform}")
-    if not 1 <= exported.nr_devices <= jax.device_count():
+def _check_claims(exported: Any, receiver: Receiver) -> None:
+    if exported.platforms != (receiver.platform,):
+        claimed = ", ".join(exported.platforms)
+        raise Refused(f"it was exported for {claimed}, not for {receiver.platform}")
+    if not 1 <= exported.nr_devices <= receiver.devices:
         raise Refused(
             f"it was exported for {exported.nr_devices} devices, this machine has "
-            f"{jax.device_count()}"
+            f"{receiver.devices}"
         )
     if exported.ordered_effects or exported.unordered_effects:
         raise Refused("it has side effects, so it cannot leave the process that made it")
@@ -183,8 +207,24 @@ def aval_text(aval: Any) -> str:
     return f"{aval.dtype}[{','.join(map(str, aval.shape))}]"
 
 
-def _concrete_all(shardings: Sequence[Any], devices: int) -> tuple[Sharding | None, ...]:
-    return tuple(s and _concrete(s, devices) for s in shardings)
+def _placed(
+    shardings: Sequence[Any], devices: int, receiver: Receiver
+) -> tuple[Sharding | None, ...]:
+    for mesh in (sharding.mesh for sharding in shardings if sharding):
+        if mesh.axis_names and math.prod(mesh.axis_sizes) != devices:
+            raise Refused(f"its mesh {dict(mesh.shape)} does not fit its {devices} devices")
+    return tuple(s and receiver.sharding(s, devices) for s in shardings)
+
+
+def _abstract(sharding: NamedSharding, devices: int) -> Sharding:
+    """The same sharding on no devices: those of a target know no memories, and forget them.
+
+    Every kind of memory is named: where one is not, JAX pairs donated arguments with
+    results as if all were in one memory.
+    """
+    host = sharding.memory_kind == "pinned_host"
+    mesh = sharding.mesh if sharding.mesh.axis_names else AbstractMesh((devices,), ("devices",))
+    return NamedSharding(mesh, sharding.spec, memory_kind="pinned_host" if host else "device")
 
 
 def _concrete(sharding: NamedSharding, devices: int) -> Sharding:
@@ -192,8 +232,6 @@ def _concrete(sharding: NamedSharding, devices: int) -> Sharding:
     mesh = sharding.mesh
     if not mesh.axis_names:
         return SingleDeviceSharding(jax.devices()[0], memory_kind=sharding.memory_kind)
-    if math.prod(mesh.axis_sizes) != devices:
-        raise Refused(f"its mesh {dict(mesh.shape)} does not fit its {devices} devices")
     grid = np.array(jax.devices()[:devices]).reshape(mesh.axis_sizes)
     concrete = Mesh(grid, mesh.axis_names, axis_types=mesh.axis_types)
     return NamedSharding(concrete, sharding.spec, memory_kind=sharding.memory_kind)

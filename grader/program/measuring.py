@@ -52,6 +52,18 @@ def build(loaded: Loaded) -> Built:
     Raises:
       Refused: XLA does not compile it, or it needs more memory than there is.
     """
+    try:
+        with where(loaded, jax.devices()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an unused donation shows in `aliases`
+            built = Built(loaded, trace(loaded).lower().compile())
+    except Exception as error:
+        raise Refused(f"it does not compile here: {first_line(error)}") from error
+    _check_room(built.compiled)
+    return built
+
+
+def trace(loaded: Loaded) -> jax.stages.Traced:
+    """A program traced as a function of flat arguments, with its own shardings and donation."""
     exported: Any = loaded.exported
 
     def flat(*leaves: Any) -> tuple[Any, ...]:
@@ -60,26 +72,19 @@ def build(loaded: Loaded) -> Built:
 
     avals = map(struct, exported.in_avals, loaded.in_shardings)
     jitted = jax.jit(flat, donate_argnums=loaded.donated, out_shardings=loaded.out_shardings)
-    try:
-        with _devices(loaded), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an unused donation shows in `aliases`
-            built = Built(loaded, jitted.lower(*avals).compile())
-    except Exception as error:
-        raise Refused(f"it does not compile here: {first_line(error)}") from error
-    _check_room(built.compiled)
-    return built
+    return jitted.trace(*avals)
 
 
-def _devices(loaded: Loaded) -> Any:
+def where(loaded: Loaded, devices: Sequence[Any]) -> Any:
     """Where no argument says so (`pmap` under `jit`), the context says on how many devices."""
     count = loaded.exported.nr_devices
     if count == 1 or any(loaded.in_shardings) or any(loaded.out_shardings):
         return nullcontext()
-    return jax.set_mesh(Mesh(np.array(jax.devices()[:count]), ("devices",), (AxisType.Auto,)))
+    return jax.set_mesh(Mesh(np.array(devices[:count]), ("devices",), (AxisType.Auto,)))
 
 
 def _check_room(compiled: jax.stages.Compiled) -> None:
-    memory, room = _memory(compiled), _room()
+    memory, room = memory_of(compiled), _room()
     if memory is None:
         return
     # Simulated devices share this machine's memory; each GPU has its own.
@@ -120,6 +125,7 @@ def examine(loaded: Loaded, measured: Measured, inputs: Sequence[Leaf] | None) -
     """
     measured.signature = loaded.signature
     measured.donated = list(loaded.donated)
+    measured.operations = loaded.operations
     built = build(loaded)
     _read(built, measured)
     if inputs is not None and runnable(inputs):
@@ -153,7 +159,7 @@ def _read(built: Built, measured: Measured) -> None:
     measured.aliases = facts.aliases
     measured.collectives = facts.collectives
     measured.host_copies = facts.host_copies
-    measured.memory = _memory(built.compiled)
+    measured.memory = memory_of(built.compiled)
     costs: Any = built.compiled.cost_analysis() or {}
     measured.flops = float(costs.get("flops", 0.0))
 
@@ -162,7 +168,8 @@ def _texts(shardings: Iterable[Sharding], avals: Iterable[Any]) -> list[str]:
     return [sharding_text(s, aval.shape) for s, aval in zip(shardings, avals, strict=True)]
 
 
-def _memory(compiled: jax.stages.Compiled) -> Memory | None:
+def memory_of(compiled: jax.stages.Compiled) -> Memory | None:
+    """What XLA says of the memory a compiled program takes on one device."""
     found: Any = compiled.memory_analysis()
     return found and Memory(
         arguments=found.argument_size_in_bytes,

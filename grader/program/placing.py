@@ -100,7 +100,7 @@ def host(output: Any) -> "NDArray[Any]":
 
 def sharding_text(sharding: Sharding, shape: tuple[int, ...]) -> str:
     """`P('data') on data=4,model=2`, `1 device`; with ` pinned_host` where it applies."""
-    if len(sharding.device_set) == 1:
+    if sharding.num_devices == 1:
         place = "1 device"
     elif isinstance(sharding, NamedSharding):
         axes = ",".join(f"{name}={size}" for name, size in sharding.mesh.shape.items())

@@ -1,0 +1,408 @@
+"""The target ground: compiled for a machine nobody has, by the CUDA plugin and no GPU.
+
+`target_cases.py` exports in one process; the fenced worker that compiles gets bytes. That
+the plugin, which is installed here, disturbs no run on the CPU is shown at the end.
+"""
+
+import json
+import sys
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+from conftest import ROOT, Cli, python
+from program_cases import COLUMNS
+from target_cases import WIDE
+from test_judge import add, always, exercise, record, statuses
+
+from grader import hlo, runner, sides, targets
+from grader.checking import Failure, Unable
+from grader.evidence import target_program, target_reference
+from grader.judge import judge, worth_compiling, worth_timing
+from grader.messages import Targeted
+from grader.record import (
+    Collective,
+    Measured,
+    Observed,
+    Outcome,
+    Program,
+    Record,
+    Signature,
+    Target,
+)
+from grader.session import Options, Session
+
+H200 = targets.find("h200x8")
+SOLUTION = ROOT / "solutions" / "ex22_pmap_to_jit.py"
+MATRIX = WIDE * WIDE * 4
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Program]:
+    """Every program of `target_cases`."""
+    out = tmp_path_factory.mktemp("exported") / "programs.json"
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    done = python(ROOT / "tests" / "target_cases.py", out, **flags)
+    assert done.returncode == 0, done.stderr
+    return msgspec.json.decode(out.read_bytes(), type=dict[str, Program])
+
+
+@pytest.fixture(scope="module")
+def compiled(exported: dict[str, Program], session: Session) -> dict[str, Measured]:
+    """All of them for 8 x H200, by one worker."""
+    found = sides.compile_for(session, H200, exported)
+    assert found.problem == ""
+    return found.programs
+
+
+# Which machines there are.
+
+
+@pytest.mark.parametrize("name", targets.names())
+def test_a_target_has_a_source_for_every_figure(name: str) -> None:
+    target = targets.find(name)
+    assert target.devices == target.nodes * target.per_node
+    assert min(target.memory_bytes, target.memory_bandwidth, target.node_bandwidth) > 0
+    assert bool(target.network_bandwidth) == (target.nodes > 1)
+    wanted = {"shape", "config", "memory_bytes", "node_bandwidth"}
+    wanted |= {"network_bandwidth"} if target.nodes > 1 else set()
+    assert set(target.sources) == wanted
+    assert all("https://" in text or "openxla/xla: " in text for text in target.sources.values())
+
+
+def test_the_targets_of_the_course() -> None:
+    assert targets.names() == ["h200x8", "h100x8", "a100x8", "h200x2x8"]
+    assert (H200.device_kind, H200.devices, H200.memory_bytes) == ("NVIDIA H200", 8, 151397597184)
+    assert targets.topology(targets.find("h200x2x8")) == "1x2x8"
+    assert 'device_description_str: "NVIDIA H200"' in targets.config("h200x8")
+    assert "feature_extension: NONE" in targets.config("a100x8")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--target", "h2"], ["--target", "h200x8", "--devices", "3"]]
+)
+def test_a_wrong_target_is_a_wrong_command(arguments: list[str], grader: Cli) -> None:
+    ran = grader("check", "ex07", *arguments)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr in (
+        "grader: no target h2; there are h200x8, h100x8, a100x8, h200x2x8\n",
+        "grader: --target simulates a device for each of its own: no --device, no --devices\n",
+    )
+
+
+# What the compiler says of a program.
+
+
+def test_collectives_and_their_bytes(compiled: dict[str, Measured]) -> None:
+    gradient = Collective("all-reduce", COLUMNS * COLUMNS * 4)
+    for name in ("step", "donated", "explicit"):
+        assert compiled[name].problem == ""
+        assert compiled[name].collectives == [gradient]
+    assert [c.op for c in compiled["shard_map"].collectives] == ["all-reduce"]
+    assert compiled["pmap"].problem == ""
+    assert [c.op for c in compiled["pmap"].collectives] == ["all-reduce"]
+
+
+def test_donation_goes_with_the_program(compiled: dict[str, Measured]) -> None:
+    assert (compiled["step"].donated, compiled["step"].aliases) == ([], {})
+    assert (compiled["donated"].donated, compiled["donated"].aliases) == ([0], {"0": 0})
+    memory = compiled["donated"].memory
+    assert memory is not None
+    assert memory.aliased == COLUMNS * COLUMNS * 4
+
+
+def test_arguments_that_no_machine_here_could_hold(compiled: dict[str, Measured]) -> None:
+    memory = compiled["large"].memory
+    assert memory is not None
+    assert memory.arguments == MATRIX + MATRIX // 8
+    assert compiled["large"].collectives == [Collective("all-reduce", MATRIX)]
+    assert memory.peak < H200.memory_bytes
+
+
+def test_host_memory_is_kept_apart(compiled: dict[str, Measured]) -> None:
+    """Kinds of memory, and donation within each, reach the GPU's compiler."""
+    found, memory = compiled["offloaded"], compiled["offloaded"].memory
+    assert memory is not None
+    assert (memory.host_arguments, memory.host_outputs) == (MATRIX // 8, MATRIX // 8)
+    assert memory.arguments == MATRIX // 8
+    assert found.host_copies == 2
+    assert found.out_memory_kinds == ["device", "pinned_host"]
+    assert found.aliases == {"0": 1, "1": 0}
+    assert compiled["pinned_donated"].aliases == {"0": 0}
+    assert compiled["to_device"].in_shardings == ["P('data') on data=8 pinned_host"]
+    assert compiled["pinned_single"].host_copies + compiled["to_device"].host_copies > 0
+
+
+def test_all_that_jax_lowers_to_compiles(compiled: dict[str, Measured]) -> None:
+    for name in ("trees", "unused", "key", "linear_algebra"):
+        assert compiled[name].problem == ""
+        assert compiled[name].signature is not None
+        assert compiled[name].outputs == [], "nothing is run"
+
+
+def test_what_is_refused(exported: dict[str, Program], compiled: dict[str, Measured]) -> None:
+    assert "the program calls back into Python" in exported["printing"].problem
+    assert "a call back into Python" in compiled["forged"].problem
+    assert "the custom call `unheard_of`, 2 times" in compiled["outside"].problem
+    assert compiled["for_cpu"].problem == "it was exported for cpu, not for cuda"
+    assert compiled["nonsense"].problem.startswith("it is not a program JAX can read")
+
+
+@pytest.mark.parametrize("name", targets.names()[1:])
+def test_every_target_compiles(name: str, exported: dict[str, Program], session: Session) -> None:
+    one = {"donated": exported["donated"]}
+    found = sides.compile_for(session, targets.find(name), one)
+    assert found.problem == ""
+    assert found.programs["donated"].collectives[0].op == "all-reduce"
+
+
+def test_memories_of_results() -> None:
+    layout = "{(f32[8]{0:S(5)})->(f32[8]{0}, (u32[]{:S(5)}, bf16[2,2]{1,0:T(8)S(5)}))}"
+    text = f"HloModule jit_f, entry_computation_layout={layout}, num_partitions=8\n"
+    assert hlo.result_memories(text) == ["device", "pinned_host"]
+    one = text.replace("(f32[8]{0}, (u32[]{:S(5)}, bf16[2,2]{1,0:T(8)S(5)}))", "f32[8]{0:S(5)}")
+    assert hlo.result_memories(one) == ["pinned_host"]
+
+
+# What goes wrong.
+
+
+def test_a_plugin_that_raises(
+    exported: dict[str, Program], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "jax_plugins" / "xla_cuda13"
+    folder.mkdir(parents=True)
+    text = "def initialize():\n    raise RuntimeError('no such library')\n"
+    (folder / "__init__.py").write_text(text, "utf-8")
+    tmp_path.chmod(0o755)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
+    with Session(Options("cpu"), ["jax", "grader.program"]) as broken:
+        found = sides.compile_for(broken, H200, {"step": exported["step"]})
+    assert found.programs == {}
+    assert found.problem.startswith("JAX's CUDA plugin does not compile for 8 x NVIDIA H200: ")
+    assert found.problem.endswith("(RuntimeError: no such library)")
+
+
+def test_a_compile_that_takes_too_long(
+    exported: dict[str, Program], session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sides, "TARGET_SECONDS", 0.0)
+    found = sides.compile_for(session, H200, {"step": exported["step"]})
+    assert found.programs["step"].problem == (
+        "the process that compiles it for 8 x NVIDIA H200 ended: still running after 0 s"
+    )
+
+
+@dataclass
+class Compiles:
+    """A reference whose programs came out so."""
+
+    found: Targeted
+
+    def targeted(self) -> "Future[Targeted]":
+        future: Future[Targeted] = Future()
+        future.set_result(self.found)
+        return future
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "problem"),
+    [
+        (Targeted({"f": Measured("f")}), Targeted({"f": Measured("f")}), ""),
+        (Targeted({"f": Measured("f", "bad")}), Targeted({"f": Measured("f")}), ""),
+        (Targeted(problem="broken"), Targeted(problem="broken"), "broken"),
+        (
+            Targeted({"f": Measured("f", "bad")}),
+            Targeted({"f": Measured("f", "no ptxas")}),
+            "the reference's `f`: no ptxas",
+        ),
+    ],
+)
+def test_what_fails_for_the_reference_too_is_not_the_learners(
+    mine: Targeted,
+    theirs: Targeted,
+    problem: str,
+    monkeypatch: pytest.MonkeyPatch,
+    session: Session,
+) -> None:
+    monkeypatch.setattr(runner, "compile_for", lambda *_: mine)
+    made = record(Observed(Outcome("finished"), targeted={"f": Program("f", b"x")}), target=H200)
+    runner._compile(made, session, Compiles(theirs), H200)  # type: ignore[arg-type]
+    assert made.target_problem == problem
+    found = target_program(made, "f")
+    assert isinstance(found, Unable) == bool(problem)
+    assert isinstance(found, Failure) == (not problem and bool(mine.programs["f"].problem))
+    assert (target_reference(made, "f") is None) == bool(problem)
+
+
+@pytest.mark.parametrize(
+    ("plugin", "problem"),
+    [
+        ("", "compiling for a target needs JAX's CUDA plugin, and no GPU: "),
+        ("0.9", "JAX's CUDA plugin must be of jaxlib's version, not jax-cuda13-plugin 0.9 and "),
+        ("0.12", ""),
+    ],
+)
+def test_what_package_metadata_tell(
+    plugin: str, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = {"jax-cuda13-plugin": plugin, "jaxlib": "0.12"}
+    monkeypatch.setattr(targets, "installed", lambda name: versions.get(name, ""))
+    assert targets.missing() == (problem and problem + targets.missing().removeprefix(problem))
+    assert bool(targets.missing()) == bool(problem)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert targets.missing().endswith("which is for Linux")
+
+
+def test_without_the_extra_all_else_is_judged(folder: Path) -> None:
+    """The other checks pass, time among them; the report says how to get the extra; exit 3."""
+    code = (
+        "from grader import targets\n"
+        "targets.PLUGINS = ('no-such-plugin',)\n"
+        "from grader.__main__ import run\n"
+        "run()\n"
+    )
+    command = ("check", "ex22", "--target", "h200x8", "--submission", SOLUTION, "--format", "json")
+    ran = python("-c", code, *command, folder=folder)
+    assert (ran.returncode, ran.stderr) == (3, "")
+    (report,) = json.loads(ran.stdout)["reports"]
+    unable = [v for v in report["verdicts"] if v["status"] != "pass"]
+    assert [v["ground"] for v in unable if v["ground"] != "timing"] == ["target"]
+    assert "`make target`, or `pip install -c constraints.txt" in unable[0]["reason"]
+    assert report["target"] == "8 x NVIDIA H200"
+
+
+# What is judged, and when.
+
+
+def aimed(target: Target | None, **fields: object) -> Record:
+    """A record with or without a target."""
+    return record(target=target, **fields)
+
+
+def test_without_a_target_its_checks_are_left_out() -> None:
+    made = exercise(a=None)
+    add(made, "b", always(Failure("x", "y")), "target", ("a",))
+    add(made, "c", always(None), "timing", ("b",))
+    report = judge(aimed(None), made)
+    assert statuses(report) == dict.fromkeys(("source", "runs", "a", "c"), "pass")
+    assert (report.left_out, report.target, report.exit_code) == (1, "", 0)
+    report = judge(aimed(H200), made)
+    assert (report.left_out, report.target, report.exit_code) == (0, "8 x NVIDIA H200", 1)
+    assert statuses(report)["c"] == "blocked"
+
+
+def test_time_is_not_spent_on_what_fails_already() -> None:
+    failing = exercise(a=Failure("x", "y"))
+    add(failing, "b", always(None), "target", ("a",))
+    assert not worth_compiling(aimed(H200), failing)
+    passing = exercise(a=None)
+    add(passing, "b", always(Failure("x", "y")), "target", ("a",))
+    assert worth_compiling(aimed(H200), passing)
+    assert not worth_timing(aimed(H200), passing)
+    assert worth_timing(aimed(None), passing)
+    lacking = exercise(a=None)
+    add(lacking, "b", always(Unable("no plugin")), "target", ("a",))
+    assert worth_timing(aimed(H200, target_problem="no plugin"), lacking)
+
+
+def test_what_is_compiled_for_the_target_is_what_was_run() -> None:
+    """A function may look at its arguments' sizes, and be another for large ones."""
+    one, two = Signature((), (), "(*)", "*", 8), Signature((), (), "(*, *)", "*", 8)
+    ran = Measured("f", signature=one, operations={"stablehlo.dot_general": 2, "stablehlo.add": 1})
+    same = Measured("f", signature=one, operations=dict(ran.operations))
+    less = Measured("f", signature=one, operations={"stablehlo.add": 1})
+    more = Measured("f", signature=two, operations=dict.fromkeys(ran.operations, 5))
+    none = Measured("f", signature=two, operations={"stablehlo.add": 1})
+    submission = Observed(Outcome("finished"), targeted={"f": Program("f", b"x")})
+    for found, well in ((same, True), (less, False), (more, True), (none, False)):
+        measured = {"measured": {"f": ran}, "target_measured": {"f": found}}
+        made = record(submission, target=H200, **measured)
+        answer = target_program(made, "f")
+        assert isinstance(answer, Measured) == well
+        if isinstance(answer, Failure):
+            assert "it holds 0 `stablehlo.dot_general`, when it was run 2" in answer.observed
+
+
+# The plugin is installed beside everything else.
+
+
+def test_the_plugin_is_installed_here() -> None:
+    assert targets.missing() == "", "`make test` installs the extra `target`"
+
+
+@pytest.mark.parametrize("way", ["environment", "config"])
+def test_the_plugin_is_silent_where_jax_runs_on_the_cpu(way: str) -> None:
+    setting = "jax.config.update('jax_platforms', 'cpu'); " if way == "config" else ""
+    more = {"JAX_PLATFORMS": "cpu"} if way == "environment" else {}
+    code = f"import jax; {setting}print(jax.numpy.ones(3).sum(), jax.devices())"
+    ran = python("-W", "error", "-c", code, **more)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "3.0 [CpuDevice(id=0)]\n", "")
+
+
+def test_a_worker_on_the_cpu_prints_nothing(session: Session) -> None:
+    prepared = session.prepare("cpu", 8, observe=True, hide=True)
+    try:
+        assert prepared.said == ""
+    finally:
+        session.release(prepared.worker)
+
+
+@pytest.mark.parametrize("platforms", [{}, {"JAX_PLATFORMS": "cpu"}])
+def test_doctor_compiles_for_each_target_and_is_quiet(
+    platforms: dict[str, str], grader: Cli
+) -> None:
+    ran = grader("doctor", **platforms)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert f"targets   {', '.join(targets.names())}\n" in ran.stdout
+    assert "JAX printed while it started" not in ran.stdout
+
+
+# Lessons compile by a helper of their own, which knows nothing of the grader.
+
+LESSON = """
+import sys, json
+sys.path.insert(0, "docs/lessons")
+import jax, _target
+jax.config.update("jax_num_cpu_devices", 8)
+mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+def struct(*spec, kind="device"):
+    sharding = jax.NamedSharding(mesh, jax.P(*spec), memory_kind=kind)
+    return jax.ShapeDtypeStruct((1024, 1024), "float32", sharding=sharding)
+def mean(x):
+    return jax.numpy.tanh(x).mean()
+def move(kept, x):
+    return jax.device_put(jax.device_put(kept, jax.memory.Space.Device) + x, jax.memory.Space.Host)
+calls = [
+    (mean, struct("data")),
+    (jax.jit(move, donate_argnums=0), struct("data", kind="pinned_host"), struct("data")),
+]
+one, two = _target.compiled_all(calls)
+print(json.dumps([
+    [[c.op, c.nbytes, c.count] for c in one.collectives], one.host_copies, two.host_copies,
+    vars(two.memory), str(one), _target.machine("h200x2x8").devices, jax.devices()[0].platform,
+]))
+"""
+
+
+def test_lessons_compile_for_a_target_too() -> None:
+    ran = python("-c", LESSON, JAX_PLATFORMS="cpu")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    collectives, copies, moved, memory, text, devices, here = json.loads(ran.stdout)
+    assert (collectives, copies, moved) == ([["all-reduce", 4, 1]], 0, 2)
+    assert memory["host_arguments"] == memory["host_outputs"] == 1024 * 1024 * 4 // 8
+    assert memory["aliased"] == 0
+    assert text.startswith("compiled for 8 x NVIDIA H200; not run\n  1 x all-reduce of 4 bytes\n")
+    assert (devices, here) == (16, "cpu")
+
+
+def test_a_lesson_without_the_extra_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.path.insert(0, 'docs/lessons'); import _target\n"
+        "_target.version = lambda name: (_ for _ in ()).throw(_target.PackageNotFoundError)\n"
+        "_target.compiled(len)"
+    )
+    ran = python("-c", code, JAX_PLATFORMS="cpu")
+    assert ran.stderr.splitlines()[-1].endswith("it needs: make target")
