@@ -11,7 +11,8 @@ After this lesson you can
 - ask a compiled program how much memory it needs, before it runs;
 - say why a training step holds its state twice, and when;
 - let the new state take the place of the old one, and prove that it does;
-- recognise a donation that JAX could not use.
+- recognise a donation that JAX could not use;
+- serve batches of any size with a handful of programs.
 
 **Why care.** The training step below needs {{ plain_mib:.0f }} MiB. One more argument of
 `jax.jit`, and it needs {{ donated_mib:.0f }} MiB. The numbers it computes are the same.
@@ -273,7 +274,147 @@ change to `bfloat16` is refused in silence. So check the bytes in your own tests
 
 ## Each shape is a program { #each-shape-is-a-program }
 
+XLA plans a program's memory for the shapes it was compiled for. So another shape is another
+program: traced, compiled and kept, each with a plan of its own. Data is often ragged: sentences,
+images, the last batch of an epoch.
+
+JAX reports each compile to whoever listens. Here is a model that gets {{ arrivals }} batches, of
+{{ different }} sizes.
+"""
+
+# %%
+import numpy as np
+
+compiled_names = []
+
+
+def listen(event, seconds, **about):
+    if event.endswith("backend_compile_duration"):
+        compiled_names.append(about.get("fun_name"))
+
+
+jax.monitoring.register_event_duration_secs_listener(listen)
+
+
+@jax.jit
+def model(weights, rows, mask):
+    """Each row relative to the mean of its batch; a row whose mask is 0 has no part in it."""
+    mean = jnp.sum(rows * mask[:, None], axis=0) / jnp.sum(mask)
+    return jnp.tanh((rows - mean) @ weights).sum(axis=1)
+
+
+numbers = np.random.default_rng(0)
+arrivals = 16
+sizes = numbers.integers(1, 257, arrivals)
+batches = [numbers.normal(size=(size, 16)).astype(np.float32) + 2 for size in sizes]
+weights = jax.device_put(numbers.normal(size=(16, 8)).astype(np.float32))
+
+
+def as_it_comes(rows):
+    return np.asarray(model(weights, rows, np.ones(len(rows), np.float32)))
+
+
+def serve(function):
+    """What `function` gives for each batch, and the number of compiles so far after each."""
+    jax.clear_caches()
+    compiled_names.clear()
+    found, counts = [], []
+    for rows in batches:
+        found.append(function(rows))
+        counts.append(len(compiled_names))
+    return found, counts
+
+
+right, ragged_counts = serve(as_it_comes)
+different = len(set(sizes.tolist()))
+print(f"{arrivals} batches of {different} sizes: {ragged_counts[-1]} compiles")
+
+# %% [markdown]
+"""
+The remedy: **buckets**. Round each size up to one of a few, and fill the rest with rows that don't
+count. With sizes that double (16, 32, ... 256) there are five programs, and never more than twice
+the rows.
+
 ## Pad on the host { #pad-on-the-host }
+
+<quiz>
+**Predict.** You pad with `jnp.pad(rows, ...)` to one of five sizes, call the model, and cut the
+result with `[:n]`. How many compiles for {{ arrivals }} batches?
+- [ ] 5
+> The model is compiled five times. What else is?
+- [ ] About as many as before
+> More than that.
+- [x] More than before
+> Right. `jnp.pad` and `[:n]` are programs too: one for each size that comes.
+
+</quiz>
+"""
+
+# %% alt="Compiles over batches. Padded in JAX: steepest. As it comes: rising. In NumPy: soon flat."
+import matplotlib.pyplot as plt
+
+
+def bucket(count):
+    return max(16, 1 << (count - 1).bit_length())
+
+
+def padded_in_jax(rows):
+    size = bucket(len(rows))
+    padded = jnp.pad(rows, ((0, size - len(rows)), (0, 0)))
+    mask = jnp.arange(size) < len(rows)
+    return np.asarray(model(weights, padded, mask.astype(jnp.float32))[: len(rows)])
+
+
+def padded_in_numpy(rows):
+    size = bucket(len(rows))
+    padded = np.pad(rows, ((0, size - len(rows)), (0, 0)))
+    mask = np.arange(size) < len(rows)
+    return np.asarray(model(weights, padded, mask.astype(np.float32)))[: len(rows)]
+
+
+def without_mask(rows):
+    size = bucket(len(rows))
+    padded = np.pad(rows, ((0, size - len(rows)), (0, 0)))
+    return np.asarray(model(weights, padded, np.ones(size, np.float32)))[: len(rows)]
+
+
+def same(found):
+    return all(np.allclose(a, b, atol=1e-4) for a, b in zip(found, right, strict=True))
+
+
+in_jax, jax_counts = serve(padded_in_jax)
+names = dict.fromkeys(compiled_names)
+in_numpy, numpy_counts = serve(padded_in_numpy)
+unmasked, _ = serve(without_mask)
+
+figure, axes = plt.subplots()
+lines = {"padded in JAX": jax_counts, "as it comes": ragged_counts, "padded in NumPy": numpy_counts}
+for (name, counts), style in zip(lines.items(), ("-.", "-", "--"), strict=True):
+    axes.plot(range(1, arrivals + 1), counts, style, linewidth=2, label=name)
+axes.set_xlabel("batches")
+axes.set_ylabel("compiles")
+axes.legend()
+plt.show()
+
+print("compiled for padding in JAX:", ", ".join(names))
+print("same numbers, padded in JAX:  ", same(in_jax))
+print("same numbers, padded in NumPy:", same(in_numpy))
+print("same numbers, without a mask: ", same(unmasked))
+jax_compiles, numpy_compiles = jax_counts[-1], numpy_counts[-1]
+assert numpy_counts[-1] <= 5 < ragged_counts[-1] < jax_counts[-1]
+assert same(in_jax)
+assert same(in_numpy)
+assert not same(unmasked)
+
+# %% [markdown]
+"""
+Padded in JAX: {{ jax_compiles }} compiles, more than without any padding. Padded in NumPy:
+{{ numpy_compiles }}, and never more than five. What happens before and after the model
+belongs to the host, in NumPy: pad before the call, `np.asarray` first and cut then.
+
+The mask is not for looks. The model takes a mean over the batch, and rows of zeros shift it:
+without a mask the numbers are others. Whatever mixes rows (a mean, a norm over the batch,
+attention) needs to be told which rows count.
 
 ## Your turn
 
@@ -289,6 +430,19 @@ change to `bfloat16` is refused in silence. So check the bytes in your own tests
     === "Passing"
 
         {{ capture: check ex14 solution }}
+
+!!! example "Exercise ex15: few compiles"
+    Batches come in every size. Serve them with five programs. The grader counts all that was
+    compiled, with the lines that caused it, and the rows that were computed for nothing. Start on
+    the [page of ex15](../exercises/ex15_few_compiles.md).
+
+    === "Failing"
+
+        {{ capture: check ex15 starter }}
+
+    === "Passing"
+
+        {{ capture: check ex15 solution }}
 
 ## Three questions
 
@@ -330,6 +484,8 @@ The peak is inside the program. `memory_analysis()` of the compiled step tells i
   {{ state_mib:.0f }} MiB. Between the steps you don't see it.
 - `donate_argnums` reuses the old buffers: {{ donated_mib:.0f }} MiB. The old arrays are deleted.
 - A refused donation is one warning, or none. Check `alias_size_in_bytes`.
+- Each shape is a program. With buckets, padded on the host, {{ numpy_compiles }} serve
+  {{ arrivals }} batches; the mask keeps the numbers right.
 
-Next: [pmap and after](13-pmap-and-after.ipynb).
+Next: [memory for compute](10-memory-for-compute.ipynb).
 """

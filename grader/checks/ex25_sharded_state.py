@@ -1,0 +1,299 @@
+"""ex25_sharded_state: each device holds its share of params and optimizer state, and no more."""
+
+from math import prod
+from types import ModuleType
+from typing import Any
+
+from grader.checking import Exercise, Failure, Misused, Observe, Result, Unable, unpack
+from grader.evidence import (
+    compiled_program,
+    definition,
+    differing_leaf,
+    differing_output,
+    exchanged,
+    not_jitted,
+    seen,
+    sent,
+    target_of,
+    target_program,
+    wanted,
+)
+from grader.record import Collective, Leaf, Measured, Record
+from grader.words import exchanges, plural, where
+
+FEATURES, OUTPUTS, ROWS = 20, 5, 4
+"""Dimensions that 8 does not divide, and rows on each device."""
+LARGE, LARGE_ROWS = (1500, 8192, 100), 8192
+"""Features, width and outputs, and rows, of the program for the target."""
+TREES = ("params", "mean", "square")
+TRAVELS = 3.3
+"""Times the params' bytes that may travel: params 1, a sum of gradients 2; with moments, 5."""
+SCALARS = 1024
+"""Bytes that may be whole anywhere: the loss, `count`, what no dimension divides."""
+
+
+def _state(features: int, width: int, outputs: int) -> dict[str, Any]:
+    """The state as shapes, float32, and an int32 count."""
+    import jax
+
+    def struct(*shape: int) -> Any:
+        return jax.ShapeDtypeStruct(shape, "float32")
+
+    params = {"first": struct(features, width), "bias": struct(width), "scale": struct(outputs)}
+    params |= {"middle": struct(width, width), "last": struct(width, outputs)}
+    return {t: dict(params) for t in TREES} | {"count": jax.ShapeDtypeStruct((), "int32")}
+
+
+def _layout(submission: ModuleType, mesh: Any, state: Any) -> Any:
+    """The learner's layout, if it is one."""
+    import jax
+
+    layout, trees = submission.layout(mesh, state), jax.tree.structure
+    kinds = sorted({type(leaf).__name__ for leaf in jax.tree.leaves(layout)})
+    if kinds != ["NamedSharding"] or str(trees(state)) != str(trees(layout)):
+        promise = "`layout` returns a NamedSharding for each array, in a tree like `state`"
+        raise Misused(promise, f"it returned a {type(layout).__name__} of {', '.join(kinds)}")
+    for struct, place in zip(jax.tree.leaves(state), jax.tree.leaves(layout), strict=True):
+        try:
+            place.shard_shape(struct.shape)
+        except ValueError as error:
+            bad = f"{place.spec} for {struct.shape}, on {mesh.size} devices"
+            raise Misused("every dimension that `layout` splits can be divided", bad) from error
+    return layout
+
+
+def _batch(mesh: Any, rows: int, features: int, outputs: int) -> tuple[Any, Any]:
+    """Inputs and targets as shapes, rows split over "data"."""
+    import jax
+
+    split = jax.NamedSharding(mesh, jax.P("data"))
+    inputs = jax.ShapeDtypeStruct((rows, features), "float32", sharding=split)
+    return inputs, jax.ShapeDtypeStruct((rows, outputs), "float32", sharding=split)
+
+
+def _drawn(rng: Any, structs: Any, places: Any) -> Any:
+    """Arrays of random numbers; counts are 3, second moments positive."""
+    import jax
+    import numpy as np
+
+    def draw(path: Any, struct: Any) -> Any:
+        numbers = 0.3 * rng.standard_normal(struct.shape)
+        positive = "square" in jax.tree_util.keystr(path)
+        counted = struct.dtype == np.int32
+        return np.asarray(3 if counted else numbers**2 if positive else numbers, struct.dtype)
+
+    return jax.device_put(jax.tree_util.tree_map_with_path(draw, structs), places)
+
+
+def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
+    """Two steps, the program of another size, and a large one for the target."""
+    import jax
+    import numpy as np
+
+    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("data",))
+    step = submission.make_step(mesh)
+    if not observe.jitted("step", step):
+        return
+
+    def arguments(width: int) -> tuple[Any, Any]:
+        state = _state(FEATURES, width, OUTPUTS)
+        batch = _batch(mesh, ROWS * mesh.size, FEATURES, OUTPUTS)
+        split = jax.tree.map(lambda leaf: leaf.sharding, batch)
+        return _drawn(rng, state, _layout(submission, mesh, state)), _drawn(rng, batch, split)
+
+    state, batch = arguments(width := int(rng.integers(3, 6)) * 16)
+    observe.value("state", state, data=False)
+    for when in ("one step", "two steps"):
+        state, loss = unpack(step(state, batch), 2, "`step` returns (state, loss)")
+        observe.value(f"state after {when}", state)
+        observe.value(f"loss of {when}", loss)
+    observe.fact("width", width + 32)
+    observe.program("step", step, *arguments(width + 32))
+    observe.target("step", step, *_large(submission, mesh))
+
+
+def _large(submission: ModuleType, mesh: Any) -> tuple[Any, Any]:
+    """Arguments for the target, as shapes."""
+    import jax
+
+    def placed(struct: Any, place: Any) -> Any:
+        return jax.ShapeDtypeStruct(struct.shape, struct.dtype, sharding=place)
+
+    state = _state(*LARGE)
+    batch = _batch(mesh, LARGE_ROWS, LARGE[0], LARGE[2])
+    return jax.tree.map(placed, state, _layout(submission, mesh, state)), batch
+
+
+EXERCISE = Exercise(
+    title="A state that no device holds whole",
+    lesson="lessons/14-collectives-you-can-count",
+    anchor="share-the-state",
+    edits=("layout", "make_step"),
+    drive=drive,
+    devices=8,
+    hints=(
+        "Params, mean and square are three trees of equal shapes. One rule can place all three.",
+        "P('data') splits dimension 0, P(None, 'data') dimension 1. Which can be divided by 8?",
+        "For each leaf, put 'data' where leaf.shape[d] % mesh.size == 0, or P() if nowhere.",
+    ),
+)
+
+
+def _devices(record: Record) -> int:
+    assert record.machine is not None
+    return record.machine.devices
+
+
+def _failure(record: Record, expected: str, observed: str, edit: str = "make_step") -> Failure:
+    return Failure(expected, observed, definition(record, edit))
+
+
+def _lies(leaf: Leaf) -> str:
+    return f"{leaf.shard_shape} on each device, {leaf.spec}" if leaf.shard_shape else where(leaf)
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=("Return what jax.jit returns, with Adam inside. jax.shard_map is welcome.",),
+)
+def one_program(record: Record) -> Result:
+    """`make_step` returns a function that jax.jit made."""
+    return not_jitted(record, "step", "make_step")
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("one_program",),
+    hints=(
+        "Two of the three trees are the optimizer's. Are they split, too?",
+        "Where dimension 0 cannot be divided, another may.",
+    ),
+)
+def state_is_shared(record: Record) -> Result:
+    """Of every array that can be divided, a device holds one share, params and moments alike."""
+    devices, leaves = _devices(record), seen(record).values["state"]
+    if not (whole := [leaf for leaf in leaves if _excess(leaf, devices) > 0]):
+        return None
+    worst = max(whole, key=lambda leaf: _excess(leaf, devices))
+    expected = f"a device holds 1/{devices} of `state{worst.path}`, which is {worst.shape}"
+    others = f"; {plural(len(whole), 'array')} of {len(leaves)} could be smaller there"
+    return _failure(record, expected, _lies(worst) + others, "layout")
+
+
+def _excess(leaf: Leaf, devices: int) -> int:
+    """Elements of it that a device holds beyond its share."""
+    parts = devices if any(size % devices == 0 for size in leaf.shape) else 1
+    return prod(leaf.shard_shape or leaf.shape) - prod(leaf.shape) // parts
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("one_program",),
+    hints=(
+        "The loss is a mean over the rows of all devices, and so is its gradient.",
+        "In jax.shard_map, psum_scatter adds: divide by mesh.size for a mean.",
+    ),
+)
+def same_numbers(record: Record) -> Result:
+    """State and loss are those of one device, after one step and after two."""
+    for when in ("one step", "two steps"):
+        for name in (f"loss of {when}", f"state after {when}"):
+            failure = differing_leaf(record, name, rtol=2e-3, atol=1e-4)
+            if failure:
+                return _failure(record, failure.expected, failure.observed)
+    return None
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("state_is_shared",),
+    hints=("The next step takes what this one returns. Constrain the new state by `layout`.",),
+)
+def state_stays_shared(record: Record) -> Result:
+    """The new state lies as the old one did."""
+    before, after = seen(record).values["state"], seen(record).values["state after two steps"]
+    for old, new in zip(before, after, strict=False):
+        if old.shard_shape != new.shard_shape:
+            return _failure(record, f"the new `state{old.path}` is {_lies(old)}", _lies(new))
+    return None
+
+
+@EXERCISE.check(
+    ground="program",
+    after=("same_numbers", "state_stays_shared"),
+    hints=("The caller never uses the old state again: donate it, as in ex14.",),
+)
+def room_for_one_share(record: Record) -> Result:
+    """A device needs room for its share of the state once, not for an old and a new one."""
+    measured = compiled_program(record, "step")
+    if not isinstance(measured, Measured):
+        return measured
+    if (memory := measured.memory) is None:
+        return Unable("this backend does not say how much memory a program needs")
+    params = _params(FEATURES, wanted(record).facts["width"], OUTPUTS)
+    limit = 3 * params // _devices(record) + 4 * ROWS * (FEATURES + OUTPUTS) + SCALARS
+    room = memory.arguments + memory.outputs - memory.aliased
+    if room <= limit:
+        return None
+    kept = memory.outputs - memory.aliased
+    expected = f"at most {limit:,} bytes for arguments and results: a share of state and rows"
+    return _failure(record, expected, f"{room:,} bytes: {kept:,} for results that replace nothing")
+
+
+def _params(features: int, width: int, outputs: int) -> int:
+    """Bytes of the float32 params."""
+    return 4 * (features * width + width + width * width + width * outputs + outputs)
+
+
+def _bytes(found: list[Collective], op: str) -> int:
+    return sum(c.nbytes * c.count * c.runs for c in found if c.op == op)
+
+
+def _travels(record: Record, found: list[Collective], params: int, devices: int) -> Result:
+    if isinstance(unknown := exchanged(found), Unable):
+        return unknown
+    once = params * (devices - 1) // devices
+    mine, limit = sent(found, devices), round(TRAVELS * once) + SCALARS
+    if mine <= limit:
+        return None
+    more = f", {_bytes(found, 'all-gather') / params:.1f} times the params gathered"
+    expected = f"a device sends at most {limit:,} bytes: params ({once:,}), gradients (twice that)"
+    return _failure(record, expected, f"{mine:,} bytes{more}: {exchanges(found)}")
+
+
+@EXERCISE.check(
+    ground="program",
+    after=("room_for_one_share",),
+    hints=(
+        "Params must be gathered to multiply by them. What else is gathered, and what for?",
+        "Adam works on each number by itself: on shares as well as on whole arrays.",
+    ),
+)
+def moments_stay(record: Record) -> Result:
+    """Params are gathered and gradients are added; the optimizer's moments travel nowhere."""
+    measured = compiled_program(record, "step")
+    if not isinstance(measured, Measured):
+        return measured
+    params = _params(FEATURES, wanted(record).facts["width"], OUTPUTS)
+    wrong = differing_output(record, "step", rtol=2e-3, atol=1e-4)
+    return wrong or _travels(record, measured.collectives, params, _devices(record))
+
+
+@EXERCISE.check(
+    ground="target",
+    after=("moments_stay",),
+    hints=("Does anything in the step ask for the gradient whole, on every device?",),
+    anchor="on-eight-h200",
+)
+def on_the_target(record: Record) -> Result:
+    """Compiled for the target, a device receives its share of the gradient, and no more."""
+    measured = target_program(record, "step")
+    if not isinstance(measured, Measured):
+        return measured
+    found, devices = measured.collectives, target_of(record).devices
+    whole = _bytes(found, "all-reduce")
+    if whole > SCALARS:
+        expected = f"all-reduces of at most {SCALARS:,} bytes"
+        times = f"every device receives the gradient whole, {devices} times what it needs"
+        return _failure(record, expected, f"{whole:,} bytes: {times}")
+    return _travels(record, found, _params(*LARGE), devices)

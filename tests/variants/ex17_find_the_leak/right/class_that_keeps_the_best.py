@@ -1,0 +1,50 @@
+"""ex17: stop a loop whose live memory grows.
+
+`grader check ex17` judges `train`; `grader hint ex17` helps.
+"""
+
+import jax
+import jax.numpy as jnp
+
+
+class Keeper:
+    """The best params so far, and two numbers of each step."""
+
+    def __init__(self):
+        self.best, self.history = None, []
+
+    def see(self, params, new, report):
+        entry = {"loss": report["loss"].item(), "worst": jnp.max(report["errors"]).item()}
+        if all(entry["loss"] < other["loss"] for other in self.history):
+            self.best = params
+        self.history.append(entry)
+        return new
+
+
+def train(step, params, batches):
+    """Run `step` once for each batch, however many there are.
+
+    `step(params, batch)` returns (new params, report). report["loss"] is the loss of the
+    params it was given, report["errors"] (n,) the error of each row, all on the device.
+    `batches` is an iterator. Return (best, history): the params with the lowest loss, and
+    for each batch {"loss": float, "worst": float}, worst being the largest error.
+    """
+    keeper = Keeper()
+    for batch in batches:
+        params = keeper.see(params, *step(params, batch))
+    return keeper.best, keeper.history
+
+
+@jax.jit
+def sgd_step(params, batch):
+    """One step of gradient descent on a two-layer network."""
+    inputs, targets = batch
+
+    def loss_of(params):
+        hidden = jnp.tanh(inputs @ params["w1"] + params["b1"])
+        errors = (hidden @ params["w2"] - targets) ** 2
+        return jnp.mean(errors), errors
+
+    (loss, errors), grads = jax.value_and_grad(loss_of, has_aux=True)(params)
+    new = jax.tree.map(lambda p, g: p - 0.05 * g, params, grads)
+    return new, {"loss": loss, "errors": errors}
