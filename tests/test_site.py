@@ -165,7 +165,10 @@ def test_a_lesson_shows_all_code_with_outputs_and_its_parts(site, path):
     assert page.select(".output code")
     assert len(page.select(".quiz")) >= 5, "two predictions at least, and three questions"
     assert page.select(".admonition.quote"), "a claim of a source document"
-    assert len(page.select(".capture")) == 2, "failing and passing"
+    cards = [card for card in page.select(".admonition.example") if card.select(".capture")]
+    follow = [source for source in CHECKS if exercise_pages.read(source).lesson.endswith(path.stem)]
+    assert len(cards) == len(follow) > 0, "a card for each exercise"
+    assert all(len(card.select(".capture")) == 2 for card in cards), "failing and passing"
     headings = [heading.get_text().rstrip("¶") for heading in page.find_all("h2")]
     assert headings[-3:] == ["Your turn", "Three questions", "Recap"]
 

@@ -33,6 +33,18 @@ they say side by side.
 """
 
 # %%
+import jax
+import jax.numpy as jnp
+
+jax.config.update("jax_num_cpu_devices", 8)  # simulates 8, if there is no GPU
+print(jax.device_count(), "x", jax.devices()[0].device_kind)
+
+# %% [markdown]
+"""
+These devices belong to this one process. Below, other processes bring their own.
+"""
+
+# %%
 import _processes
 
 READ = """

@@ -19,15 +19,18 @@ what took the time.
 """
 
 # %%
+import jax
+import jax.numpy as jnp
+
+jax.config.update("jax_num_cpu_devices", 8)  # simulates 8, if there is no GPU
+print(jax.device_count(), "x", jax.devices()[0].device_kind)
+
+# %%
 from functools import partial
 from time import perf_counter as now
 
-import jax
-import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
-
-print(jax.device_count(), "x", jax.devices()[0].device_kind)
 
 
 def seconds(run, *args):
