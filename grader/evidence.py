@@ -11,7 +11,6 @@ from grader.record import (
     Event,
     EventKind,
     Measured,
-    Memory,
     Observed,
     Program,
     Record,
@@ -163,11 +162,6 @@ def exchanged(found: Sequence[Collective]) -> int | Unable:
     if any(collective.runs == 0 for collective in found):
         return Unable("a collective stands in a loop whose length the compiled program hides")
     return sum(c.nbytes * c.count * c.runs for c in found)
-
-
-def room(memory: Memory) -> int:
-    """Bytes that a program needs on its device."""
-    return memory.arguments + memory.outputs - memory.aliased + memory.temporaries
 
 
 def sent(found: Sequence[Collective], devices: int) -> int:
