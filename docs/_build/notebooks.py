@@ -34,7 +34,7 @@ from lesson import Lesson, LessonError
 ROOT = Path(__file__).resolve().parents[2]
 LESSONS = ROOT / "docs" / "lessons"
 MACHINES = ROOT / "grader" / "targets" / "machines.toml"  # which lessons compile for
-CACHE = ROOT / ".cache" / "site"
+CACHE = ROOT / ".cache" / "site" / "runs"
 CELL_SECONDS = 120
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
