@@ -416,12 +416,19 @@ def test_the_table_of_checks_is_read_from_source_without_importing_it(tmp_path):
 
 def test_an_exercise_page_names_checks_grounds_and_paragraphs(tmp_path):
     (tmp_path / "grader" / "checks").mkdir(parents=True)
+    (tmp_path / "docs" / "lessons").mkdir(parents=True)
+    written(tmp_path / "docs" / "lessons", '# %% [markdown]\n"""\n# 04 X\n"""\n', "04-x.py")
     written(tmp_path / "grader" / "checks", CHECKS, "ex07_quiet_loop.py")
     text = exercise_pages.page(tmp_path, "ex07_quiet_loop")
+    assert "[04 X](../lessons/04-x.ipynb#" in text
+    assert "--target" not in text
     one, two = (f"../lessons/04-x.ipynb#{anchor}" for anchor in ("one", "two"))
     assert f"| `waits_never`<br>[The loop never waits.]({one}) | observed |\n" in text
     assert f"| `same_losses`<br>[The losses are the same.]({two}) | program |\n" in text
     assert "{{ capture: check ex07 starter }}" in text
+    aimed = CHECKS.replace('"program"', '"target"')
+    written(tmp_path / "grader" / "checks", aimed, "ex07_quiet_loop.py")
+    assert "grader check ex07 --target h200x8" in exercise_pages.page(tmp_path, "ex07_quiet_loop")
 
 
 @pytest.mark.parametrize(

@@ -186,8 +186,9 @@ class Ledger:
         return markdown.replace(COUNTS, self.counts())
 
     def proofs_of(self, claim: str) -> list[Proof]:
-        """What proves a claim."""
-        return [proof for proof in self.proofs if claim in dict(proof.bound)]
+        """What proves a claim; what needs a GPU comes last."""
+        found = [proof for proof in self.proofs if claim in dict(proof.bound)]
+        return sorted(found, key=lambda proof: proof.gpu)
 
     def on_gpu(self, claim: str) -> str:
         """What a GPU has shown of a claim; nothing where no proof of it needs one."""
@@ -244,19 +245,25 @@ class Ledger:
         if name not in self.claims:
             raise ClaimError(f"{uri}: no claim {name}")
         claim = self.claims[name]
-        told = "".join(
-            f" [{box.title}](../lessons/{box.lesson}.ipynb#{box.anchor})."
-            for box in self._told(name)
-        )
-        gpu = f" On a GPU: {self.on_gpu(name)}." if self.on_gpu(name) else ""
+        lines = f"line{'s' * (not claim.lines.isdigit())} {claim.lines.replace(',', ', ')}"
         sources = f"\n    <small>Sources: {claim.sources}</small>\n" if claim.sources else ""
         body = (
             f'<div id="{name.lower()}" class="claim" markdown>\n\n'
-            f'!!! quote "{name}, line {claim.lines}: {claim.verdict}"\n\n'
+            f'!!! quote "{name}, {lines}: {claim.verdict}"\n\n'
             f"    **The text says:** {claim.claim}.\n\n"
-            f"    **What is so:** {claim.truth}{told}{gpu}\n{sources}\n"
+            f"    **What is so:** {claim.truth}\n\n{self._where(name)}{sources}\n"
         )
         return body + "".join(map(_code, self.proofs_of(name))) + "\n</div>"
+
+    def _where(self, claim: str) -> str:
+        """Which lessons measure a claim, and whether a GPU has, as a line of its box."""
+        lessons = [
+            f"[{box.title}](../lessons/{box.lesson}.ipynb#{box.anchor})"
+            for box in self._told(claim)
+        ]
+        told = f"**Measured in** {', '.join(lessons)}. " if lessons else ""
+        gpu = f"**On a GPU:** {self.on_gpu(claim)}." if self.on_gpu(claim) else ""
+        return f"    {told}{gpu}\n" if told or gpu else ""
 
 
 def _code(proof: Proof) -> str:

@@ -6,6 +6,7 @@ included by path, never pasted.
 """
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +20,15 @@ _PAGE = """
 
 *source*: read from your file. *observed*: seen while your code ran. *program*: read from the
 exported program, in a process that never saw your Python. *timing*: beside a reference in the same
-run. The lesson behind it: [{title}](../{lesson}.ipynb#{anchor}).
+run. *target*: read from the program as compiled for a machine that is not here.
+The lesson behind it: [{title}](../{lesson}.ipynb#{anchor}).
 
 ## Your file
 
 ```console
 $ grader check {number}    # judge exercises/{exercise}.py
 $ grader hint {number}     # a hint; again for a stronger one
-$ grader reset {number}    # put the starter back
+$ grader reset {number}    # put the starter back{target}
 ```
 
 ??? example "The starter, `exercises/{exercise}.py`"
@@ -51,6 +53,8 @@ $ grader reset {number}    # put the starter back
     --8<-- "solutions/{exercise}.py"
     ```
 """
+
+_TARGET = "\n$ grader check {} --target h200x8    # the target checks too"
 
 
 class ExerciseError(Exception):
@@ -151,14 +155,22 @@ def _called(node: ast.AST) -> str:
 def page(root: Path, exercise: str) -> str:
     """The generated part of an exercise's page. Raises ExerciseError as `read` does."""
     found = read(root / "grader" / "checks" / f"{exercise}.py")
+    number = exercise.partition("_")[0]
     return _PAGE.format(
         checks="\n".join(_row(found, check) for check in found.checks),
         exercise=exercise,
-        number=exercise.partition("_")[0],
+        number=number,
         lesson=found.lesson,
         anchor=found.anchor,
-        title=found.lesson.rpartition("/")[2].replace("-", " "),
+        title=_title(root / "docs" / f"{found.lesson}.py"),
+        target=_TARGET.format(number) if "target" in {c.ground for c in found.checks} else "",
     )
+
+
+def _title(lesson: Path) -> str:
+    """The title of a lesson, as its first heading has it."""
+    found = re.search(r"(?m)^# (?!%%)(.+)$", lesson.read_text("utf-8"))
+    return found[1] if found else lesson.stem
 
 
 def _row(found: Exercise, check: Check) -> str:

@@ -210,6 +210,8 @@ costs = {
 figure, axes = plt.subplots()
 for (name, cost), marker in zip(costs.items(), "os", strict=True):
     axes.loglog(mib, cost, marker=marker, label=name)
+axes.xaxis.set_major_formatter("{x:g}")
+axes.yaxis.set_major_formatter("{x:g}")
 axes.set_xlabel("size of the table, MiB")
 axes.set_ylabel("ms a call")
 axes.legend(loc="upper left")
