@@ -248,6 +248,15 @@ def test_changed_code_retires_a_recording_and_says_so(folder):
     assert json.loads(notebook.read_text())["cells"][-1]["metadata"]["recorded"] == []
 
 
+def test_a_changed_helper_retires_a_recording(folder):
+    (folder / "_helper.py").write_text("word = 1")
+    path = recorded(folder, "import _helper")
+    (kept,) = recordings.of_lesson(folder / "rec", lesson.read(path))
+    assert recordings.stale(lesson.read(path), kept) == 0
+    (folder / "_helper.py").write_text("word = 2")
+    assert recordings.stale(lesson.read(path), kept) == 1
+
+
 def test_a_recording_of_another_version_is_refused(folder):
     path = recorded(folder)
     (kept,) = (folder / "rec").glob("*.json")

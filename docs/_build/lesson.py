@@ -41,6 +41,15 @@ class Lesson:
         """The source of each code cell, in order."""
         return [cell.source for cell in self.notebook.cells if cell.cell_type == "code"]
 
+    def hashes(self) -> list[str]:
+        """For each code cell the hash of all code up to and with it, as `code_hashes`.
+
+        The modules beside the lesson that it imports are a part of its code.
+        """
+        names = sorted(set(re.findall(r"(?m)^\s*(?:import|from) (_\w+)", "\n".join(self.code()))))
+        helpers = [(self.path.parent / f"{name}.py").read_text("utf-8") for name in names]
+        return code_hashes([*helpers, *self.code()])[len(helpers) :]
+
     def figures(self) -> dict[str, int]:
         """Each figure that prose asks for, as `name` or `name:spec`, with its line."""
         return dict(_figures(self))

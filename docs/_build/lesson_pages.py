@@ -42,7 +42,7 @@ def assemble(this: Lesson, run: notebooks.Run, found: list[Recording]) -> Notebo
     """The lesson's notebook with outputs, figures, recordings and provenance in place."""
     notebook: NotebookNode = nbformat.from_dict(this.notebook)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    hashes = lesson.code_hashes(this.code())
+    hashes = this.hashes()
     for cell, outputs, key in zip(code, run.outputs, hashes, strict=True):
         cell.outputs = [_inline(nbformat.from_dict(output)) for output in outputs]
         cell.metadata.recorded = _recorded(found, key)

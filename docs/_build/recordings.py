@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lesson import Lesson, code_hashes
+from lesson import Lesson
 
 VERSION = 1
 
@@ -88,7 +88,7 @@ def write(out: Path, this: Lesson, outputs: list[list[dict[str, Any]]], on: Devi
     """
     path = out / f"{this.name}.{on.slug}.json"
     wanted = [c.metadata.get("gpu", True) for c in this.notebook.cells if c.cell_type == "code"]
-    found = zip(code_hashes(this.code()), outputs, wanted, strict=True)
+    found = zip(this.hashes(), outputs, wanted, strict=True)
     cells = {key: shown for key, shown, want in found if want and shown}
     text = {"version": VERSION, "device": vars(on), "cells": cells}
     out.mkdir(parents=True, exist_ok=True)
@@ -111,4 +111,4 @@ def of_lesson(folder: Path, this: Lesson) -> list[Recording]:
 
 def stale(this: Lesson, recording: Recording) -> int:
     """How many cells of a recording no code cell of the lesson matches any more."""
-    return len(recording.cells.keys() - set(code_hashes(this.code())))
+    return len(recording.cells.keys() - set(this.hashes()))
