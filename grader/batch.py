@@ -236,7 +236,7 @@ def _save(record: Record, folder: Path) -> None:
 
 def _remember(entry: Entry, record: Record, done: Report, path: Path) -> None:
     """Only for the learner's own copy under the current folder."""
-    if path.parent.name not in ("", "exercises"):
+    if path.parent.name not in ("", "exercises") or path.name != entry.file_name:
         return
     failed = [v.check for v in done.verdicts if v.status == "fail"]
     state, new = State(Path.cwd()), Remembered(digest(record.source), done.exit_code, failed)

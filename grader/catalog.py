@@ -92,7 +92,7 @@ def entries() -> list[Entry]:
 
 
 def find(name: str) -> Entry:
-    """The exercise that `name` means: `ex07`, `7`, `ex07_quiet_loop`, or a path to it.
+    """The exercise that `name` means: `ex07`, `7`, `ex07_quiet_loop`, `quiet_loop`, or a path.
 
     Raises:
       UnknownExercise: none, with the nearest name.
@@ -101,7 +101,8 @@ def find(name: str) -> Entry:
     stem = (Path(name).stem if name.endswith(".py") or "/" in name else name).lower()
     number = _ID.match(stem)
     for entry in known:
-        if stem == entry.stem or (number and entry.id == f"ex{int(number[1]):02d}"):
+        slug = entry.stem.split("_", 1)[1]
+        if stem in (entry.stem, slug) or (number and entry.id == f"ex{int(number[1]):02d}"):
             return entry
     raise UnknownExercise(_suggestion(name, stem, known))
 

@@ -189,7 +189,8 @@ def timing_result(record: Record, name: str, unit: str) -> Result:
         )
     if timing.verdict == "pass":
         return None
-    return Unable(f"{timing.reason} ({figures})" if timing.pairs else timing.reason)
+    told = f" ({figures})" if timing.pairs and timing.verdict == "undecided" else ""
+    return Unable(f"{timing.reason}{told}; close other programs, and check again")
 
 
 def differing_leaf(record: Record, name: str, *, rtol: float, atol: float) -> Failure | None:

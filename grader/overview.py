@@ -26,13 +26,13 @@ _SAID = {0: "solved", 1: "not yet", 3: "could not check"}
 
 def status_lines(folder: Path) -> Iterator[str]:
     """One line an exercise, then the next command."""
-    following = ""
+    open_ones: list[tuple[bool, str]] = []
     for entry in catalog.entries():
         said = _status(entry, folder)
-        if said != "solved" and not following:
-            following = f"next: grader check {entry.id}"
+        if said != "solved":  # what only the machine could not judge comes last
+            open_ones.append((said == _SAID[3], entry.id))
         yield f"{entry.id}  {entry.stem.split('_', 1)[1]:<18} {said}"
-    yield following or "all solved"
+    yield f"next: grader check {min(open_ones)[1]}" if open_ones else "all solved"
 
 
 def _status(entry: Entry, folder: Path) -> str:
@@ -60,6 +60,10 @@ def next_hint(entry: Entry, folder: Path, site: str) -> Iterator[str]:
     known = state.get(entry.stem) or Remembered("", 1)
     if known.exit_code == 0:
         yield f"{entry.id} is solved: nothing failed in the last check"
+        return
+    if known.exit_code == 3:
+        yield f"{entry.id}: nothing failed in the last check, but not all could be judged; the"
+        yield "report says why. A busy machine cannot time: close other programs, and check again."
         return
     check = next((c for c in entry.exercise.checks if c.name in known.failed), None)
     hints = _ladder(entry, known, check)

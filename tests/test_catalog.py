@@ -20,6 +20,7 @@ NAMES = (
     "exercises/ex07_quiet_loop.py",
     "./exercises/ex07_quiet_loop",
     "/somewhere/else/ex07_quiet_loop.py",
+    "quiet_loop",
 )
 
 
@@ -32,7 +33,7 @@ def test_names_of_one_exercise(name: str) -> None:
     ("name", "said"),
     [
         ("ex07_quite_loop", "no exercise `ex07_quite_loop`; did you mean ex07_quiet_loop?"),
-        ("quiet_loop", "no exercise `quiet_loop`; did you mean ex07_quiet_loop?"),
+        ("quiet_lop", "no exercise `quiet_lop`; did you mean ex07_quiet_loop?"),
         ("a/ex07_quiet.py", "no exercise `a/ex07_quiet.py`; did you mean ex07_quiet_loop?"),
         ("zzz", "no exercise `zzz`; `grader list` shows them all"),
         ("", "no exercise ``; `grader list` shows them all"),

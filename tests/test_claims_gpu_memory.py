@@ -181,6 +181,9 @@ def test_a_transfer_needs_no_compilation() -> None:
     with compiled() as names:
         jax.device_put(np.ones(13, np.float32))
     assert names == []
+    with compiled() as names:
+        jnp.array(np.ones(13, np.float32))
+    assert names == ["jit(stage)"]  # jnp.array does compile something, and could do without
     with (
         jax.transfer_guard_host_to_device("disallow"),
         pytest.raises(RuntimeError, match="Disallowed host-to-device transfer"),

@@ -24,7 +24,7 @@ def test_a_result_in_another_memory_is_named() -> None:
     mine = Measured("step", out_memory_kinds=["device", "device", "pinned_host"])
     expected, observed = moved_result(NAMES, mine, theirs) or ("", "")
     assert expected == "the new `state` is in pinned_host memory"
-    assert observed == "it is in device memory, and so for 1 more of 3"
+    assert observed == "it is in device memory; 2 of 3 results are in the wrong memory"
 
 
 def test_arguments_that_no_result_is_written_over_are_named() -> None:

@@ -25,6 +25,7 @@ DOCUMENTS = ("d2l-gpus", "haiku-gpu", "gpu-memory", "dgx")
 LEDGER, COUNTS = "{{ claims }}", "{{ verdicts }}"
 ONE = re.compile(r"(?m)^\{\{ claim: (S\d-\d\d) \}\}$")
 BOX = re.compile(r'(?m)^!!! quote "Claim (S\d-\d\d) \(([\w-]+)\): ([\w ]+?)"$')
+_ISSUES = re.compile(r"([\w.-]+/[\w.-]+) ?(#\d+(?:, #\d+)*)")
 _HEADING = re.compile(r"^#{2,6} (.+?)(?: \{ #([\w-]+) \})?$")
 _BOUND = re.compile(r"(S\d-\d\d): (.+)")
 
@@ -219,7 +220,9 @@ class Ledger:
 
     def _row(self, claim: Claim) -> str:
         page = f"../documents/{claim.document}.md#{claim.id.lower()}"
-        shown = [f"[proof]({page})"] if self.proofs_of(claim.id) else []
+        found = self.proofs_of(claim.id)
+        ran = any(not proof.gpu for proof in found)
+        shown = [f"[proof]({page})" if ran else f"[proof, for a GPU alone]({page})"]
         shown += [
             f"[lesson {box.lesson[:2]}](../lessons/{box.lesson}.ipynb#{box.anchor})"
             for box in self._told(claim.id)
@@ -246,7 +249,11 @@ class Ledger:
             raise ClaimError(f"{uri}: no claim {name}")
         claim = self.claims[name]
         lines = f"line{'s' * (not claim.lines.isdigit())} {claim.lines.replace(',', ', ')}"
-        sources = f"\n    <small>Sources: {claim.sources}</small>\n" if claim.sources else ""
+        sources = (
+            f"\n    <small>Sources: {_ISSUES.sub(_threads, claim.sources)}</small>\n"
+            if claim.sources
+            else ""
+        )
         body = (
             f'<div id="{name.lower()}" class="claim" markdown>\n\n'
             f'!!! quote "{name}, {lines}: {claim.verdict}"\n\n'
@@ -258,7 +265,7 @@ class Ledger:
     def _where(self, claim: str) -> str:
         """Which lessons measure a claim, and whether a GPU has, as a line of its box."""
         lessons = [
-            f"[{box.title}](../lessons/{box.lesson}.ipynb#{box.anchor})"
+            f"[{box.title.rstrip('?')}](../lessons/{box.lesson}.ipynb#{box.anchor})"
             for box in self._told(claim)
         ]
         told = f"**Measured in** {', '.join(lessons)}. " if lessons else ""
@@ -274,6 +281,12 @@ def _code(proof: Proof) -> str:
         f'    ??? example "The proof{where}"\n\n        ```python '
         f'title="tests/{proof.path.name}"\n{lines}\n        ```\n\n'
     )
+
+
+def _threads(match: re.Match[str]) -> str:
+    """`owner/name #1, #2` with each number as a link to its thread."""
+    address = f"https://github.com/{match[1]}/issues"
+    return match[1] + " " + re.sub(r"#(\d+)", rf"[#\1]({address}/\1)", match[2])
 
 
 def _linked(match: re.Match[str]) -> str:

@@ -46,9 +46,14 @@ class Lesson:
 
         The modules beside the lesson that it imports are a part of its code.
         """
-        names = sorted(set(re.findall(r"(?m)^\s*(?:import|from) (_\w+)", "\n".join(self.code()))))
-        helpers = [(self.path.parent / f"{name}.py").read_text("utf-8") for name in names]
+        helpers = [path.read_text("utf-8") for path in self.helpers()]
         return code_hashes([*helpers, *self.code()])[len(helpers) :]
+
+    def helpers(self) -> list[Path]:
+        """The modules beside the lesson that it imports."""
+        names = set(re.findall(r"(?m)^\s*(?:import|from) (_\w+)", "\n".join(self.code())))
+        paths = (self.path.parent / f"{name}.py" for name in sorted(names))
+        return [path for path in paths if path.is_file()]
 
     def figures(self) -> dict[str, int]:
         """Each figure that prose asks for, as `name` or `name:spec`, with its line."""

@@ -76,9 +76,10 @@ def _pictures(outputs: list[NotebookNode]) -> bool:
     return any("image/svg+xml" in output.get("data", {}) for output in outputs)
 
 
-def _provenance(this: Lesson) -> dict[str, str]:
+def _provenance(this: Lesson) -> dict[str, str | list[str]]:
     return {
         "file": this.path.name,
+        "helpers": [path.name for path in this.helpers()],
         "jax": importlib.metadata.version("jax"),
         "python": platform.python_version(),
     }
