@@ -198,8 +198,8 @@ def _text(found: Examination) -> Iterator[str]:
         yield f"backend   {found.backend}: {found.devices} x {found.kind}"
     yield f"targets   {found.target_problem or ', '.join(found.targets)}"
     if found.targets and found.backend == "cpu" and not found.log:
-        yield "          no GPU is used: the CUDA plugin only compiles. Your own programs print that"
-        yield "          cuDNN is missing, and run on the CPU; JAX_PLATFORMS=cpu keeps them silent"
+        yield "          no GPU is used: the CUDA plugin only compiles. Your own programs print"
+        yield "          that cuDNN is missing, and run on the CPU: JAX_PLATFORMS=cpu silences them"
     yield from _log_lines(found.log)
     for name, value in found.environment.items():
         yield f"{name}={value}"
