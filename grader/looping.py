@@ -55,6 +55,9 @@ class Book:
     def ask(self, index: int) -> Future:
         """A read that is done at once: here only the order counts."""
         self._note("ask", index)
+        if not 0 <= index < (count := len(self._batches)):
+            there = f"there are batches 0 to {count - 1}"
+            raise IndexError(f"batch {index} was asked for; {there}")
         batch = self._batches[index]
         return Future(batch, 0.0, lambda: self._note("wait", index))
 

@@ -37,7 +37,7 @@ def moved_result(names: Sequence[str], mine: Measured, theirs: Measured) -> Diff
     if not wrong:
         return None
     name, kind, right = wrong[0]
-    more = f", and so for {len(wrong) - 1} more of {len(names)}" if wrong[1:] else ""
+    more = f"; {len(wrong)} of {len(names)} results are in the wrong memory" if wrong[1:] else ""
     return f"the new `{name}` is in {right} memory", f"it is in {kind} memory{more}"
 
 

@@ -27,7 +27,8 @@ print(jax.device_count(), "x", jax.devices()[0].device_kind)
 # %% [markdown]
 """
 All lessons start with this cell. JAX can present one CPU as eight devices. They are real devices
-to JAX: arrays lie on one of them, copies go between them. Only their speed says nothing.
+to JAX: arrays lie on one of them, copies go between them. Only their speed says nothing of a GPU:
+they share the cores and the memory of one machine.
 
 ## Count what is there { #count-what-is-there }
 
@@ -61,15 +62,18 @@ Python has a CPU.
 
 
 # %%
+from textwrap import shorten
+
+
 def answer(question):
     try:
         return str(question())
     except RuntimeError as error:
-        return f"RuntimeError: {error}"
+        return shorten(f"RuntimeError: {error}", 79, placeholder=" ...")
 
 
 print('jax.devices("gpu")')
-print("   ", answer(lambda: jax.devices("gpu"))[:79])
+print("   ", answer(lambda: jax.devices("gpu")))
 print('[d for d in jax.devices() if d.platform == "gpu"]')
 print("   ", answer(lambda: [d for d in jax.devices() if d.platform == "gpu"]))
 
@@ -145,12 +149,12 @@ def initialize():
         "made_up", connect, priority=500, fail_quietly=False)
 """
 PROGRAM = """
-import jax
+import textwrap, jax
 def show(text, question):
     try:
         print(text, "->", question())
     except RuntimeError as error:
-        print(text, "-> RuntimeError:", str(error)[:60])
+        print(text, "-> RuntimeError:", textwrap.shorten(str(error), 66, placeholder=" ..."))
 show("devices()     ", jax.devices)
 show("devices()     ", jax.devices)
 show("devices('gpu')", lambda: jax.devices("gpu"))
@@ -190,9 +194,9 @@ What does it get?
 # %% gpu=false
 loading = staged('raise RuntimeError("Unable to load a library")')
 print(loading.stdout)
-log = loading.stderr.splitlines()
-print("stderr, first line:\n ", log[0].split(" calling")[0])
-print("stderr, last line:\n ", log[-1])
+for line in loading.stderr.splitlines():
+    if line.endswith(("made_up.initialize()", "Error: Unable to load a library")):
+        print("stderr:", line)
 
 # %% [markdown]
 """
@@ -224,11 +228,16 @@ except:             # swallows the only message there will be
     return 0
 ```
 
-What to do instead:
+What to do instead? The second fault raises, once:
 
-- let the first `jax.devices()` of your program stand outside any `try`, so that a fault stops it;
-- if you must catch, catch only "no such backend", and raise everything else again;
-- keep stderr.
+- let the first `jax.devices()` of your program stand outside any `try`, so that the fault stops it;
+- if you must catch, catch only "no such backend", and raise everything else again.
+
+The first fault raises nowhere. Two things help against it, and against the second one too:
+
+- keep stderr;
+- say at the start which platform you expect, where you know it:
+  `assert jax.default_backend() == "gpu"`.
 
 !!! quote "Claim S2-12 (d2l-gpus): true with conditions"
     The document counts GPUs with `jax.device_count("gpu")` in a bare `except`. It gives 0 where
@@ -265,12 +274,14 @@ JAX falls back to the CPU when a plugin fails, and says so once, in the log.
 </quiz>
 
 <quiz>
-Which line can never raise because there is no GPU?
+JAX chose its platforms itself: `JAX_PLATFORMS` is not set. Which line does not raise on a healthy
+machine without a GPU?
 - [ ] `jax.devices("gpu")`
 - [x] `[d for d in jax.devices() if d.platform == "gpu"]`
 - [ ] `jax.device_count("gpu")`
 
-It asks about the devices that exist. It still raises when a plugin is broken, as it should.
+It asks about the devices that exist. It still raises when a plugin cannot connect, as it should,
+and with `JAX_PLATFORMS=cuda` and no GPU.
 </quiz>
 
 <quiz>
@@ -280,7 +291,7 @@ works. What happened?
 - [x] JAX goes on without that backend
 - [ ] The first message was wrong
 
-The second answer is the CPU. Restart the process after you mend the driver.
+The second run asked again, and got the CPU. Restart the process after you mend the driver.
 </quiz>
 
 ## Recap

@@ -15,7 +15,8 @@ After this lesson you can
 
 **Why care.** Below, one call is made with an array in the right place, and once more with the same
 array on another device. Both give the same numbers. The second takes
-**{{ slowdown:.0f}} times** as long, each time it is called.
+**{{ slowdown:.0f}} times** as long, each time it is called, and that is a copy within one memory:
+these devices are simulated.
 """
 
 # %%
@@ -79,7 +80,7 @@ What happens when arrays of two devices meet in one call?
 
 <quiz>
 **Predict.** `put` is committed to `there`. `other` was put on `home`, and `free` was made there.
-Which of these raise?
+Which of these raises?
 - [x] `put + other`
 - [ ] `put + free`
 - [ ] `put + numpy_array`
@@ -131,8 +132,9 @@ The fifth line is a trap. `jnp.asarray(x, device=...)` moves NumPy arrays and fr
 committed one it refuses. `jax.device_put` moves anything.
 
 !!! quote "Claim S2-05 (d2l-gpus): false"
-    The document says that implicit copies between devices are forbidden. Three of the lines above
-    made one. Forbidden is only to choose between two committed places.
+    The document says that implicit copies between devices are forbidden. `put + free` above made
+    one. (NumPy arrays and numbers are copied without a word too, from the host.) Forbidden is only
+    to choose between two committed places.
 
 !!! quote "Claim S2-06 (d2l-gpus): not about JAX"
     The document quotes the error "Expected all tensors to be on the same device". It is another
@@ -255,15 +257,22 @@ def look_up_anew(row, table):
     return row + table[0]
 
 
-print("a function's first call:", guarded(lambda: look_up_anew(row, table)))
-print("called before:          ", guarded(lambda: look_up(row, table)))
+print("a function's first call:  ", guarded(lambda: look_up_anew(row, table)))
+print("called before:            ", guarded(lambda: look_up(row, table)))
+host_row = np.ones(2**10, np.float32)
+look_up(host_row, placed)
+print("called before, NumPy row: ", guarded(lambda: look_up(host_row, placed)))
 again = seconds(row, table) * 1e3 / placed_ms
 print(f"does it still copy? It takes {again:.0f} times the time of a placed call")
 
 # %% [markdown]
 """
 From its second call on, a jitted function takes a shorter way into the compiled program. The copy
-is made there, as the time shows, and the guard is not asked.
+is made there, as the time shows, and the guard is not asked. This is the rule, as measured:
+
+- a copy **from the host** is refused at every call, also in a function called before;
+- a copy **between devices** is refused only if the guard is there at the *first* call with these
+  placements. After one such call outside it, it says nothing more.
 
 So put the guard around the **first** call. Better still, ask the arrays: every array that a call
 takes should lie where the call runs.
@@ -333,13 +342,14 @@ The best copy is none. The document makes an array "directly on a device", like 
 `jax.device_put(jnp.ones((2, 3)), device)`.
 
 <quiz>
-**Predict.** Which of these make their array on `there`, and copy nothing to it?
+**Predict.** Which of these makes its array on `there`, and copies nothing to it?
 - [ ] `jax.device_put(jnp.ones((2, 3)), there)`
 - [ ] `jnp.ones((2, 3), device=there)`
 - [ ] `jnp.ones_like(put)`
 - [x] `jax.jit(lambda: jnp.ones((2, 3)), out_shardings=...)()`
 
-The first says so, if you read it from the inside out. The second and the third only hide it.
+`device_put(jnp.ones(...), there)` makes its array first, on the default device, and then copies
+it. `jnp.ones(device=...)` and `ones_like` do the same out of sight.
 </quiz>
 """
 
@@ -485,7 +495,8 @@ Make them in a jitted function with `out_shardings`: then device 0 is not involv
 - Every array has a sharding. It is committed, or it is free.
 - Two committed places raise. A free array follows, and is copied at *every* call:
   {{ slowdown:.0f}} times the time, above.
-- The transfer guard sees such a copy only in a first call. `x.devices()` always tells.
+- The transfer guard sees such a copy only in a first call, and one from the host in every call.
+  `x.devices()` always tells.
 - `device_put` before the loop. What is there already is not copied.
 - `jnp.ones(device=d)` and `zeros_like` copy. One `jit` with `out_shardings` does not.
 

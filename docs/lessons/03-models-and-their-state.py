@@ -75,6 +75,7 @@ def where(tree):
 
 print("params:", where(params))
 print("state: ", where(state))
+print(f"both:   {leaves} arrays, {state_mib:.1f} MiB")
 
 # %% [markdown]
 """
@@ -192,6 +193,9 @@ Adam makes its two large trees with `zeros_like`, which follows a committed arra
 in the first step, if the default device is another one.
 
 `jax.transfer_guard("disallow")` finds it: inside it, a copy that nobody asked for is an error.
+Use it from the first step on: with given placements, a copy between devices it sees only at the
+[first call](02-arrays-live-somewhere.ipynb#a-free-array-is-copied-at-every-call),
+a copy from the host at every call.
 """
 
 
@@ -370,11 +374,11 @@ def sgd(model, batch):
     return loss
 
 
-STEPS = 8
+steps = 8
 losses = {}
 for name, jit in {"jax.jit": jax.jit, "nnx.jit": nnx.jit}.items():
     model, jitted = nnx.clone(flax_model), jit(sgd)
-    losses[name] = [float(jitted(model, placed_batch)) for _ in range(STEPS)]
+    losses[name] = [float(jitted(model, placed_batch)) for _ in range(steps)]
     mean = float(jnp.abs(model.norm.mean.get_value()).mean())
     count = int(model.dropout.rngs.count.get_value())
     print(f"{name}: losses {losses[name][0]:.4f} ... {losses[name][-1]:.4f}")
@@ -387,7 +391,7 @@ import matplotlib.pyplot as plt
 
 figure, axes = plt.subplots()
 for (name, values), marker in zip(losses.items(), "so", strict=True):
-    axes.plot(range(1, STEPS + 1), values, marker=marker, label=name)
+    axes.plot(range(1, steps + 1), values, marker=marker, label=name)
 axes.set_xlabel("step")
 axes.set_ylabel("loss")
 axes.legend()
@@ -395,7 +399,7 @@ plt.show()
 
 # %% [markdown]
 """
-{{ STEPS }} steps with `jax.jit`, and {{ different }} different loss: not even the mask of dropout
+{{ steps }} steps with `jax.jit`, and {{ different }} different loss: not even the mask of dropout
 changed, because its count was dropped with the copy. `nnx.jit` takes the state out of the model,
 gives it to the program as an argument, and writes the result back into the model.
 
@@ -472,13 +476,14 @@ New arrays are free. Placed arrays, and what is computed from them, are committe
 </quiz>
 
 <quiz>
-A step is guarded with `jax.transfer_guard("disallow")` and passes from the second step on. The
-first step raises. What is the likely cause?
+With `jax.transfer_guard("disallow")` around the whole loop, the first step raises. With the guard
+only from the second step on, nothing does. What is the likely cause?
 - [ ] Compiling needs a transfer
 - [x] A part of the state was free, on another device
 - [ ] The guard needs a warm-up
 
-The first step returned it committed, so the second one finds it in place.
+The first step returned it committed, so the second one finds it in place. Such a copy has to be
+looked for in the first step.
 </quiz>
 
 ## Recap
@@ -486,7 +491,8 @@ The first step returned it committed, so the second one finds it in place.
 - One `jax.device_put(tree, device)` places a whole tree and returns a new one.
 - Committed arrays stay; free arrays follow, silently. Two committed places are an error.
 - The optimizer's count is left behind if you only move the parameters.
-- The transfer guard shows every copy that nobody asked for, in a function's first call.
+- The transfer guard shows copies from the host at every call, and copies between devices only in
+  the first call with these placements.
 - Statistics, keys and counts are state: place the whole, and let the whole come out of the step.
 
 Next: [the inner loop](04-the-inner-loop.ipynb).

@@ -129,8 +129,10 @@ def fresh():
 host_weights = [np.asarray(w) for w in weights]
 no_wait_ms = timed(fresh(), weights, batch, warm=True, wait=False)
 cold_ms = timed(fresh(), weights, batch, warm=False, wait=True)
-copying_ms = timed(fresh(), host_weights, batches[0], warm=True, wait=True)
-honest_ms = min(timed(step, weights, batch, warm=True, wait=True) for _ in range(5))
+arguments = {"copies": (host_weights, batches[0]), "honest": (weights, batch)}
+rounds = [[timed(step, *a, warm=True, wait=True) for a in arguments.values()] for _ in range(7)]
+copying_ms, honest_ms = np.min(rounds, axis=0)
+tries = len(rounds)
 print(f"not waited for:        {no_wait_ms:8.2f} ms")
 print(f"compiling counted:     {cold_ms:8.2f} ms")
 print(f"copies counted:        {copying_ms:8.2f} ms")
@@ -138,7 +140,8 @@ print(f"honest:                {honest_ms:8.2f} ms")
 
 # %% [markdown]
 """
-The copies show little here: a CPU device copies within one memory. On a GPU they cross a bus.
+The last two are the quickest of {{ tries }} runs each. The copies show little here: a CPU device
+copies within one memory. On a GPU they cross a bus.
 
 !!! quote "Claim S3-17 (dgx): false"
     The document measures what pinned memory brings by timing two jitted calls. One gets NumPy
@@ -247,7 +250,7 @@ print(f"slowdown (median of {len(pairs)} pairs): {slowdown:.2f}x")
 Where did the time go? The same two loops once more, with a clock around each line of Python.
 """
 
-# %% alt="Two timelines. In the first, load and read alternate. In the second, only load is left."
+# %% alt="Two timelines. Read each: load, step, read. No read: load and a short step, no gaps."
 import matplotlib.pyplot as plt
 
 
@@ -410,7 +413,9 @@ A NumPy batch works, but you can't see the copy in the code. Weights left in Num
 {{ weights_mib:.0f }} MiB **on every call**, and nothing warns you. If two jitted functions get the
 same NumPy batch, it is copied twice: neither knows of the other's copy. So: one `device_put` for
 each batch, on the line where it is loaded, and none for the weights after the first. Keep the guard
-around the loop while you develop; it is the cheapest test there is.
+around the loop while you develop; it is the cheapest test there is. Have it there from the first
+step: copies from the host it sees at every call, copies between devices only at the
+[first with these placements](02-arrays-live-somewhere.ipynb#a-free-array-is-copied-at-every-call).
 
 And a `device_put` too many? Of an array that is there already, it copies nothing.
 """
@@ -511,7 +516,8 @@ JAX places the batch on each call. The weights come from the step before and sta
 - `float`, `print`, `if` and `np.asarray` wait. Shape, type and further JAX calls do not.
 - A wait costs what could have run meanwhile: here {{ slowdown:.1f }} times the time.
 - Start the copy with `copy_to_host_async`, read one step late.
-- One `device_put` a batch; `transfer_guard("disallow")` shows what you overlooked.
+- One `device_put` a batch; `transfer_guard("disallow")`, there from the first step, shows what you
+  overlooked.
 
 Next: [who decides where it runs](05-who-decides-where-it-runs.ipynb).
 """

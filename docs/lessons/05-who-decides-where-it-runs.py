@@ -178,7 +178,7 @@ jax.config.update("jax_default_device", gpu)
 for case, device in zip(CASES, ran, strict=True):
     print(f"{case[0]:24}", device if isinstance(device, str) else f"ran on device {device}")
 
-# %% alt="Six cases, eight devices. Each stronger voice moves the run; the sixth is an error."
+# %% alt="Six cases, eight devices. Defaults and a committed array move the run, free ones do not."
 import matplotlib.pyplot as plt
 
 figure, axes = plt.subplots(figsize=(7, 3.1))
@@ -218,16 +218,17 @@ plt.show()
 
 # %% [markdown]
 """
-Read the red crosses from top to bottom. Each row adds a stronger voice:
+Read the red crosses from top to bottom. Each row adds a voice, and it is heard if it is stronger:
 
-1. the default backend's first device;
+1. nothing said: the default backend's first device;
 2. `jax_default_device`, for the process;
 3. `with jax.default_device(...)`, for a block;
-4. committed arrays. They beat every default, and free arrays are copied to them;
-5. two committed devices are no order of ranks, but an error.
+4. free arrays have no voice. They are copied to where the block says;
+5. a committed array beats every default, and free arrays are copied to it;
+6. two committed devices: neither is stronger, and that is an error.
 
-The fourth is the one that surprises. Here is the case of the quiz, with a model that weighs
-something.
+The row "one committed array" is the one that surprises. Here is the case of the quiz, with a model
+that weighs something.
 """
 
 # %%
@@ -433,18 +434,20 @@ How to read such a log:
    started without the GPU.
 
 Texts worth knowing. Each was seen on a machine broken on purpose, with the CUDA plugin installed;
-this page's build has none.
+this page's build has none. Texts vary with the version of JAX: look for their middle, not for the
+whole line.
 
 | the log says | what is so |
 |---|---|
 | `Unable to load cuDNN. Is it installed?` (cuFFT, cuPTI, cuSPARSE) | it is missing |
 | the same of cuSPARSE, and `LD_LIBRARY_PATH` is set | another library is found first |
-| `operation cuInit(0) failed: Unknown CUDA error 303` | there is no `libcuda`: no driver |
+| `cuInit ... Unknown CUDA error 303`, or `UNKNOWN ERROR (303)` | no `libcuda`: no driver |
 | `cuInit ... CUDA_ERROR_NO_DEVICE` | a driver that sees no GPU: `CUDA_VISIBLE_DEVICES` |
 | `No visible GPU devices` | follows either of the two above |
 | `JAX plugin ... is not compatible with the installed jaxlib` | parts of it stay unused |
 | `PJRT_Api already exists for device type cuda` | plugins for CUDA 12 and 13 are installed |
-| `this version of jax requires ...`, of jaxlib | one of the two was updated alone |
+| `jaxlib ... this version of jax requires ...` | one of the two was updated alone |
+| `jaxlib ... is newer than and incompatible with jax ...` | the same |
 | `Backend 'cuda' is not in the list of known backends` | no plugin, or it failed before |
 | `AssertionError`, with `JAX_PLATFORMS=cuda` | no device node |
 | `Unknown flag in XLA_FLAGS` | a misspelt flag; the process dies |

@@ -26,42 +26,49 @@ jax.config.update("jax_num_cpu_devices", 8)  # simulates 8, if there is no GPU
 print(jax.device_count(), "x", jax.devices()[0].device_kind)
 
 # %%
+from functools import partial
 from time import perf_counter as now
 
 import matplotlib.pyplot as plt
 import numpy as np
 
 
+def in_turn(rounds, *runs):
+    """The shortest time of each run. They take turns, after a first one that compiles."""
+    spans = []
+    for _ in range(rounds + 1):
+        spans.append([])
+        for run in runs:
+            start = now()
+            jax.block_until_ready(run())
+            spans[-1].append(now() - start)
+    return np.min(spans[1:], axis=0)
+
+
 def seconds(run, *args, times=7):
     """The shortest of some runs, each waited for, after one that compiles."""
-    jax.block_until_ready(run(*args))
-    spans = []
-    for _ in range(times):
-        start = now()
-        jax.block_until_ready(run(*args))
-        spans.append(now() - start)
-    return min(spans)
+    return float(in_turn(times, lambda: run(*args))[0])
 
 
 # %% [markdown]
 """
 ## A launch has a price { #a-launch-has-a-price }
 
-Each time Python hands a compiled program to the device, that is a **launch**. It has a price that
-does not depend on the size of the arrays: check the arguments, find the program, put it into the
-queue. Outside `jax.jit`, *every operation* is a program of its own, and a launch of its own.
+Each time Python hands a compiled program to the device, that is a **launch**. It has a price before
+any number is touched: check the arguments, find the program, put it into the queue. Outside
+`jax.jit`, *every operation* is a program of its own, and a launch of its own.
 
 The same formula three ways: in NumPy, in JAX without `jit`, and as one jitted program.
 
 <quiz>
-**Predict.** The formula has five operations. On an array of ten numbers, which way is the
-quickest?
-- [x] NumPy
-> Right. It launches nothing. Ten numbers are no work.
-- [ ] JAX without `jit`
-> It launches five programs, for ten numbers each.
-- [ ] The jitted program
-> It launches one program. That still costs more than ten numbers in NumPy.
+**Predict.** The formula has five operations. On an array of ten numbers, how does JAX without
+`jit` compare with NumPy?
+- [ ] It is quicker: the device calculates faster
+> There is nothing to calculate. Ten numbers are no work.
+- [ ] About the same: ten numbers are no work
+> They are not. Asking five times is.
+- [x] It takes several times as long
+> Right. It launches five programs, for ten numbers each. NumPy launches nothing.
 
 </quiz>
 """
@@ -78,16 +85,16 @@ ways = {"NumPy": [], "JAX, five launches": [], "JAX, one launch": []}
 for size in sizes:
     on_host = np.ones(size, np.float32)
     on_device = jax.device_put(on_host)
-    times = 7 if size < 10**6 else 3
-    ways["NumPy"].append(seconds(formula, on_host, times=times))
-    ways["JAX, five launches"].append(seconds(formula, on_device, times=times))
-    ways["JAX, one launch"].append(seconds(jitted, on_device, times=times))
+    rounds = min(200, max(5, 5_000_000 // size))
+    runs = [partial(formula, on_host), partial(formula, on_device), partial(jitted, on_device)]
+    for times, shortest in zip(ways.values(), in_turn(rounds, *runs), strict=True):
+        times.append(shortest)
 
 print(f"{'numbers':>12} {'NumPy':>12} {'5 launches':>12} {'1 launch':>12}   microseconds")
 for row in zip(sizes, *ways.values(), strict=True):
     print(f"{row[0]:12,}", *(f"{t * 1e6:12.1f}" for t in row[1:]))
 
-# %% alt="Time over size, both axes logarithmic. Three lines, flat at the left, then rising."
+# %% alt="Time over size, both axes logarithmic. Three lines, nearly flat at the left, then rising."
 figure, axes = plt.subplots(figsize=(7, 3.2))
 for (name, times), marker in zip(ways.items(), "osD", strict=True):
     axes.loglog(sizes, np.array(times) * 1e6, marker=marker, label=name)
@@ -102,18 +109,22 @@ plt.show()
 numpy_times, many_times, one_times = (np.array(times) for times in ways.values())
 launch_us = float(one_times[0]) * 1e6
 five_us = float(many_times[0]) * 1e6
-pays = [size for size, a, b in zip(sizes, numpy_times, one_times, strict=True) if b < a]
-pays_from = min(pays, default=sizes[-1])
+assert many_times[0] > 2 * numpy_times[0]
+assert one_times[1] < 2 * one_times[0]
+ahead = one_times < numpy_times
+assert ahead[-1]
+pays_from = next(size for i, size in enumerate(sizes) if ahead[i:].all())
 fused = float(many_times[-1] / one_times[-1])
 print(f"a launch and nothing else: {launch_us:.0f} us; five of them: {five_us:.0f} us")
-print(f"one program is quicker than NumPy from about {pays_from:,} numbers")
+print(f"one program is quicker than NumPy at {pays_from:,} numbers and at all larger sizes")
 
 # %% [markdown]
 """
-Every line has two parts. On the left it is flat: there you pay for launches, {{ launch_us:.0f }}
-µs for one and {{ five_us:.0f }} µs for five, whatever the size. On the right it rises with the
-size: there you pay for work. In between lies the size from which the device pays, here about
-{{ pays_from:, }} numbers.
+Every line has two parts. On the left it is nearly flat: a hundred numbers take about as long as
+ten. There you pay for asking, {{ launch_us:.0f }} µs for one launch and {{ five_us:.0f }} µs for
+five. On the right it rises with the size: there you pay for work. Somewhere the device begins to
+pay. Here one program is ahead of NumPy from {{ pays_from:, }} numbers on, at all sizes measured.
+Near that size it is close, and another run may say another one.
 
 On the right there is a second effect. One program is {{ fused:.0f }} times as quick as five. It
 launches less, but above all it **fuses**: it reads `x` once and writes the result once, and what
@@ -132,7 +143,7 @@ counts those bytes.
 
 !!! note "On a GPU"
     A GPU does the work of the rising part quicker. It is asked for it by the same Python, so look
-    how far the flat part reaches there. Not yet recorded: run this page on your GPU.
+    how far the flat part reaches there. No figure on this page is a GPU's: run it on yours.
 
 ## Many launches or one { #many-launches-or-one }
 
@@ -336,9 +347,9 @@ print(f"NumPy does it itself in:  {numpy_times[-1] * 1000:6.1f} ms")
 # %% [markdown]
 """
 On this CPU the copy stays within one memory, and still shows: {{ from_host_ms:.1f }} ms in place
-of {{ resident_ms:.1f }} ms. To a GPU it goes over a bus; what it takes there is not yet recorded.
-The formula does five operations for each four bytes. The more is done with a byte, the sooner its
-way is paid for; and a byte that stays on the device pays for its way once.
+of {{ resident_ms:.1f }} ms. To a GPU it goes over a bus. The formula does five operations for
+each four bytes. The more is done with a byte, the sooner its way is paid for; and a byte that
+stays on the device pays for its way once.
 
 !!! quote "Claim S0-11 (haiku-gpu): false"
     The document says that moving large data to the GPU brings performance. Moving brings nothing:
@@ -380,7 +391,7 @@ by a factor of {{ within:,.0f }}. The work decides more than the box.
 
 !!! quote "Claim S2-01 (d2l-gpus): true with conditions"
     80 TFLOP/s in 16-bit numbers is what the data sheet gives for the card's ordinary units; its
-    tensor cores have another figure, about twice that. Neither was measured here: not yet recorded.
+    tensor cores have another figure, about twice that. A data sheet is no measurement.
 
 What do you measure on a GPU of yours? Three numbers, and you have all you need: the flat part of
 the first picture, the time of a copy, and the FLOP/s of your own program.
@@ -433,8 +444,8 @@ Use `lax.fori_loop`: the body is compiled once.
 
 ## Recap
 
-- A launch costs the same for ten numbers and for a million. Outside `jit`, each operation is one.
-- Measure the flat part and the rising part; where they meet, the device begins to pay.
+- A launch has a price, even for ten numbers. Outside `jit`, each operation is one.
+- Measure small and large sizes. The device pays from the size where it is ahead, and stays so.
 - `jit` around the loop makes one launch. `lax.fori_loop` and `lax.scan` keep the program small.
 - Make jitted functions once, not in each call.
 - A copy to the device is never a gain by itself. Keep data there.

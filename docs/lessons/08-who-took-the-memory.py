@@ -11,7 +11,7 @@ After this lesson you can
 - tell three figures apart: what the driver sees, what arrays hold, what a program needs;
 - say what moves an array to the GPU, and what does not;
 - set how much of a GPU a process takes, and prove that JAX has read it;
-- find the four ways in which such a setting is silently lost.
+- find the three ways in which such a setting is lost.
 
 **Why care.** A document explains that `jit` fills your GPU. Below, {{ big_mib:.0f }} MiB reach the
 device with {{ put_compiles }} compiles. And of {{ tried }} ways to write "no preallocation",
@@ -216,12 +216,15 @@ elsewhere = jax.devices("cpu")[-1]  # never the default device
 big_mib = data.nbytes / MIB
 put_compiles = compiles(lambda: jax.device_put(data))
 compiles(lambda: jax.device_put(data, elsewhere))
+array_compiles = compiles(lambda: jnp.array(data))
+array_program = compiled_names[-1] if compiled_names else "none"
 eager_compiles = compiles(lambda: jnp.sin(jax.device_put(data)) * 2 + 1)
 jit_compiles = compiles(lambda: jax.jit(lambda x: jnp.sin(x) * 2 + 1)(data))
 
 # %% [markdown]
 """
-The copy needed {{ put_compiles }} compiles. Three operations **without** `jit` needed
+The copy with `device_put` needed {{ put_compiles }} compiles, to either device; with `jnp.array` it
+needed {{ array_compiles }}. Three operations **without** `jit` needed
 {{ eager_compiles }}, the same three in one `jit` {{ jit_compiles }}. Compiling and moving are two
 things, and `jit` is not where either begins.
 
@@ -251,11 +254,12 @@ assert committed == eager == by_default == elsewhere != by_itself
     which go to the default device.
 
 !!! quote "Claim S1-07 (gpu-memory): false"
-    `jnp.array` and its relatives are said to compile, and compiling to force the copy. The copy
-    above compiled nothing.
+    The text makes compiling the reason for the copy. `jnp.array` does compile, for each new shape
+    {{ array_compiles }} small program: `{{ array_program }}`. But the copy does not need it:
+    `device_put` moved the same {{ big_mib:.0f }} MiB with {{ put_compiles }}.
 
 !!! quote "Claim S1-15 (gpu-memory): false"
-    So a conversion *and* `jit` are not both needed. The copy was complete before any `jit`.
+    So a conversion *and* `jit` are not both needed. `device_put` was done before any `jit`.
 
 !!! quote "Claim S1-09 (gpu-memory): false"
     `jit` is said to guarantee that the accelerator is used. It follows its inputs: here to a CPU
@@ -322,6 +326,9 @@ Three environment variables decide about the pool:
 | `XLA_PYTHON_CLIENT_PREALLOCATE` | is the pool taken at the start, or does it grow? |
 | `XLA_CLIENT_MEM_FRACTION` | how much of the GPU may it take? |
 | `XLA_PYTHON_CLIENT_ALLOCATOR` | is there a pool at all? |
+
+The second has no `PYTHON` in its name, and that is no typing error: only its
+[old name](#what-the-shell-left) has.
 
 Set too late, they do nothing. People disagree on what "too late" is: many put them above
 `import jax`. The next cell asks three fresh processes. Each holds a stand-in for the CUDA plugin
@@ -426,8 +433,9 @@ web have the old one, and so may your cluster's start-up script. What if both ar
 # %%
 read, error, platform = two_names
 print("JAX read:", read)
-print("logged:  ", error[:100])
+print("logged:  ", error.partition(". ")[0])
 print("the process goes on, on:", platform)
+assert "specified together" in error
 alone = settings(XLA_PYTHON_CLIENT_MEM_FRACTION=".9")["memory_fraction"]
 print("the old name alone:", alone)
 
@@ -437,8 +445,10 @@ An error is logged, and the program goes on. The plugin raised before it could r
 it goes on **without the GPU**, if there is one. (Here there was none to lose; the grader of ex13
 stages a machine with one.) A slow job may have one environment variable too many.
 
-So a program that must share a GPU sets all three, removes the old name, and then asks for a
-device. That is the exercise.
+So a setting is lost in three ways: it comes too late, it has a value that JAX takes for another, or
+the old name stands beside the new one. A program that must share a GPU sets all three variables,
+removes the old name (where it is set: not every shell has it), and then asks for a device. That is
+the exercise.
 
 How much for whom? The shares of all processes together must leave a rest. The driver and libraries
 such as cuDNN take memory beside the pool, and fail in odd ways when there is none
@@ -494,7 +504,8 @@ Both names together are an error, which is logged once, at the start.
 ## Recap
 
 - The driver sees the pool; `live_arrays` sees arrays; `memory_analysis` sees a program's need.
-- Placement moves arrays: {{ put_compiles }} compiles for {{ big_mib:.0f }} MiB. `jit` follows.
+- `device_put` moves {{ big_mib:.0f }} MiB with {{ put_compiles }} compiles, `jnp.array` with
+  {{ array_compiles }} small one. `jit` moves nothing: it follows its inputs.
 - Settings are read once, at the first question for a device.
 - `false`, `False`, `0` are no. Everything else is yes.
 - Old and new name of the share together cost you the GPU.

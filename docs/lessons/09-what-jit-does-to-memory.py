@@ -37,7 +37,7 @@ XLA plans all memory of a program when it compiles it. So the need is known befo
 results, inside **one** `jit`?
 - [ ] 8 MiB: the sine and the product
 > That is what the same line needs without `jit`, where each operation is a program of its own.
-- [ ] 4 MiB: one of them at a time
+- [ ] 4 MiB: one result at a time
 > The compiler does better than that.
 - [x] Next to nothing
 > Right. The three operations become one loop over the elements, so nothing is stored between.
@@ -332,8 +332,8 @@ print(f"{arrivals} batches of {different} sizes: {ragged_counts[-1]} compiles")
 # %% [markdown]
 """
 The remedy: **buckets**. Round each size up to one of a few, and fill the rest with rows that don't
-count. With sizes that double (16, 32, ... 256) there are five programs, and never more than twice
-the rows.
+count. With sizes that double (16, 32, ... 256) there are five programs, and a batch takes at most
+twice its rows, or 16 of them.
 
 ## Pad on the host { #pad-on-the-host }
 
@@ -457,8 +457,8 @@ Old and new state together are 12 GiB. With donation the new one takes the place
 </quiz>
 
 <quiz>
-You donate the weights, and compute `evaluate(weights, batch)` after the step, with the same
-Python name as before the step. What happens?
+`step` donates its weights. You write `new, loss = step(weights, batch)`, and then
+`evaluate(weights, batch)`. What happens?
 - [x] A RuntimeError: the array has been deleted
 - [ ] The old loss, from a cached copy
 - [ ] The new loss

@@ -8,7 +8,7 @@ description: What the backward pass keeps, and how to compute it again in place 
 
 After this lesson you can
 
-- list what a backward pass keeps of the forward pass, with names and bytes;
+- list what a backward pass keeps of the forward pass, line by line, in bytes;
 - trade that memory for work, and say how much of each;
 - choose a policy that keeps what is expensive and drops what is cheap;
 - see when a checkpoint does nothing.
@@ -21,6 +21,7 @@ and they need {{ dots_mib:.1f }} MiB, for {{ dots_extra:.0f }} % more work. Anot
 # %%
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 jax.config.update("jax_num_cpu_devices", 8)  # simulates 8, if there is no GPU
 print(jax.device_count(), "x", jax.devices()[0].device_kind)
@@ -77,6 +78,8 @@ wide arrays does its backward pass keep?
 # %%
 import contextlib
 import io
+import linecache
+import re
 
 from jax.ad_checkpoint import checkpoint_name, print_saved_residuals
 
@@ -93,14 +96,22 @@ def wide(lines):
     return sum(line.startswith(f"f32[{ROWS},{HIDDEN}]") for line in lines)
 
 
+PARTS = re.compile(r"f32\[([\d,]+)\] output of (\w+) from (.+):(\d+):\d+ ")
 plain_lines = kept(layer)
-for line in plain_lines:
-    print(line.partition(" from ")[0])
+by_source = {}
+for shape, operation, file, number in PARTS.findall("\n".join(plain_lines)):
+    size = 4 * np.prod([int(side) for side in shape.split(",")]) / 1024
+    by_source.setdefault(linecache.getline(file, int(number)).strip(), []).append((operation, size))
+for source, found in by_source.items():
+    print(source)
+    print(f"    {sum(size for _, size in found):5.0f} KiB:", ", ".join(name for name, _ in found))
+assert sum(map(len, by_source.values())) == len(plain_lines)
 plain_wide = wide(plain_lines)
 print(f"{plain_wide} of them are wide")
 
 # %% [markdown]
 """
+After each line of `layer`: what is kept of it, and the operations that made it. In all
 {{ plain_wide }} wide arrays for one layer, and as many for the next. The compiler merges some of
 them, and the program tells what is left.
 
@@ -165,7 +176,6 @@ of products.
 from functools import partial
 
 import matplotlib.pyplot as plt
-import numpy as np
 
 save = jax.checkpoint_policies
 
@@ -205,14 +215,16 @@ for program in programs.values():
 print("the gradients are the same in all", len(programs))
 dots_mib, dots_work = prices["dots kept"]
 everything_mib, _ = prices["everything kept"]
-dots_extra = 100 * (dots_work / plain_work - 1)
+name_mib, name_work = prices["one name kept"]
+dots_extra, name_extra = (100 * (work / plain_work - 1) for work in (dots_work, name_work))
 
 # %% [markdown]
 """
 `dots_saveable` is the bargain here: {{ dots_mib:.1f }} of {{ plain_mib:.1f }} MiB for
-{{ dots_extra:.0f }} % more work. And look at "everything kept": {{ everything_mib:.1f }} MiB, more
-than without a checkpoint. A checkpoint is also a wall. What its policy keeps is really kept; where
-there is no wall, the compiler is free to fuse and to merge.
+{{ dots_extra:.0f }} % more work. "One name kept" lies between: it keeps `up` alone, one product of
+the three, for {{ name_mib:.1f }} MiB and {{ name_extra:.0f }} %. And look at "everything kept":
+{{ everything_mib:.1f }} MiB, more than without a checkpoint. A checkpoint is also a wall. What its
+policy keeps is really kept; where there is no wall, the compiler is free to fuse and to merge.
 
 Does it stay a bargain with more layers?
 """
@@ -337,7 +349,7 @@ Here it was `save_only_these_names("up")`.
 <quiz>
 Does `jax.checkpoint` save memory in a function that nobody differentiates?
 - [x] No
-- [ ] Yes, the same
+- [ ] Yes, just as much
 
 Without a backward pass nothing is kept for it.
 </quiz>

@@ -156,8 +156,8 @@ def floats_kept(weights, look):
 - [x] `losses_kept`
 - [ ] `floats_kept`
 
-The first keeps a large array a step. The second keeps one of four bytes: little, but it never ends,
-and it is a buffer like any other. A float is Python's.
+`reports_kept` keeps a large array a step. `losses_kept` keeps one of four bytes: little, but it
+never ends, and it is a buffer like any other. A float is Python's.
 </quiz>
 """
 
@@ -435,7 +435,7 @@ What does `jax.lax.scan` need room for, with a body that returns `(carry, None)`
 - An array is freed with its last reference. `gc.collect()` matters for circles only.
 - Compare live shapes at two steps: what grew is the leak, and its shape tells the name.
 - Pools, peaks, caches and NumPy's views are no leaks of JAX's, and each shows elsewhere.
-- Carry what you sum; what a scan stacks is {{ stacked_room:.0f }} arrays, and not
+- Carry what you sum: for a thousand updates stacking takes {{ stacked_room:.0f }} arrays, carrying
   {{ carried_room:.0f }}.
 - A thriftier program has to give the same number.
 

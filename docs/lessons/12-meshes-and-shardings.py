@@ -153,9 +153,12 @@ and JAX doesn't try: a split dimension must be a multiple of the number of parts
 """
 
 # %%
+from contextlib import redirect_stdout
+
 batch = np.random.default_rng(0).normal(2.0, 1.0, (51, 4)).astype(np.float32)
 try:
-    jax.device_put(batch, rows_split)
+    with redirect_stdout(None):  # JAX also prints the place in the file
+        jax.device_put(batch, rows_split)
 except ValueError as error:
     print(type(error).__name__ + ":", str(error).partition(" implies ")[2].partition(" (")[0])
 
@@ -285,13 +288,14 @@ for index, nbytes in file.read[:2]:
 # %% [markdown]
 """
 <quiz>
-**Predict.** Two ways to write the callback so that the array is the same. What do they read?
+**Predict.** Instead of `lambda block: file[block]`, somebody writes
+`lambda block: file[:, :][block]`. The array is the same. What is read?
 - [ ] The same: the array decides what is read
 > JAX sees what the callback *returns*. What it reads to get there is your affair.
-- [x] `lambda block: file[:, :][block]` reads the whole file once for each device
+- [x] The whole file, once for each device
 > Right: eight times everything, and cut afterwards.
-- [ ] Reading the file once, before, is the cheapest
-> In bytes, perhaps. But then all of it must fit into the memory of this host.
+- [ ] The whole file, once
+> Each device has a call of its own, and nothing keeps what another call has read.
 
 </quiz>
 """
@@ -313,8 +317,8 @@ copies_bytes = show("P('data') on 4 x 2:", file)
 
 # %% [markdown]
 """
-The second way is what the document's example does: the data is in memory before anything is
-split. It works on a laptop with a table of 100 numbers.
+"Everything, once, before" is what the document's example does: the data is in memory before
+anything is split. No byte is read twice, but all of them must fit into the memory of this host.
 
 The last line is worth a thought: each block lies on two devices, and was read twice, which makes
 {{ copies_bytes }} bytes. JAX calls
@@ -397,7 +401,8 @@ for name, made in {"Auto": auto, "Explicit": explicit}.items():
         )
         print("           a + b lies as", (a + b).sharding.spec, "after", ", ".join(sent))
     except Exception as error:  # noqa: BLE001 (ShardingTypeError has no public name)
-        print("          ", type(error).__name__ + ":", str(error)[-58:])
+        reason = str(error)[str(error).find("produces") :]
+        print("           " + type(error).__name__ + ": ...", reason)
 b = jax.reshard(b, NamedSharding(explicit, P("data")))
 print(f"resharded: a + b is {jax.typeof(a + b)}")
 
@@ -418,9 +423,16 @@ hurts is not to know which one you have: a message about a `ShardingTypeError`, 
 """
 
 # %%
+import textwrap
 import warnings
 
 from jax.experimental import pjit
+
+
+def wrapped(problem):
+    """Its first words, on lines of their own."""
+    text = textwrap.shorten(f"{type(problem).__name__}: {problem}", 130, placeholder=" ...")
+    return "\n" + textwrap.indent(textwrap.fill(text, 76), "    ")
 
 
 def says(work):
@@ -429,8 +441,8 @@ def says(work):
         try:
             work()
         except (ImportError, RuntimeError) as error:
-            return f"{type(error).__name__}: {str(error)[:66]}"
-    return "; ".join(f"{w.category.__name__}: {w.message}"[:88] for w in caught) or "nothing"
+            return wrapped(error)
+    return "; ".join(wrapped(w.message) for w in caught) or "nothing"
 
 
 def double(v):

@@ -253,15 +253,20 @@ print("result: weights", new["in"].shape, "loss", loss.shape)
 print("weights lie as", new["in"].sharding.spec)
 print("rows lie as   ", placed[1].sharding.spec)
 
+outer = jax.make_jaxpr(parallel)(weights, cut(inputs), cut(targets)).eqns[0]
+inner = outer.params["jaxpr"].eqns[0]
+print("pmap, as traced:", outer.primitive, "of", inner.primitive, inner.params["in_specs"])
+
 # %% [markdown]
 """
-The same loss, and shapes as on one device. There is no magic in between: the program that `pmap`
-makes *is* a `jit` program, with the cutting and the exchange written into it.
+The same loss, and shapes as on one device. The last line shows what `pmap` makes: a `jit` program.
+In it, `shard_map` cuts what has the spec `P('batch',)`, the rows, and copies what has `P()`, the
+weights.
 
 !!! quote "Claim S0-20 (haiku-gpu): outdated"
     The document says to use `pmap`. It still works, and JAX now builds it on `jit` and
-    `shard_map`, as the next section shows from the compiled programs. New code uses `jit` with
-    shardings: it needs no device axis, and the same step runs on one device or on eight.
+    `shard_map`: the last line above. New code uses `jit` with shardings: it needs no device axis,
+    and the same step runs on one device or on eight.
 
 ## Count the collectives { #count-the-collectives }
 
@@ -396,8 +401,8 @@ Which line makes `jit` run on eight devices?
 
 ## Recap
 
-- `pmap` cuts the first axis and copies the weights: {{ weights_kib:.0f }} KiB became
-  {{ copies_kib:.0f }} KiB.
+- `pmap` cuts the first axis of every argument; with `in_axes=(None, ...)` it copies the weights:
+  {{ weights_kib:.0f }} KiB became {{ copies_kib:.0f }} KiB.
 - Nothing keeps the copies equal but a `pmean` of the gradients.
 - The same step is `jit` plus `device_put` with shardings, written as for one device.
 - A data-parallel step sends one all-reduce: the gradient, here {{ good_kib:.0f }} KiB.

@@ -357,15 +357,16 @@ totals = {}
 for name, specs in layouts.items():
     found = messages(*ready(block, two, specs, ROWS))
     totals[name] = sum(size * runs for _, size, runs in found) / 1024
-    print(f"{name}: {totals[name]:6.0f} KiB", *sorted({m.op for m in found}))
+    print(f"{name}: {totals[name]:6.0f} KiB in messages", *sorted({m.op for m in found}))
 assert totals["columns, rows"] == min(totals.values())
 worst_ratio = totals["rows, columns"] / totals["columns, rows"]
 
 # %% [markdown]
 """
-The same numbers come out, for {{ worst_ratio:.1f }} times the bytes. The wrong way round is the
-usual mistake, since PyTorch keeps a layer as (out, in): there, "column parallel" splits dimension
-0.
+It is one and the same step. The wrong way round, "rows, columns", its messages hold
+{{ worst_ratio:.1f }} times the bytes. (Added up are the results, not what a ring sends: the rings
+of the two axes have not the same length.) It is the usual mistake, since PyTorch keeps a layer as
+(out, in): there, "column parallel" splits dimension 0.
 
 What the good layout sends is easy to predict: the block's outputs once (forward), and over
 `"data"` the gradient of the quarter that a device holds. In a network of many blocks, the gradient
@@ -587,8 +588,8 @@ Adam's state does not fit into one GPU, the activations do. What do you try firs
 - [x] Share the state over the axis of the batch
 - [ ] Fewer rows
 
-Sharing costs no more bytes than data parallelism does and leaves the step as it is. Fewer rows
-make the activations smaller, which fit already.
+On GPUs, sharing costs no more bytes than data parallelism does, and the step gains one line. Fewer
+rows make the activations smaller, which fit already.
 </quiz>
 
 ## Recap

@@ -16,9 +16,9 @@ After this lesson you can
 
 **Why care.** Adam keeps {{ adam_share:.0f }} % of this lesson's training state, and needs it only
 once in each step. Below it moves to host memory: {{ device_before:.0f }} MiB in device memory
-become {{ device_after:.0f }} MiB. But compiled for eight H200, the peak *inside* the step falls by
-{{ moved_saves:.0f }} MiB of {{ state_mib:.0f }}, until one more line is written. And the argument
-`pinned=True`, which a document recommends, does not exist.
+become {{ device_after:.0f }} MiB. But in a larger model, compiled for eight H200, the peak *inside*
+the step falls by {{ moved_saves }} MiB of {{ state_mib:.0f }}, until one more line is written. And
+the argument `pinned=True`, which a document recommends, does not exist.
 """
 
 # %%
@@ -273,9 +273,9 @@ def momentum_step(params, state, batch, wait, host):
 # %% [markdown]
 """
 `optimization_barrier` returns what it is given. It promises one thing to the compiler: nothing that
-comes out of it is used before all that goes in is there. So the copy of a layer's state can't
-start before that layer's gradient exists, and before the state of the layer before is on its way
-back.
+comes out of it is used before all that goes in is there. So a layer's state is copied in only when
+two things are there: the gradient of this layer, and the new state of the previous one, back in
+host memory.
 
 <quiz>
 **Predict.** The state is {{ state_mib:.0f }} MiB on each device, and `moved` keeps it in host
@@ -283,7 +283,7 @@ memory. How much less device memory does the step `moved` need at its peak?
 - [ ] {{ state_mib:.0f }} MiB less: the state is not there any more
 > It is not there *between* the steps. Inside, the program brings it in.
 - [x] Almost nothing
-> Right: {{ moved_saves:.0f }} MiB, as the table shows.
+> Right: {{ moved_saves }} MiB, as the table shows.
 - [ ] Half of it
 > That would be so if one of the two averages stayed away.
 
@@ -332,7 +332,7 @@ for name, (device_mib, host_mib) in needs.items():
 import matplotlib.pyplot as plt
 
 state_mib = needs["moved"][1]
-moved_saves = needs["kept"][0] - needs["moved"][0]
+moved_saves = round(needs["kept"][0] - needs["moved"][0])  # below half a MiB: 0
 saved = needs["kept"][0] - needs["one by one"][0]
 assert moved_saves < 0.3 * state_mib < 0.9 * state_mib < saved
 
@@ -644,7 +644,7 @@ The peak counts. Let each copy wait for the gradient that it meets.
 - An array's memory kind is a part of its sharding, and of its type.
 - JAX does not mix memories: bring the array to the device, or get a `ValueError`.
 - `S(5)` in the compiled program proves it, with no GPU at hand.
-- Moved at once, the state saves {{ moved_saves:.0f }} MiB at the peak; one by one, {{ saved:.0f }}.
+- Moved at once, the state saves {{ moved_saves }} MiB at the peak; one by one, {{ saved:.0f }}.
 - Begin the next read and the next copy before you wait: {{ first_speedup:.1f }} times as fast here.
 - A generator runs when it is asked, not before.
 

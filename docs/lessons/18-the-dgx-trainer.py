@@ -14,7 +14,7 @@ After this lesson you can
 - decide from these figures which mesh to take, before you have the machine.
 
 **Why care.** The trainer below starts as most do: it runs on eight devices, and every device keeps
-everything. Compiled for eight H200, it needs {{ first_gib:.0f }} GiB of each one's
+everything. Compiled for eight H200, it needs {{ first_gib:.0f }} GiB on each one; each one has
 {{ room_gib:.0f }} GiB. At the end it is the same step, gives the same losses, and needs
 {{ last_gib:.0f }} GiB.
 """
@@ -118,7 +118,7 @@ Eight devices can share the work in two ways.
 
 A mesh of 8 x 1 shares the rows alone. One of 4 x 2 does both: four groups share the rows, and in
 each group two devices share the weights. In the specs, `"data"` splits rows, `"model"` splits the
-four widths: `up` is `P(None, "model")`, `down` is `P("model", None)`.
+dimension that is four times the width: `up` is `P(None, "model")`, `down` is `P("model", None)`.
 
 <quiz>
 **Predict.** Split the batch over all devices, and leave the weights whole. How much does a step
@@ -136,16 +136,16 @@ need of one device's memory, compared with everything everywhere?
 
 # %%
 def need(program):
-    """GiB of one device at the peak of the step, of its host memory, and GiB that it exchanges."""
+    """GiB of one device at the peak of the step, of its host memory, and in its messages."""
     m = program.memory
     device = m.arguments + m.outputs + m.temporaries - m.aliased
-    sent = sum(c.nbytes * c.count for c in program.collectives)
-    return device / GIB, m.host_arguments / GIB, sent / GIB
+    results = sum(c.nbytes * c.count for c in program.collectives)
+    return device / GIB, m.host_arguments / GIB, results / GIB
 
 
 def show(title, program):
-    device, host, sent = need(program)
-    print(f"{title:20} device {device:6.1f} GiB  host {host:5.1f} GiB  sent {sent:5.1f} GiB")
+    device, host, results = need(program)
+    print(f"{title:17} device {device:5.1f} GiB, host {host:4.1f} GiB, messages {results:4.1f} GiB")
 
 
 mesh = mesh_of(4, 2)
@@ -160,7 +160,9 @@ for title, program in programs.items():
 # %% [markdown]
 """
 With the weights split over two devices, everything that has the shape of a weight is half as
-large: params, gradients, both averages, and their new versions.
+large: params, gradients, both averages, and their new versions. `messages` adds up the sums that
+the devices make together. What a device *sends* for them depends on how many share each sum; that
+comes [below](#which-mesh).
 
 ## Count what travels { #count-what-travels }
 
@@ -196,32 +198,67 @@ device has the new params". What does it cost?
 > Any placement is allowed. Each has a price.
 
 </quiz>
+"""
 
+# %%
+whole = jax.jit(step, out_shardings=jax.NamedSharding(mesh, P()))
+text = whole.lower(*shapes(mesh, BY_BOTH, **SMALL)).compile().as_text()  # the small model, here
+gathers = text.count(" all-gather(") + text.count(" all-gather-start(")
+print(f"{gathers} all-gathers for {BLOCKS} blocks of two weights, with two averages each")
+assert gathers == BLOCKS * 2 * 3
+
+# %% [markdown]
+"""
 !!! quote "Claim S3-09 (dgx): true"
     The document warns that naive partitioning leads to excess communication. It does, and you
     can count it before you buy anything.
 
 ### Which mesh? { #which-mesh }
 
-Eight is also 1 x 8. The same step, three meshes:
+Eight is also 1 x 8. The same step, three meshes, and what a device sends in a ring: for a sum
+over n devices, 2 (n - 1) / n times its bytes ([lesson 14](14-collectives-you-can-count.ipynb)).
+Gradients are summed over "data", activations over "model". Only activations grow with the rows, so
+the columns for more rows are arithmetic, from the same messages.
 """
 
 # %%
 by_mesh = {(8, 1): programs["rows split"], (4, 2): programs["weights split"]}
 by_mesh[1, 8] = _target.compiled(plain, *shapes(mesh_of(1, 8), BY_BOTH, **LARGE))
+ROWS = [4096, 16384, 65536]
+
+
+def sends(data, model, program, rows):
+    """GiB that each device sends in a ring, for a batch of `rows` rows."""
+    activation = LARGE["rows"] // data * LARGE["width"] * 4
+    of_rows = sum(c.nbytes * c.count for c in program.collectives if c.nbytes == activation)
+    others = sum(c.nbytes * c.count for c in program.collectives) - of_rows
+    grown = of_rows * rows / LARGE["rows"]
+    return (2 * (data - 1) / data * others + 2 * (model - 1) / model * grown) / GIB
+
+
+sent_by = {sizes: [sends(*sizes, program, n) for n in ROWS] for sizes, program in by_mesh.items()}
+print(f"data x model   device, {ROWS[0]} rows   sends, with", *(f"{n:>6} rows" for n in ROWS))
 for (data, model), program in by_mesh.items():
-    show(f"data {data}, model {model}", program)
+    figures = "".join(f"{gib:8.1f} GiB" for gib in sent_by[data, model])
+    print(f"{data:4} x {model}    {need(program)[0]:12.1f} GiB              {figures}")
+few, many = ([gibs[column] for gibs in sent_by.values()] for column in (0, -1))
+assert min(few) == sent_by[1, 8][0]
+assert min(many) == sent_by[4, 2][-1]
 
 # %% [markdown]
 """
-More "model" means less memory: that is what it is for. Less travels, too, with these sizes: the
-gradients are split, and only activations are added. With more rows it turns around: activations
-grow with the rows, gradients do not. And one point is not in the table. Gradients are needed at the
-end, and can travel while the rest is computed; for an activation, the next product waits.
+More "model" means less memory: that is what it is for. With 4,096 rows less travels, too: the
+gradients are split, and only activations are added. For such a batch, take 1 x 8. But 65,536 rows
+are only 16 texts of 4,096 words, and there it has turned: 4 x 2 sends least. One more point is not
+in the table. Gradients are needed at the end, and can travel while the rest is computed; for an
+activation, the next product waits.
+
+So for a large batch, take the smallest "model" with which the step fits. 8 x 1 does not fit; this
+lesson goes on with 4 x 2.
 
 !!! quote "Claim S3-03 (dgx): true with conditions"
     The document says that efficiency hinges on data movement, from the host and over NVLink. The
-    two have little to do with each other. What the GPUs exchange is in the column `sent`; it never
+    two have little to do with each other. What the GPUs exchange is in the table above; it never
     passes through host memory. What the host exchanges with them is the batch, and what you put
     there, as below.
 
@@ -270,7 +307,7 @@ their states take, if the column `host` is for one device?
 - [ ] As much as one line says
 > That is one device's part.
 - [x] Eight times that
-> Right: {{ host_all:.0f }} GiB here. Four of the groups hold the same state, each its own copy.
+> Right: {{ host_all:.0f }} GiB here. All four groups hold the same state, each its own copy.
 - [ ] Nothing: pinned memory belongs to the GPU
 > It is the host's memory, only kept in place.
 
@@ -286,7 +323,7 @@ import matplotlib.pyplot as plt
 
 machine = _target.machine()
 room_gib = machine.memory_bytes / GIB
-device_gib, host_gib, sent_gib = np.array([need(program) for program in programs.values()]).T
+device_gib, host_gib, _ = np.array([need(program) for program in programs.values()]).T
 first_gib, last_gib = device_gib[0], device_gib[-1]
 host_all = 8 * host_gib[-1]
 messages = [c for c in programs["weights split"].collectives if c.nbytes == activation_mib * MIB]

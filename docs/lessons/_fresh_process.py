@@ -12,6 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+NAME = "says_what_it_reads"
 PLUGIN = """
 import json
 from jaxlib import xla_client
@@ -26,11 +27,11 @@ def initialize():
 def run_all(programs):
     """Run programs side by side; `programs` is a list of (code, environment variables).
 
-    Returns for each (settings as JAX read them or None, last line of its error output,
+    Returns for each (settings as JAX read them or None, what the plugin here raised or "",
     last line that it printed).
     """
     with tempfile.TemporaryDirectory() as folder:
-        package = Path(folder) / "jax_plugins" / "says_what_it_reads"
+        package = Path(folder) / "jax_plugins" / NAME
         package.mkdir(parents=True)
         (package / "__init__.py").write_text(PLUGIN)
         started = [_start(code, shell, folder) for code, shell in programs]
@@ -47,7 +48,13 @@ def _start(code, shell, folder):
 def _heard(process):
     printed, said = process.communicate(timeout=100)
     read = [line[5:] for line in printed.splitlines() if line.startswith("READ ")]
-    errors = [line for line in said.splitlines() if line.strip()]
     rest = [line for line in printed.splitlines() if not line.startswith("READ ")]
     settings = json.loads(read[0]) if read else None
-    return settings, errors[-1] if errors else "", rest[-1] if rest else ""
+    return settings, _raised(said), rest[-1] if rest else ""
+
+
+def _raised(said):
+    """The error of the plugin here: a real one may be installed, and log its own beside it."""
+    about = said.partition(f"jax_plugins.{NAME}.initialize()")[2]
+    traceback = about.partition("Traceback (most recent call last):\n")[2]
+    return next((line for line in traceback.splitlines() if line[:1].strip()), "")

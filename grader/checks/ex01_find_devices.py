@@ -68,7 +68,7 @@ def _questions(machine: str, module: ModuleType, stage: "Stage") -> Iterator[Ans
     gpus = len(stage.gpus)
     yield _ask(machine, module, stage, "num_gpus")
     yield _ask(machine, module, stage, "try_gpu")
-    for index in sorted({0, gpus - 1, gpus, gpus + 5} - {-1}):
+    for index in (*sorted({0, gpus - 1, gpus, gpus + 5} - {-1}), -1):
         yield _ask(machine, module, stage, "try_gpu", index)
     yield _ask(machine, module, stage, "try_all_gpus")
 
@@ -126,7 +126,8 @@ EXERCISE = Exercise(
         "A RuntimeError has two meanings here: no GPU, or a plugin that failed. When are plugins "
         "started, and which call can tell the two apart?",
         "Call jax.devices() first, outside any `try`. After it, a RuntimeError of "
-        'jax.devices("gpu") can only mean that there is no GPU.',
+        'jax.devices("gpu") can only mean that there is no GPU: then the answers are 0, a CPU '
+        "device, and a list with a CPU device in it.",
     ),
 )
 
@@ -188,7 +189,8 @@ def gives_gpu_i(record: Record) -> Result:
     ground="observed",
     after=("counts_gpus", "gives_gpu_i"),
     hints=(
-        "With n GPUs, the last one is number n - 1.",
+        "With n GPUs, the first one is number 0 and the last one is number n - 1. To a list, -1 is "
+        "an index too.",
         'Where there are GPUs, jax.devices()[0] is one of them. jax.devices("cpu") is not.',
     ),
 )
@@ -206,7 +208,10 @@ def lists_every_gpu(record: Record) -> Result:
 @EXERCISE.check(
     ground="observed",
     after=("counts_gpus",),
-    hints=("range(0) is empty, and so is a list made from it.",),
+    hints=(
+        "Without GPUs, what is a list made from them?",
+        "range(0) is empty, and so is a list made from it. Fill it up, or return another list.",
+    ),
 )
 def list_is_never_empty(record: Record) -> Result:
     """`try_all_gpus` holds a CPU device where there is no GPU."""

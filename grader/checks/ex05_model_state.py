@@ -106,8 +106,8 @@ EXERCISE = Exercise(
         "A model of Flax has variables of several kinds, and only some are parameters. Which of "
         "them does each function return, and which does it lose?",
         "nnx.state(model) is the whole state: a tree, for one jax.device_put.",
-        "nnx.update writes a state into a model. What jax.jit made works on a copy of the model; "
-        "what nnx.jit made, on the model.",
+        "nnx.update writes a state into a model. What jax.jit made works on a copy of the model, "
+        "and has to return the new state; what nnx.jit made writes it back into the model.",
     ),
 )
 
@@ -227,7 +227,6 @@ def _lost(record: Record, name: str, kind: str) -> Failure | None:
     hints=(
         "jax.jit hands your function a copy of the model. What the function writes into it is "
         "gone when it returns, without a word.",
-        "nnx.jit writes it back. Or return the new state, and nnx.update the model outside.",
         "In train mode each call of the model changes them once, in eval mode never.",
     ),
     anchor="what-a-step-changes-has-to-come-out",

@@ -199,7 +199,8 @@ def leaves_compiling_out(record: Record) -> Result:
     after=("tells_of_one_call",),
     hints=(
         "`args` are NumPy arrays. Where are they when the program runs, and who brings them there?",
-        "jax.device_put(args) once, before the clock starts, and hand its result to each call.",
+        "A copy that is made before the clock starts is not in the figure. Who is to make it then, "
+        "and what do the calls have to be given?",
     ),
     anchor="one-copy-for-each-batch",
 )

@@ -2,11 +2,20 @@
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 from grader.checking import Exercise, Failure, LoopTiming, Observe, Result, unpack
-from grader.evidence import culprits, differing_leaf, events, probe_gap, seen, timing_result
+from grader.evidence import (
+    culprits,
+    definition,
+    differing_leaf,
+    events,
+    probe_gap,
+    seen,
+    timing_result,
+)
 from grader.record import Event, Record
 from grader.words import plural
 
@@ -122,14 +131,21 @@ EXERCISE = Exercise(
 )
 
 
-@EXERCISE.check(ground="observed")
+@EXERCISE.check(
+    ground="observed",
+    hints=(
+        "A report holds plain Python floats in a list, one for each batch. An array is none, of "
+        "JAX or of NumPy.",
+        "float() makes a number of an array, and waits for it. After the loop that costs nothing.",
+    ),
+)
 def same_losses(record: Record) -> Result:
     """The losses are the reference's: floats, one for each batch, in order."""
     for steps in (7, 12):
         name = f"losses of {steps}"
         failure = _not_floats(record, name) or differing_leaf(record, name, rtol=1e-4, atol=1e-6)
         if failure:
-            return failure
+            return replace(failure, culprits=definition(record, "train"))
     return None
 
 

@@ -5,6 +5,8 @@ calls: an argument that is a NumPy array is copied there, and an array that no c
 before, and no step returned, was copied on the way.
 """
 
+import sys
+from collections import Counter
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -12,8 +14,9 @@ from typing import Any
 import msgspec
 
 from grader.checking import Exercise, Failure, Observe, Result, unpack
-from grader.evidence import culprits, definition, differing_leaf, events, probe_gap, seen
+from grader.evidence import culprit, culprits, definition, differing_leaf, events, probe_gap, seen
 from grader.record import Event, Record
+from grader.verdict import Culprit
 from grader.words import plural
 
 PROMISE = "`train` returns (params, errors)"
@@ -36,6 +39,8 @@ class Run(msgspec.Struct):
     """Of each of NAMES: array -> copies, as the calls show them."""
     as_numpy: list[str] = []
     """Which of NAMES came to a call as NumPy arrays."""
+    lines: dict[str, dict[str, list[int]]] = {}
+    """Of each of `as_numpy`: array -> the line of each copy, which is the line of the call."""
 
     @property
     def expected(self) -> int:
@@ -52,7 +57,7 @@ class Loop:
 
     def __init__(self, submission: ModuleType, observe: Observe, run: Run) -> None:
         self._step, self.own_error_of = submission.sgd_step, submission.error_of
-        self._observe, self._run = observe, run
+        self._observe, self._run, self._file = observe, run, submission.__file__
         self._taken = 0
         self._known: list[Any] = []  # kept, so that no new array has the identity of an old one
 
@@ -88,8 +93,19 @@ class Loop:
                 copies[key] = copies.get(key, 0) + 1
                 if isinstance(array, jax.Array):
                     self._known.append(array)
-                elif name not in self._run.as_numpy:
-                    self._run.as_numpy.append(name)
+                else:
+                    lines = self._run.lines.setdefault(name, {})
+                    lines.setdefault(key, []).append(_line(self._file))
+                    if name not in self._run.as_numpy:
+                        self._run.as_numpy.append(name)
+
+
+def _line(path: str | None) -> int:
+    """The learner's innermost line on the stack, or 0."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename != path:
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame.f_lineno if frame is not None else 0
 
 
 def _inputs(rng: Any, count: int) -> tuple[dict[str, Any], dict[str, Any], list[Any]]:
@@ -158,13 +174,21 @@ def _miscounted(record: Record, name: str) -> Result:
             if count > run.wanted(name) and total > run.expected:
                 expected = f"{plural(run.wanted(name), 'copy')} of `{name}[{key!r}]`"
                 why = "a NumPy array" if name in run.as_numpy else "an array placed anew"
+                own = _own_lines(record, run.lines.get(name, {}).get(key, []), count)
+                rest = f". All lines that copy are below, {plural(total, 'copy')} in all"
                 return Failure(
                     f"{expected} to the device in a run of {run.batches} batches",
-                    f"{plural(count, 'copy')}: calls got {why}. All lines that copy are below, "
-                    f"{plural(total, 'copy')} in all",
-                    culprits(record, found),
+                    f"{plural(count, 'copy')}: calls got {why}{'' if own else rest}",
+                    own or culprits(record, found),
                 )
     return None
+
+
+def _own_lines(record: Record, lines: list[int], copies: int) -> list[Culprit]:
+    """The lines that copy an array, if they are known for all of its copies."""
+    if 0 in lines or len(lines) < copies:
+        return []
+    return [culprit(record, line, times) for line, times in sorted(Counter(lines).items())]
 
 
 @EXERCISE.check(

@@ -192,16 +192,41 @@ _CONFUSED: Mapping[tuple[str, str], str] = {
 }
 
 
+_SIGNS: Mapping[str, str] = {
+    "gpu in use": "the GPU listed, and no error or warning of JAX",
+    "no gpu": "no plugin listed, and no GPU in sight",
+    "no plugin": "no plugin listed, and a GPU in sight or asked for",
+    "plugin of another version": "a warning that plugin and jaxlib are not compatible",
+    "jaxlib of another version": "an error that names the versions of jax and jaxlib",
+    "two plugins": "plugins of two versions of CUDA listed, and an error that one exists already",
+    "library missing": "a library that cannot be loaded",
+    "foreign library": "a library that cannot be loaded, and LD_LIBRARY_PATH",
+    "no driver": "cuInit failed, with number 303",
+    "gpu hidden": "cuInit failed, with a name that says why",
+    "no device node": "a plugin listed, no GPU, and no text that says why",
+    "JAX_PLATFORMS is gpu": "an error that names a backend of another maker",
+    "JAX_PLATFORMS is misspelt": "an error that names a backend in a wrong spelling",
+    "JAX_PLATFORMS is cpu": "a variable that asks for the CPU",
+    "XLA_FLAGS is misspelt": "an error that names a flag",
+}
+
+
 def _confused(mine: Answer, truth: str) -> str:
-    """Why one cause is not the other, where two are easily mixed up."""
-    why = _CONFUSED.get((truth, mine.cause), "")
+    """Why one cause is not the other, where two are easily mixed up, or what would show it."""
+    known = f"that shows in {_SIGNS[mine.cause]}" if mine.cause in _SIGNS else ""
+    why = _CONFUSED.get((truth, mine.cause), known)
     return f"; {why}" * bool(why)
 
 
 @EXERCISE.check(
     ground="observed",
     after=("looks_above_the_generic_line",),
-    hints=("JAX names both versions where they do not fit. What names two plugins?",),
+    hints=(
+        "Read the list of packages first: is a plugin there, is there more than one, and do "
+        "the versions agree?",
+        "No plugin listed, and a GPU in sight or asked for: none is installed. Two plugins, or "
+        "versions that do not fit, have an error or a warning of their own.",
+    ),
 )
 def installation(record: Record) -> Result:
     """Faults of the installation are found: plugins missing, doubled, of another version."""

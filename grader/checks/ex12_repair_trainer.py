@@ -60,8 +60,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     batches = [_batch(rng, rows) for _ in range(STEPS)]
     keys = rng.integers(0, 1 << 32, (3, 2)).astype("uint32")
     model = _model(submission, rng, batches[0])
-    step = submission.step if observe.jitted("step", submission.step) else None
-    step = step or jax.jit(submission.step)
+    step = submission.step if observe.jitted("step", submission.step) else jax.jit(submission.step)
     observe.program("step", submission.step, model, keys[0], batches[0])
     with jax.default_device(jax.devices()[-1]), observe.unwatched():
         for index in range(2):
@@ -141,12 +140,11 @@ EXERCISE = Exercise(
     devices=2,
     hints=(
         "Three faults cost time, two change what is learned, one takes the work elsewhere. "
-        "Take them one at a time: no check waits for another.",
-        "`step`: is it one program? What does `network.apply` return besides the logits? "
-        "`train`: which lines wait, which copy, which name a device, and what is the same at "
-        "every step that should not be?",
-        "jax.jit on `step`, has_aux=True for the new state; in `train` a split of the key for "
-        "each step, a list of loss arrays read at the end, and no device_put or device_get.",
+        "Each has a check of its own: take them one at a time.",
+        "`step`: one program? What does `network.apply` return besides the logits? `train`: "
+        "which lines wait, copy, or name a device, and what should differ from step to step?",
+        "jax.jit on `step`, has_aux=True for the new state; in `train` a split of the key a "
+        "step, a list of loss arrays read at the end, and no device_put or device_get.",
     ),
 )
 
@@ -235,8 +233,7 @@ def a_new_key_for_each_step(record: Record) -> Result:
 def runs_on_the_default_device(record: Record) -> Result:
     """Every step runs on the default device."""
     default = where(wanted(record).values["loss of step 1"][0])
-    values = seen(record).values
-    places = [where(v[0]) for name, v in values.items() if name.startswith("loss of step")]
+    places = [where(v[0]) for k, v in seen(record).values.items() if k.startswith("loss of")]
     wrong = [place for place in places if place != default]
     if not wrong:
         return None
@@ -253,7 +250,10 @@ def _in_loop(record: Record, small: bool) -> list[Event]:
 
 @EXERCISE.check(
     ground="observed",
-    hints=("Keep the loss as an array. After the loop, read them all.",),
+    hints=(
+        "Who needs the number in the loop? An array can be kept, and read after the last step.",
+        "To read in the loop: loss.copy_to_host_async() after its step, the read a step later.",
+    ),
     anchor="a-read-a-step",
 )
 def no_waits_for_the_loss(record: Record) -> Result:
@@ -263,7 +263,7 @@ def no_waits_for_the_loss(record: Record) -> Result:
     if not found:
         return probe_gap(seen(record), "reads")
     told = f"{plural(sum(event.count for event in found), 'wait')} in {STEPS} steps"
-    return Failure("losses are read after the last step", told, culprits(record, found))
+    return Failure(f"no wait in a step; no read but {PREFETCHED}", told, culprits(record, found))
 
 
 @EXERCISE.check(

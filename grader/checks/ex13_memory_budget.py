@@ -26,8 +26,7 @@ SHELLS: Mapping[str, Mapping[str, str]] = {
     f"a shell with {PREALLOCATE}=true": {PREALLOCATE: "true"},
     f"a shell with {ALLOCATOR}=platform": {ALLOCATOR: "platform"},
 }
-READ = "when-the-settings-are-read"
-SPELLED = "what-the-settings-accept"
+READ, SPELLED = "when-the-settings-are-read", "what-the-settings-accept"
 ROUNDING, REAL_SHARE = 0.006, 0.1  # a share may be written with two digits
 LIMIT, POOL = "bytes_limit", "pool_bytes"  # figures of `Device.memory_stats()`
 
@@ -70,14 +69,13 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     if jax.devices()[0].platform == "gpu":
         source = "".join(linecache.getlines(str(submission.__file__)))
         for grow in (True, False):
-            said = allocating.reported(source, REAL_SHARE, grow)
-            observe.fact(f"on the GPU, grow={grow}", said)
+            observe.fact(f"on the GPU, grow={grow}", allocating.reported(source, REAL_SHARE, grow))
 
 
 EXERCISE = Exercise(
     title="Let two processes share one GPU",
     lesson="lessons/08-who-took-the-memory",
-    anchor=SPELLED,
+    anchor="what-the-shell-left",
     edits=("start",),
     drive=drive,
     allowed_modules=("os",),
@@ -154,6 +152,7 @@ def _words(options: Mapping[str, Any]) -> str:
         "The value is a fraction of 1, as text: 0.3, not 30 and not 30%.",
         f"{NEW} must be in os.environ itself: JAX reads it from there.",
     ),
+    anchor=SPELLED,
 )
 def share_is_set(record: Record) -> Result:
     """JAX is told the share: a fraction of the GPU's memory."""
@@ -181,6 +180,7 @@ def _wrong_share(record: Record, one: Started) -> Failure | None:
         "Which words mean no? JAX compares the text with three of them, and `no` is not one.",
         f"{PREALLOCATE} is off for `false`, `False` and `0`; for any other text it is on.",
     ),
+    anchor=SPELLED,
 )
 def pool_grows(record: Record) -> Result:
     """With `grow`, the pool is not taken at the start."""
@@ -197,7 +197,7 @@ def _taken(record: Record, one: Started) -> Failure | None:
     return Failure(expected, f"{PREALLOCATE} {cause}", definition(record, "start"))
 
 
-@EXERCISE.check(ground="observed", after=("pool_grows",))
+@EXERCISE.check(ground="observed", after=("pool_grows",), anchor=SPELLED)
 def pool_is_taken_whole(record: Record) -> Result:
     """Without `grow`, the pool is taken whole at the start."""
     on_gpu = _on_the_gpu(record, POOL, _whole, "starts with all of", grow=False)
@@ -216,6 +216,7 @@ def _left(record: Record, one: Started) -> Failure | None:
     ground="observed",
     after=("share_is_set",),
     hints=("A share is a share of a pool. `default` has one; leave it at that.",),
+    anchor=SPELLED,
 )
 def one_pool(record: Record) -> Result:
     """JAX's own pool hands out the memory."""
@@ -238,7 +239,6 @@ def _no_pool(record: Record, one: Started) -> Failure | None:
         "A shell may have set any of the variables, under the old name too.",
         f"Give all three a value, whatever there was; and take {OLD} out of os.environ.",
     ),
-    anchor="what-the-shell-left",
 )
 def shell_is_replaced(record: Record) -> Result:
     """What the shell had set makes no difference."""

@@ -1,6 +1,7 @@
 """ex15_few_compiles: batches of many sizes are served by programs of a few sizes."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -68,10 +69,14 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         if not isinstance(found, list | tuple) or len(found) != len(sizes):
             size = f" of {len(found)}" if isinstance(found, list | tuple) else ""
             raise Misused(PROMISE, f"for {len(sizes)} batches, a {type(found).__name__}{size}")
-        observe.value(f"predictions {index + 1}", list(found))
+        observe.value(_name(index + 1), list(found))
         given += sum(sizes)
     observe.fact("calls", calls)
     observe.fact("given", [given, len(others) + 2])
+
+
+def _name(index: int) -> str:
+    return f"predict_all(list {index})"
 
 
 def _counted(rows: Any, mask: Any) -> dict[str, int]:
@@ -112,10 +117,10 @@ EXERCISE = Exercise(
 def same_predictions(record: Record) -> Result:
     """The predictions are the reference's, one for each row of each batch."""
     for index in (1, 2, 3):
-        name = f"predictions {index}"
-        failure = differing_leaf(record, name, rtol=1e-4, atol=1e-4)
+        failure = differing_leaf(record, _name(index), rtol=1e-4, atol=1e-4)
         if failure:
-            return _padding_counted(record, failure) or failure
+            placed = replace(failure, culprits=definition(record, "predict_all"))
+            return _padding_counted(record, placed) or placed
     return None
 
 

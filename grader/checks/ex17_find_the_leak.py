@@ -1,6 +1,7 @@
 """ex17_find_the_leak: what is alive at each step of a loop stays the same, whatever it reports."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -100,7 +101,13 @@ def history_is_kept(record: Record) -> Result:
                 f"`history{leaf.path}` is still a jax.Array",
                 definition(record, "train"),
             )
-    return differing_leaf(record, "history", rtol=1e-4, atol=1e-6)
+    return _differs(record, "history", atol=1e-6)
+
+
+def _differs(record: Record, name: str, *, atol: float) -> Failure | None:
+    """The first difference from the reference, with the line of `train`."""
+    failure = differing_leaf(record, name, rtol=1e-4, atol=atol)
+    return replace(failure, culprits=definition(record, "train")) if failure else None
 
 
 @EXERCISE.check(
@@ -110,7 +117,7 @@ def history_is_kept(record: Record) -> Result:
 )
 def best_is_kept(record: Record) -> Result:
     """The params with the lowest loss are the reference's."""
-    return differing_leaf(record, "best", rtol=1e-4, atol=1e-5)
+    return _differs(record, "best", atol=1e-5)
 
 
 @EXERCISE.check(
@@ -120,6 +127,7 @@ def best_is_kept(record: Record) -> Result:
         "The shapes tell who is held: (n,) is a report's errors, (16, h) are params, (n, 16) is a "
         "batch. Which name in `train` leads to them?",
         "del, gc and clearing caches free nothing that a list still holds.",
+        "A NumPy view counts as a name: np.asarray(x) may show x's own memory, and keeps x alive.",
     ),
 )
 def live_bytes_flat(record: Record) -> Result:
@@ -133,7 +141,7 @@ def live_bytes_flat(record: Record) -> Result:
     if grown <= slack and above <= slack:
         return None
     if grown > slack:
-        observed = f"{grown:,} bytes more after {len(mine)} steps than after {SETTLED}"
+        observed = f"{grown:,} bytes more at step {len(mine)} than at step {SETTLED + 1}"
         return Failure(
             "the same bytes are alive at each step, but for another set of params and report",
             f"{observed}: {_more(mine[SETTLED], mine[-1])}",
@@ -173,6 +181,7 @@ def _more(before: Alive, after: Alive) -> str:
     hints=(
         "A loss has 4 bytes, and is an array all the same. In a run of a million steps there are "
         "a million of them.",
+        "A NumPy view keeps its JAX array alive: np.asarray(loss) may copy nothing.",
         "float(...) it in its own step, or one step late.",
     ),
 )
@@ -185,7 +194,7 @@ def live_arrays_flat(record: Record) -> Result:
         return None
     return Failure(
         "as many arrays are alive at the last step as at the first ones",
-        f"{after - before} more after {len(mine)} steps than after {SETTLED}: "
+        f"{after - before} arrays more at step {len(mine)} than at step {SETTLED + 1}: "
         f"{_more(mine[SETTLED], mine[-1])}",
         definition(record, "train"),
     )

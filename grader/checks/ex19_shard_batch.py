@@ -174,9 +174,29 @@ def mask_marks_the_own_rows(record: Record) -> Result:
             wrong = np.nonzero(np.reshape(got != want, (len(want), -1))[:judged].any(axis=1))[0]
             if wrong.size:
                 row = int(wrong[0])
-                expected = f"`{key}` at row {row} is {want[row].tolist()}"
-                return _failure(record, expected, f"{got[row].tolist()}", name)
+                expected, observed = _rows(want[row], got[row])
+                observed += _in_front(want, got, rows)
+                return _failure(record, f"`{key}` at row {row} is {expected}", observed, name)
     return None
+
+
+def _rows(want: Any, got: Any) -> tuple[str, str]:
+    """Two rows that differ, in six digits, or in as many as tell them apart."""
+    if not want.ndim:
+        return figures(want.item(), got.item())
+    pairs = zip(want.ravel().tolist(), got.ravel().tolist(), strict=True)
+    texts = [(f"{a:.6g}",) * 2 if a == b else figures(a, b) for a, b in pairs]
+    mine, theirs = ([pair[side] for pair in texts] for side in (0, 1))
+    return f"[{', '.join(mine)}]", f"[{', '.join(theirs)}]"
+
+
+def _in_front(want: Any, got: Any, rows: int) -> str:
+    """Tell where the added rows are, if that is all that is wrong."""
+    import numpy as np
+
+    added = len(want) - rows
+    in_front = added and np.array_equal(got[added:], want[:rows])
+    return f": {plural(added, 'added row')} before its own" if in_front else ""
 
 
 def _reference(record: Record, name: str, key: str) -> Any:

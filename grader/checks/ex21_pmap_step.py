@@ -94,9 +94,11 @@ def _devices(record: Record) -> int:
 @EXERCISE.check(
     ground="observed",
     hints=(
-        "np.stack makes the copies, but all in one place. Where must slice i lie?",
-        "A mesh of `devices` in their order, and P() of the name of its axis: the first axis of "
-        "each array is split, one slice a device. In jax before 0.10, device_put_replicated.",
+        "Slice i must lie on device i, and nowhere else. Where do the slices lie now?",
+        "np.stack leaves all slices in one place. A sharding that names no axis, P(), puts all of "
+        "them on every device.",
+        'A mesh of `devices` in their order, whose only axis is called "name", and P("name"): the '
+        "first axis of each array is split, one slice a device.",
     ),
     anchor="a-copy-for-each-device",
 )
@@ -140,6 +142,7 @@ def _lies(leaf: Leaf, count: int) -> str:
         "A mean of the loss does not make the gradient a mean: jax.grad inside pmap gives the "
         "gradient of this device's own loss. Exchange the gradients.",
     ),
+    anchor="a-copy-for-each-device",
 )
 def copies_stay_equal(record: Record) -> Result:
     """After each step all copies of the params are equal, to the last bit."""
@@ -176,6 +179,7 @@ def _values(leaf: Leaf) -> Any:
         "A sum over the devices is as many times longer as there are devices.",
         "jax.lax.pmean is psum divided by the number of devices.",
     ),
+    anchor="a-copy-for-each-device",
 )
 def steps_along_the_mean(record: Record) -> Result:
     """Each step is along the mean gradient over the rows of all devices."""

@@ -82,8 +82,9 @@ EXERCISE = Exercise(
     devices=8,
     program_timing=ProgramTiming("step", at_most=2.0),
     hints=(
-        "pmap did three things at once: it split the batch, copied the params, and ran one "
-        "program a device. Which of them says jax.jit, which says a sharding?",
+        "pmap split the batch, copied the params and ran a program. What of it is a sharding?",
+        "Under jax.jit no axis has a name: the step sees the whole batch, and a mean over its rows "
+        "is the mean over all devices already. What is left for pmean to do?",
         "NamedSharding(mesh, P('data')) splits dimension 0, NamedSharding(mesh, P()) nothing.",
         "Write the step for the whole batch, without pmean, and jit it: the compiler sees how "
         "its arguments are split, and adds the all-reduce that a mean over all rows needs.",

@@ -128,10 +128,7 @@ def _devices(record: Record) -> int:
     return record.machine.devices
 
 
-@EXERCISE.check(
-    ground="observed",
-    hints=("Return what jax.jit returns, with all of the step inside.",),
-)
+@EXERCISE.check(ground="observed", hints=("Return what jax.jit returns, the whole step inside.",))
 def one_program(record: Record) -> Result:
     """`make_step` returns a function that jax.jit made."""
     return not_jitted(record, "step", "make_step")
@@ -183,13 +180,19 @@ def devices_agree(record: Record) -> Result:
 def same_numbers(record: Record) -> Result:
     """Params and losses are the reference's, after one step and after two."""
     for when in ("one step", "two steps"):
-        failure = differing_leaf(record, f"params after {when}", rtol=1e-3, atol=5e-5)
-        if failure:
+        if failure := differing_leaf(record, f"params after {when}", rtol=1e-3, atol=5e-5):
             return _with_length(record, failure)
-        failure = differing_leaf(record, f"losses of {when}", rtol=1e-3, atol=5e-5)
-        if failure:
-            return Failure(failure.expected, failure.observed, definition(record, "make_step"))
+        if failure := differing_leaf(record, f"losses of {when}", rtol=1e-3, atol=5e-5):
+            observed = failure.observed + _alike(record, f"losses of {when}")
+            return Failure(failure.expected, observed, definition(record, "make_step"))
     return None
+
+
+def _alike(record: Record, name: str) -> str:
+    """What wrong losses are, if they are all the same."""
+    losses = [x for leaf in seen(record).values[name] if leaf.data for x in load(leaf.data).flat]
+    alike = len(losses) > 1 and len(set(losses)) == 1
+    return f"; all {len(losses)} are equal, not each the mean of its own rows" if alike else ""
 
 
 def _with_length(record: Record, failure: Failure) -> Failure:
@@ -279,10 +282,9 @@ def on_the_target(record: Record) -> Result:
     if not isinstance(measured, Measured):
         return measured
     count = wanted(record).facts["gradient"]["micro-batches"]
-    problem = _travels_once(record, measured.collectives, LARGE, count)
-    reference = target_reference(record, "step")
-    if problem is not None:
+    if problem := _travels_once(record, measured.collectives, LARGE, count):
         return problem
+    reference = target_reference(record, "step")
     if reference is None or reference.memory is None or measured.memory is None:
         return Unable("the compiler does not say how much memory the program needs")
     mine, theirs = measured.memory.temporaries, reference.memory.temporaries

@@ -152,13 +152,16 @@ def one_program(record: Record) -> Result:
     after=("one_program",),
     hints=(
         "P('model') splits dimension 0 over \"model\"; P(None, 'model') splits dimension 1.",
-        "The bias of hidden units lies like the hidden units.",
+        "A bias lies like what it is added to: hidden units, or the outputs of a block.",
     ),
 )
 def weights_are_split(record: Record) -> Result:
-    """Of `up`, `up_bias` and `down`, a device holds one part in as many as "model" has devices."""
+    """Of all but `down_bias`, a device holds one part in as many as "model" has devices."""
     for leaf in seen(record).values["params"]:
-        parts = _model(record) if any(f"'{name}'" in leaf.path for name in SPLIT) else 1
+        split = any(f"'{name}'" in leaf.path for name in SPLIT)
+        parts = _model(record) if split else 1
+        if not split and leaf.shard_shape != leaf.shape:
+            return _failure(record, f"`params{leaf.path}` is whole on each device", _lies(leaf))
         if leaf.kind != "jax" or prod(leaf.shard_shape or ()) * parts > prod(leaf.shape):
             expected = f"a device holds 1/{parts} of `params{leaf.path}`, which is {leaf.shape}"
             return _failure(record, expected, _lies(leaf))

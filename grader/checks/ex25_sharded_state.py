@@ -165,8 +165,8 @@ def one_program(record: Record) -> Result:
     ground="observed",
     after=("one_program",),
     hints=(
-        "Two of the three trees are the optimizer's. Are they split, too?",
-        "Where dimension 0 cannot be divided, another may.",
+        "Which dimensions can be divided, only 0? And are the optimizer's two trees split, too?",
+        "Where dimension 0 cannot be divided, another may: P(None, 'data') splits dimension 1.",
     ),
 )
 def state_is_shared(record: Record) -> Result:

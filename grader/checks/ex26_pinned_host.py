@@ -102,6 +102,8 @@ EXERCISE = Exercise(
     hints=(
         "A device can address several kinds of memory: jax.devices()[0].addressable_memories().",
         "The kind is a part of an array's sharding: print x.sharding.memory_kind.",
+        "Devices and kind cannot change in one device_put: that is a `Memory kind mismatch`. Keep "
+        "each array's own sharding, and change its kind alone.",
         "x.sharding.with_memory_kind('pinned_host') is a place for jax.device_put.",
     ),
 )

@@ -1,7 +1,7 @@
 """ex29_two_processes: two processes over loopback, one global array, one mean.
 
 Both run on simulated CPU devices, whatever the machine has. `grader.probes.processes`
-starts them; `part()` is what each of them does.
+starts them; what each of them does is in `grader.probes.joined`.
 """
 
 import math
@@ -13,71 +13,13 @@ import msgspec
 
 from grader.checking import Exercise, Failure, Observe, Result, Unable
 from grader.evidence import culprit, definition, seen, wanted
+from grader.probes.joined import Process, Told, part
 from grader.record import Leaf, Record
 from grader.verdict import Culprit
 from grader.words import plural
 
 COUNT, DEVICES = 2, 2
 """Processes, and devices of each."""
-
-
-class Told(msgspec.Struct):
-    """What a process tells; the last of it may be missing."""
-
-    doing: str = ""
-    processes: int = 0
-    index: int = -1
-    devices: int = 0
-    batch: list[Leaf] = []
-    programs: list[str] = []
-    own: list[list[list[float]]] = []
-    """The values of this process's shards, in the order of their rows."""
-    mean: float | str = ""
-    """Or what it is, if no finite float."""
-
-
-class Process(msgspec.Struct):
-    """A process as the drive kept it: `grader.probes.processes.Ran`."""
-
-    end: str
-    message: str = ""
-    line: int | None = None
-    told: Told = msgspec.field(default_factory=Told)
-
-
-def part(submission: ModuleType, index: int, address: str, given: Any, say: Any) -> None:
-    """What one process does. It is sent as code: it uses nothing else of this module."""
-    import jax
-    import msgspec
-    import numpy as np
-
-    from grader.probes.describe import describe
-
-    say("doing", "join")
-    submission.join(address, given["count"], index)
-    say("processes", jax.process_count())
-    say("index", jax.process_index())
-    say("devices", jax.device_count())
-    compiled: list[str] = []
-
-    def hear(event: str, duration_secs: float, **about: str | int) -> None:
-        if event.endswith("backend_compile_duration"):
-            compiled.append(str(about.get("fun_name")))
-
-    jax.monitoring.register_event_duration_secs_listener(hear)
-    mesh = submission.data_mesh()
-    say("doing", "global_batch")
-    batch = submission.global_batch(mesh, np.array(given["rows"], np.float32))
-    say("programs", compiled)
-    leaves, _ = describe(batch, data=False)
-    say("batch", msgspec.to_builtins(leaves))
-    if [(leaf.kind, len(leaf.shape)) for leaf in leaves] == [("jax", 2)]:
-        shards = sorted(batch.addressable_shards, key=lambda shard: shard.index[0].start or 0)
-        say("own", [np.asarray(shard.data).tolist() for shard in shards])
-    say("doing", "mean")
-    mean = submission.mean(batch)
-    name = str(mean) if type(mean) is float else type(mean).__name__
-    say("mean", mean if type(mean) is float and np.isfinite(mean) else name)
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
@@ -130,43 +72,94 @@ def _each(record: Record, judge: Callable[[int, Told], Failure | None]) -> Resul
     return processes
 
 
-@EXERCISE.check(
-    ground="observed",
-    hints=(
-        "Look at the line and at what the other process did meanwhile. Who waits for whom?",
-        "Processes must agree on `count`, each has an `index` of its own, and all join before a "
-        "backend starts: jax.devices() starts one, and so does any array.",
-        "A program over all devices runs once every process has called it. None can read rows "
-        "that lie on another one's devices.",
-    ),
-    anchor="everybody-or-nobody",
-)
-def both_processes_finish(record: Record) -> Result:
-    """Both processes run to the end."""
+def _failure(record: Record, fails: Callable[[Process], bool], expected: str) -> Result:
+    """Tells how both ended, if one of them failed in the way that `fails` looks for."""
     processes = _processes(record)
     if not isinstance(processes, list):
         return processes
-    if {process.end for process in processes} == {"finished"}:
+    if not any(map(fails, processes)):
         return None
     told = [_ended(process) for process in processes]
     apart = "; ".join(f"process {i} {text}" for i, text in enumerate(told))
     observed = f"both {told[0]}" if len(set(told)) == 1 else apart
-    expected = "`join`, `global_batch` and `mean` return in both processes"
     return Failure(expected, observed, _places(record, processes))
+
+
+def _failed(process: Process) -> bool:
+    return process.end not in ("finished", "stopped")
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=(
+        "Look at the line. Did it raise, or wait? An error names its cause. Who waits, waits for "
+        "somebody who never comes.",
+        "Processes must agree on `count`, and each has an `index` of its own.",
+        "All join before a backend starts: jax.devices() starts one, and so does any array.",
+    ),
+)
+def both_processes_join(record: Record) -> Result:
+    """`join` returns in both processes."""
+    return _failure(
+        record,
+        lambda process: _failed(process) and process.told.doing in ("", "join"),
+        "`join` returns in both processes",
+    )
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("both_processes_join",),
+    hints=(
+        "The error names what is refused. Whose rows does it speak of?",
+        "A process has its own rows and no others. It cannot give rows of the whole array, and "
+        "cannot read the shards that lie on another one's devices.",
+        "What is needed of the whole array is computed by all, and its result read by each.",
+    ),
+    anchor="one-array-from-local-rows",
+)
+def neither_process_raises(record: Record) -> Result:
+    """`global_batch` and `mean` raise in neither process."""
+    return _failure(
+        record,
+        lambda process: _failed(process) and process.end != "stuck",
+        "`global_batch` and `mean` raise in neither process",
+    )
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("neither_process_raises",),
+    hints=(
+        "Look at the line and at what the other process did meanwhile. Who waits for whom?",
+        "A program over all devices runs once every process has called it.",
+    ),
+    anchor="everybody-or-nobody",
+)
+def both_processes_finish(record: Record) -> Result:
+    """Both processes run to the end, and neither waits for the other in vain."""
+    return _failure(record, _failed, "`global_batch` and `mean` return in both processes")
 
 
 def _ended(process: Process) -> str:
     """How a process ended, as the rest of a sentence."""
     inside = f"in `{process.told.doing}`" if process.told.doing else "while it was imported"
-    joining = f"more processes than {COUNT}, or for one of another number"
+    joining = f"more processes than {COUNT}, or for one of another index"
     whom = joining if process.told.doing == "join" else "a process that runs another program"
     ends = {
         "finished": "had finished",
-        "raised": f"raised {inside}: {process.message.partition('\n')[0]}",
+        "raised": f"raised {inside}: {_words(process.message)}",
         "stopped": f"had to stop then, {inside}",
     }
-    waited = f", for {whom}" if process.message == "it waited" else ""
-    return ends.get(process.end, f"stopped {inside}: {process.message}{waited}")
+    why = f", for {whom}" if process.message == "it waited" else ""
+    if "ALREADY_EXISTS" in process.message and process.told.doing == "join":
+        why = ": two processes joined under one index"
+    return ends.get(process.end, f"stopped {inside}: {process.message}{why}")
+
+
+def _words(message: str) -> str:
+    """An error's first line, without the values that JAX compared."""
+    return message.partition("\n")[0].partition(". Expected: [")[0]
 
 
 def _places(record: Record, processes: list[Process]) -> list[Culprit]:

@@ -58,13 +58,11 @@ EXERCISE = Exercise(
     fewest_gpus=4,
     hints=(
         "Each check is about one function, and none waits for another function. Take them one "
-        "by one; the link of each leads to the paragraph that shows it.",
-        'Specs: P("data") for the batch, P(None, "model") for "up", P("model", None) for '
-        '"down", P() for a count; the state has the same, with memory_kind="pinned_host".',
-        "In the step, for each block: an optimization_barrier of its gradient, its state and the "
-        "state that went back before it; device_put to jax.memory.Space.Device, update, device_put "
-        "to Space.Host. Donate params and state; no out_shardings. In the loop: step, then next() "
-        "and put, then float(loss).",
+        "by one.",
+        "Places first: specs for the batch and for params, the same for the state, in another "
+        "memory. Then the step, then the loop.",
+        "Each part has a paragraph of its own in the lesson, where the link of its check leads. "
+        "The code there does the same for other sizes.",
     ),
 )
 
@@ -88,7 +86,10 @@ def _lies(leaf: Leaf) -> str:
 
 @EXERCISE.check(
     ground="observed",
-    hints=("A spec names the axis that splits a dimension; where none is named, all is copied.",),
+    hints=(
+        "A spec names the axis that splits a dimension; where none is named, all is copied.",
+        'P("data") splits the rows, and gives each part to all devices along "model".',
+    ),
     anchor="two-axes",
 )
 def batch_is_split(record: Record) -> Result:
@@ -98,7 +99,10 @@ def batch_is_split(record: Record) -> Result:
 
 @EXERCISE.check(
     ground="observed",
-    hints=("Which dimension of `up` is the 4 d, which of `down`? Axis 'model' splits that one.",),
+    hints=(
+        "Which dimension of `up` is the 4 d, which of `down`? Axis 'model' splits that one.",
+        'P(None, "model") for "up", P("model", None) for "down".',
+    ),
     anchor="two-axes",
 )
 def weights_are_split(record: Record) -> Result:
@@ -108,7 +112,10 @@ def weights_are_split(record: Record) -> Result:
 
 @EXERCISE.check(
     ground="observed",
-    hints=("An average has the sharding of its param, and another memory kind.",),
+    hints=(
+        "An average has the sharding of its param, and another memory kind.",
+        'P() for the count; memory_kind="pinned_host" for all.',
+    ),
     anchor="state-on-the-host",
 )
 def state_waits_on_the_host(record: Record) -> Result:

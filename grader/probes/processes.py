@@ -12,6 +12,7 @@ worker dies (`grader.isolation`).
 import linecache
 import marshal
 import os
+import re
 import select
 import signal
 import socket
@@ -47,6 +48,7 @@ HEAD_START_SECONDS = 0.2
 DUMP_SECONDS = 0.5
 MAX_TOLD = 1 << 20
 MAX_PRINTED, SHOWN = 1 << 18, 4000
+OF_LIBRARIES = re.compile(r"\[Gloo\]|\s*@\s+0x|\*\*\* Check failure|=== Source Loc|external/xla")
 
 End = Literal["finished", "raised", "exited", "killed", "stuck", "stopped", "flooded", "garbled"]
 """`stuck`: it waited, or computed without end. `stopped`: another one could not go on."""
@@ -143,6 +145,7 @@ class _Process:
 
     def hear(self) -> bool:
         """Take what there is to read; returns whether there was anything."""
+        ended = self._process.poll()  # first: all that a dead one wrote is then there to read
         before = len(self._told) + len(self._printed)
         _, told, printed = self._pipes()
         for pipe, kept in ((told, self._told), (printed, self._printed)):
@@ -157,8 +160,8 @@ class _Process:
                     self._stop("flooded", f"it printed more than {MAX_PRINTED >> 10} KiB")
                     return True
         self._read()
-        if self.open and self._process.poll() is not None:
-            self._died(self._process.returncode)
+        if self.open and ended is not None:
+            self._died(ended)
         return len(self._told) + len(self._printed) > before
 
     def _read(self) -> None:
@@ -186,7 +189,10 @@ class _Process:
         if code >= 0:
             return self._stop("exited", f"it ended with code {code} before the run was over")
         what, self.ran.line = signal.strsignal(-code) or "unknown", self._frame()
-        return self._stop("killed", f"it was killed by signal {-code} ({what})")
+        # Where JAX itself ends a process, it prints why.
+        _, known, why = self._printed.decode("utf-8", "replace").rpartition("absl::Status: ")
+        why = f", for {why.partition('\n')[0].rstrip('.')}" if known else ""
+        return self._stop("killed", f"it was killed by signal {-code} ({what}){why}")
 
     def _stop(self, end: End, message: str = "") -> None:
         """It will tell nothing more."""
@@ -229,9 +235,10 @@ class _Process:
 
     def show(self) -> None:
         """Print what it printed, without what libraries say of their own."""
-        for line in self._printed[-SHOWN:].decode("utf-8", "replace").splitlines():
-            if line.strip() and not line.startswith("[Gloo]"):
-                print(f"process {self.job.index}: {line}")  # noqa: T201 (the learner's own output)
+        lines = self._printed.decode("utf-8", "replace").splitlines()
+        kept = [line for line in lines if line.strip() and not OF_LIBRARIES.match(line)]
+        for line in "\n".join(kept)[-SHOWN:].splitlines():
+            print(f"process {self.job.index}: {line}")  # noqa: T201 (the learner's own output)
 
 
 def _watch(processes: Sequence[_Process]) -> None:

@@ -19,9 +19,9 @@ def num_gpus():
 
 
 def try_gpu(i=0):
-    """GPU number i where there is one, else a CPU device."""
+    """GPU number i where there is one, else a CPU device. They start at 0: none is number -1."""
     found = devices("gpu") if num_gpus() else []
-    return found[i] if i < len(found) else devices("cpu")[0]
+    return found[i] if 0 <= i < len(found) else devices("cpu")[0]
 
 
 def try_all_gpus():

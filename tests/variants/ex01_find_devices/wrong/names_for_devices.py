@@ -22,8 +22,8 @@ def num_gpus():
 
 
 def try_gpu(i=0):
-    """GPU number i where there is one, else a CPU device."""
-    return f"cuda:{i}" if i < num_gpus() else "cpu"  # as torch.device takes them
+    """GPU number i where there is one, else a CPU device. They start at 0: none is number -1."""
+    return f"cuda:{i}" if 0 <= i < num_gpus() else "cpu"  # as torch.device takes them
 
 
 def try_all_gpus():

@@ -2,7 +2,8 @@
 """ex10: read what a machine says, and name the cause and the remedy.
 
 `grader check ex10` judges `diagnose` on reports that are not shown here, but for those
-you get wrong; `grader hint ex10` helps. Reports look like what `grader doctor` prints.
+you get wrong; `grader hint ex10` helps. Reports look like what `grader doctor` prints, or
+like a terminal: what `pip list` shows, a command, and what it printed.
 """
 
 import re

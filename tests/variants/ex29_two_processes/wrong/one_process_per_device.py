@@ -1,4 +1,4 @@
-# expect: both_processes_finish
+# expect: both_processes_join
 """ex29: two processes, one array.
 
 `grader check ex29` starts two processes with this file, two CPU devices each;
