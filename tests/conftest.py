@@ -1,8 +1,10 @@
 """What several tests share: one session of workers, and the command line in its own process."""
 
+import fcntl
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,8 +14,19 @@ from grader import catalog
 from grader.session import Options, Session, modules_of
 
 ROOT = Path(__file__).resolve().parent.parent
+ALONE = {"test_bad_machine", "test_isolation", "test_levels"}
+"""They compare the files and processes of the machine before and after."""
 type Ran = subprocess.CompletedProcess[str]
 type Cli = Callable[..., Ran]
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Let tests that look at the whole machine run alone; all others may run side by side."""
+    path = Path(tempfile.gettempdir()) / f"where-does-my-array-live.{os.getuid()}.lock"
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX if item.path.stem in ALONE else fcntl.LOCK_SH)
+        return (yield)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

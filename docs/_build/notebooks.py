@@ -89,7 +89,7 @@ def load(path: Path, cache: Path = CACHE, cell_seconds: float = CELL_SECONDS) ->
     `cell_seconds` or kills its kernel, and when prose names a figure that does not exist.
     """
     this = lesson.read(path)
-    helpers = (*sorted(path.parent.glob("_*.py")), MACHINES)
+    helpers = (*sorted(path.parent.glob("_*.py")), *filter(Path.is_file, [MACHINES]))
     kept = cache / f"{this.name}-{cache_key(this, installed_versions(), helpers)}.json"
     if kept.exists():
         return Run(**json.loads(kept.read_text(encoding="utf-8")))

@@ -21,7 +21,6 @@ and they need {{ dots_mib:.1f }} MiB, for {{ dots_extra:.0f }} % more work. Anot
 # %%
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 jax.config.update("jax_num_cpu_devices", 8)  # simulates 8, if there is no GPU
 print(jax.device_count(), "x", jax.devices()[0].device_kind)
@@ -38,6 +37,8 @@ Here is one layer as transformers have it, with a wide part in the middle.
 """
 
 # %%
+import numpy as np
+
 ROWS, WIDTH, HIDDEN = 2048, 64, 256
 MIB = 2**20
 

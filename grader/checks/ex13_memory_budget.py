@@ -26,7 +26,8 @@ SHELLS: Mapping[str, Mapping[str, str]] = {
     f"a shell with {PREALLOCATE}=true": {PREALLOCATE: "true"},
     f"a shell with {ALLOCATOR}=platform": {ALLOCATOR: "platform"},
 }
-READ, SPELLED = "when-the-settings-are-read", "what-the-settings-accept"
+READ = "when-the-settings-are-read"
+SPELLED = "what-the-settings-accept"
 ROUNDING, REAL_SHARE = 0.006, 0.1  # a share may be written with two digits
 LIMIT, POOL = "bytes_limit", "pool_bytes"  # figures of `Device.memory_stats()`
 
