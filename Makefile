@@ -25,7 +25,7 @@ target: ## add what compiles for 8 x H200 with no GPU (0.7 GB): grader check ex2
 
 test: ## set up, then run all tests (ARGS="-k ex07" for some)
 	$(FULL)
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest -n 2 $(ARGS)
 
 site: ## build the site into site/; a warning is an error
 	$(FULL)

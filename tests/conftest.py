@@ -29,29 +29,6 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep together, on one worker of pytest-xdist, what shares a run that costs something.
-
-    All files of an exercise share the reference's run; exercises with timing wait for each
-    other; the tests of another module share its fixtures.
-    """
-    for item in items:
-        parameters = getattr(item, "callspec", None)
-        group = item.path.stem
-        if group == "test_exercises" and parameters:
-            named = [str(value) for value in parameters.params.values()]
-            stem = next(
-                (e for e in catalog.entries() if any(e.stem in name for name in named)), None
-            )
-            group = _group(stem) if stem else group
-        item.add_marker(pytest.mark.xdist_group(group))
-
-
-def _group(entry: catalog.Entry) -> str:
-    timed = entry.exercise.loop_timing or entry.exercise.program_timing
-    return "timed" if timed else entry.stem
-
-
 @pytest.fixture(scope="session")
 def session() -> Iterator[Session]:
     """Workers for all exercises on CPU devices, from one fork server for the whole run."""

@@ -4,6 +4,7 @@ The real site is built once for this module, from the real lessons and the real 
 runner does with a single lesson is in `test_notebooks`.
 """
 
+import fcntl
 import functools
 import json
 import os
@@ -60,10 +61,19 @@ def mkdocs(folder, site):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """The real site, built with its own cache: a second run of the tests is quick."""
-    folder = tmp_path_factory.mktemp("site")
-    built = mkdocs(ROOT, folder)
-    assert built.returncode == 0, built.stderr
+    """The real site, built with its own cache: a second run of the tests is quick.
+
+    Built once, by the worker of pytest-xdist that comes first.
+    """
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    with (shared / "site.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        folder, done = shared / "site", shared / "site.built"
+        if not done.is_file():
+            built = mkdocs(ROOT, folder)
+            assert built.returncode == 0, built.stderr
+            done.touch()
     return folder
 
 
@@ -364,7 +374,8 @@ def test_in_a_browser_no_page_scrolls_sideways_or_asks_another_host(
 ):
     names = [f"/{path.parent.as_posix()}/" for path in pages if path.name == "index.html"]
     text = MEASURE.replace("PAGES", json.dumps([name.replace("/./", "/") for name in names]))
-    (site / "measure.html").write_text(text)
+    measure = site / f"measure-{scheme}.html"
+    measure.write_text(text)
     log = tmp_path / "net.json"
     told = subprocess.run(
         [
@@ -373,14 +384,14 @@ def test_in_a_browser_no_page_scrolls_sideways_or_asks_another_host(
             f"--user-data-dir={tmp_path / 'profile'}",
             f"--log-net-log={log}",
             f"--blink-settings=preferredColorScheme={int(scheme == 'light')}",
-            f"{address}/measure.html",
+            f"{address}/{measure.name}",
         ],
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     ).stdout
-    (site / "measure.html").unlink()
+    measure.unlink()
     assert f"<pre>{len(names)} pages, too wide: </pre>" in told
     by_pages = [row for row in log.read_text().splitlines() if f'"initiator":"{address}"' in row]
     asked = {host for row in by_pages for host in re.findall(r'"url":"(\w+://[^"/]+)', row)}
