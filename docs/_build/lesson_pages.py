@@ -44,7 +44,7 @@ def assemble(this: Lesson, run: notebooks.Run, found: list[Recording]) -> Notebo
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     hashes = this.hashes()
     for cell, outputs, key in zip(code, run.outputs, hashes, strict=True):
-        cell.outputs = [_inline(nbformat.from_dict(output)) for output in outputs]
+        cell.outputs = [_inline(nbformat.from_dict(output), key[:8]) for output in outputs]
         cell.metadata.recorded = _recorded(found, key)
     for cell, line in zip(notebook.cells, this.lines, strict=True):
         if cell.cell_type == "markdown":
@@ -58,16 +58,23 @@ def assemble(this: Lesson, run: notebooks.Run, found: list[Recording]) -> Notebo
 
 def _recorded(found: list[Recording], key: str) -> list[dict[str, Any]]:
     return [
-        {"label": one.device.label, "outputs": [*map(_inline, map(nbformat.from_dict, outputs))]}
-        for one in found
+        {
+            "label": one.device.label,
+            "outputs": [_inline(nbformat.from_dict(o), f"{key[:8]}-{n}") for o in outputs],
+        }
+        for n, one in enumerate(found)
         if (outputs := one.cells.get(key))
     ]
 
 
-def _inline(output: NotebookNode) -> NotebookNode:
-    """An output whose SVG, if it has one, fits into a page and takes on its text colour."""
+def _inline(output: NotebookNode, mark: str) -> NotebookNode:
+    """An output whose SVG, if it has one, fits into a page and takes on its text colour.
+
+    `mark` makes its ids differ from those of other pictures of the page.
+    """
     if svg := output.get("data", {}).get("image/svg+xml"):
         drawn = re.sub(r"\s*\n\s*", " ", svg[svg.index("<svg") :])
+        drawn = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>p{mark}-", drawn)
         output.data["image/svg+xml"] = drawn.replace(_GREY, "currentColor")
     return output
 

@@ -232,19 +232,6 @@ The third and fourth are wrong by the same factor, {{ full }} / {{ rows }}: the 
 *count* too. The last is wrong in a finer way: the last device has fewer rows of its own, and each
 of those then weighs more than the others.
 
-!!! example "Exercise ex19: shard a batch, the ragged one too"
-    Split every batch over a mesh, ragged ones and one of a single row too, and take a mean in
-    which each row counts once. The grader looks at where the parts lie, at what was copied on the
-    way, and at the mean. Start on the [page of ex19](../exercises/ex19_shard_batch.md).
-
-    === "Failing"
-
-        {{ capture: check ex19 starter }}
-
-    === "Passing"
-
-        {{ capture: check ex19 solution }}
-
 ## Read only your block { #read-only-your-block }
 
 Now the data is a file that no memory of yours can hold. Each device needs one block of it.
@@ -344,18 +331,6 @@ except TypeError as error:
 
 # %% [markdown]
 """
-!!! example "Exercise ex20: an array, read piece by piece"
-    A file, a sharding, and no memory for the whole. The grader hands your code a file that notes
-    every read. Start on the [page of ex20](../exercises/ex20_from_callback.md).
-
-    === "Failing"
-
-        {{ capture: check ex20 starter }}
-
-    === "Passing"
-
-        {{ capture: check ex20 solution }}
-
 ## Auto or Explicit { #auto-or-explicit }
 
 There are two ways to make a mesh, and the meshes are not the same.
@@ -494,6 +469,33 @@ print(result.sharding.spec, result.sharding.shard_shape(result.shape))
 
 # %% [markdown]
 """
+## Your turn
+
+!!! example "Exercise ex19: shard a batch, the ragged one too"
+    Split every batch over a mesh, ragged ones and one of a single row too, and take a mean in
+    which each row counts once. The grader looks at where the parts lie, at what was copied on the
+    way, and at the mean. Start on the [page of ex19](../exercises/ex19_shard_batch.md).
+
+    === "Failing"
+
+        {{ capture: check ex19 starter }}
+
+    === "Passing"
+
+        {{ capture: check ex19 solution }}
+
+!!! example "Exercise ex20: an array, read piece by piece"
+    A file, a sharding, and no memory for the whole. The grader hands your code a file that notes
+    every read. Start on the [page of ex20](../exercises/ex20_from_callback.md).
+
+    === "Failing"
+
+        {{ capture: check ex20 starter }}
+
+    === "Passing"
+
+        {{ capture: check ex20 solution }}
+
 ## Three questions
 
 <quiz>

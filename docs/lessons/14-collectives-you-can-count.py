@@ -286,19 +286,6 @@ stands where `grad` stands: in the loop, {{ unseen_runs }} times. A `pmean` behi
 nothing: the mean of eight equal sums is that sum. `pcast(..., to="varying")` says that the weights
 may differ from now on; then the gradient stays at home until you send it.
 
-!!! example "Exercise ex23: send the gradient once"
-    A step exchanges its gradient after each micro-batch. Exchange it once. The grader reads the
-    loop's length from the compiled program. Start on the [page of
-    ex23](../exercises/ex23_one_allreduce.md).
-
-    === "Failing"
-
-        {{ capture: check ex23 starter }}
-
-    === "Passing"
-
-        {{ capture: check ex23 solution }}
-
 ## Split the weights { #split-the-weights }
 
 So far every device held all weights. Now split a block of two matrices over an axis `"model"`: each
@@ -381,18 +368,6 @@ of a block's inputs comes back the same way: one more all-reduce, of the same si
     shardings, where you choose a layout and the compiler the messages, or `shard_map`, where you
     choose both.
 
-!!! example "Exercise ex24: split a network over two axes"
-    Rows over one axis, weights over the other, within a budget of bytes. Start on the
-    [page of ex24](../exercises/ex24_tensor_parallel.md).
-
-    === "Failing"
-
-        {{ capture: check ex24 starter }}
-
-    === "Passing"
-
-        {{ capture: check ex24 solution }}
-
 ## Share the state { #share-the-state }
 
 An all-reduce is a reduce-scatter and an all-gather. Take the two apart, and put the optimizer
@@ -451,18 +426,6 @@ however large the weights.
 
 On simulated devices *shared* sends more than *copied*, though it need not: the CPU's compiler adds
 up the whole gradient with an all-reduce, and then drops seven eighths of it. Is that so on a GPU?
-
-!!! example "Exercise ex25: a state that no device holds whole"
-    Adam, with all its arrays spread over eight devices. Start on the
-    [page of ex25](../exercises/ex25_sharded_state.md).
-
-    === "Failing"
-
-        {{ capture: check ex25 starter }}
-
-    === "Passing"
-
-        {{ capture: check ex25 solution }}
 
 ## On eight H200 { #on-eight-h200 }
 
@@ -559,6 +522,45 @@ it sends it; on a GPU it travels as it is, in half the bytes, unless *you* widen
 !!! quote "Claim S3-02 (dgx): true with conditions"
     The document says that JIT and XLA are built for the best use of the hardware. They are built
     for it; the two loops above show how near success and failure lie.
+
+## Your turn
+
+!!! example "Exercise ex23: send the gradient once"
+    A step exchanges its gradient after each micro-batch. Exchange it once. The grader reads the
+    loop's length from the compiled program. Start on the [page of
+    ex23](../exercises/ex23_one_allreduce.md).
+
+    === "Failing"
+
+        {{ capture: check ex23 starter }}
+
+    === "Passing"
+
+        {{ capture: check ex23 solution }}
+
+!!! example "Exercise ex24: split a network over two axes"
+    Rows over one axis, weights over the other, within a budget of bytes. Start on the
+    [page of ex24](../exercises/ex24_tensor_parallel.md).
+
+    === "Failing"
+
+        {{ capture: check ex24 starter }}
+
+    === "Passing"
+
+        {{ capture: check ex24 solution }}
+
+!!! example "Exercise ex25: a state that no device holds whole"
+    Adam, with all its arrays spread over eight devices. Start on the
+    [page of ex25](../exercises/ex25_sharded_state.md).
+
+    === "Failing"
+
+        {{ capture: check ex25 starter }}
+
+    === "Passing"
+
+        {{ capture: check ex25 solution }}
 
 ## Three questions
 

@@ -118,6 +118,10 @@ Joining has three parts, and each can go wrong:
 On a cluster with a scheduler that JAX knows, such as Slurm, `initialize()` without arguments finds
 all three. Elsewhere it raises.
 
+!!! quote "Claim S1-19 (gpu-memory): true with conditions"
+    The document says that JAX is made for distributed computing. It is, for those who ask: without
+    `initialize`, two processes are two programs, as the first run shows.
+
 ## One array from local rows { #one-array-from-local-rows }
 
 Each process read 4 rows, and `batch` has 8. `make_array_from_process_local_data` puts the rows of
@@ -152,19 +156,6 @@ else.
 
 What does *not* work is `jax.device_put(rows, split)`: it wants the same whole array in every
 process, and these are different rows. JAX compares, and raises.
-
-!!! example "Exercise ex29: two processes, one array"
-    Join the processes, make one array of what each has read, and a mean over all of it. The
-    grader starts your file twice, for real. Start on the
-    [page of ex29](../exercises/ex29_two_processes.md).
-
-    === "Failing"
-
-        {{ capture: check ex29 starter }}
-
-    === "Passing"
-
-        {{ capture: check ex29 solution }}
 
 ## Everybody or nobody { #everybody-or-nobody }
 
@@ -249,6 +240,21 @@ assert all(_processes.KILLED in lines for lines in waits_many)
 
 # %% [markdown]
 """
+## Your turn
+
+!!! example "Exercise ex29: two processes, one array"
+    Join the processes, make one array of what each has read, and a mean over all of it. The
+    grader starts your file twice, for real. Start on the
+    [page of ex29](../exercises/ex29_two_processes.md).
+
+    === "Failing"
+
+        {{ capture: check ex29 starter }}
+
+    === "Passing"
+
+        {{ capture: check ex29 solution }}
+
 ## Three questions
 
 <quiz>
