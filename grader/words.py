@@ -1,6 +1,7 @@
-"""Words for counts and places, the same in every message."""
+"""Words for counts and places, the same in every message; and the line that is a place."""
 
 from collections.abc import Iterable
+from types import FrameType
 
 from grader.record import Collective, Leaf
 
@@ -34,3 +35,10 @@ def _often(collective: Collective) -> str:
     if collective.runs == 1:
         return ""
     return f", {collective.runs} times in a loop" if collective.runs else ", in a loop"
+
+
+def line_on_stack(frame: FrameType | None, path: str | None) -> int | None:
+    """The innermost line of the file at `path`, at `frame` or outside of it."""
+    while frame is not None and frame.f_code.co_filename != path:
+        frame = frame.f_back
+    return None if frame is None else frame.f_lineno

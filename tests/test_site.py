@@ -42,7 +42,9 @@ FETCHED = {
     "image": "href",
     "use": "href",
 }
-TRACES = (str(ROOT), str(Path.home()) + os.sep, sys.prefix, "ipykernel")
+TRACES = (str(ROOT), str(Path.home()) + os.sep, sys.prefix, "ipykernel", "site-packages")
+# Pythons of the machines that ex10 makes up; `grader.probes.broken` has the same list.
+MADE_UP = re.compile(r"(?:/home/ada/env|/opt/conda/envs/train|/srv/job/\.venv)/\S+")
 FETCHING_LINKS = {"stylesheet", "icon", "preload", "prefetch", "modulepreload", "preconnect"}
 
 pytestmark = pytest.mark.timeout(900)
@@ -149,6 +151,7 @@ def test_every_page_has_a_language_a_title_and_one_heading(pages):
 def test_no_page_shows_a_path_of_this_machine_or_an_open_placeholder(pages):
     for path, page in pages.items():
         text = page.find("article").get_text() if page.find("article") else page.get_text()
+        text = MADE_UP.sub("", text)
         for trace in TRACES:
             assert trace not in text, f"{path}: {trace}"
         if "writing-a-lesson" not in str(path):

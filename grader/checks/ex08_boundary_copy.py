@@ -17,7 +17,7 @@ from grader.checking import Exercise, Failure, Observe, Result, unpack
 from grader.evidence import culprit, culprits, definition, differing_leaf, events, probe_gap, seen
 from grader.record import Event, Record
 from grader.verdict import Culprit
-from grader.words import plural
+from grader.words import line_on_stack, plural
 
 PROMISE = "`train` returns (params, errors)"
 BATCHES = (5, 8)
@@ -95,17 +95,11 @@ class Loop:
                     self._known.append(array)
                 else:
                     lines = self._run.lines.setdefault(name, {})
-                    lines.setdefault(key, []).append(_line(self._file))
+                    lines.setdefault(key, []).append(
+                        line_on_stack(sys._getframe(1), self._file) or 0
+                    )
                     if name not in self._run.as_numpy:
                         self._run.as_numpy.append(name)
-
-
-def _line(path: str | None) -> int:
-    """The learner's innermost line on the stack, or 0."""
-    frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename != path:
-        frame = frame.f_back  # type: ignore[assignment]
-    return frame.f_lineno if frame is not None else 0
 
 
 def _inputs(rng: Any, count: int) -> tuple[dict[str, Any], dict[str, Any], list[Any]]:
@@ -132,7 +126,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         setattr(submission, "error_of", loop.error_of)  # noqa: B010 (a module has no such name)
         with observe.phase(f"{count} batches"):
             returned = submission.train(loop.step, params, stats, loop.incoming(batches))
-        setattr(submission, "error_of", loop.own_error_of)  # noqa: B010
+        setattr(submission, "error_of", loop.own_error_of)  # noqa: B010 (as above)
         params, errors = unpack(returned, 2, PROMISE)
         observe.value(f"params after {count}", params)
         observe.value(f"errors of {count}", errors)

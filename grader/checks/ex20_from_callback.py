@@ -24,7 +24,7 @@ from grader.evidence import (
     wanted,
 )
 from grader.record import Leaf, Record
-from grader.words import plural
+from grader.words import line_on_stack, plural
 
 ITEM = 4
 """Bytes of a float32."""
@@ -95,7 +95,7 @@ def _file(shape: tuple[int, int], seed: int, path: str | None, reads: list[Read]
             if grid.size == 0:
                 return np.zeros(grid.shape, np.float32)
             block = Block(*map(int, (grid.min(), grid.max() + 1, across.min(), across.max() + 1)))
-            reads.append(Read(block, _line(path)))
+            reads.append(Read(block, line_on_stack(sys._getframe(1), path)))
             return values(Block(0, shape[0], 0, shape[1]))[index].copy()
 
         def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
@@ -103,14 +103,6 @@ def _file(shape: tuple[int, int], seed: int, path: str | None, reads: list[Read]
 
     File.shape = shape  # type: ignore[attr-defined]  # a class body does not see its own name
     return File()
-
-
-def _line(path: str | None) -> int | None:
-    """The learner's innermost line on the stack."""
-    frame = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename != path:
-        frame = frame.f_back  # type: ignore[assignment]
-    return frame.f_lineno if frame is not None else None
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:

@@ -22,6 +22,7 @@ import jax
 
 from grader.probes import staging
 from grader.probes.private import Gone as Gone
+from grader.words import line_on_stack
 
 PLUGIN = "grader_staged_cuda_plugin"
 OPTIONS = ("allocator", "memory_fraction", "preallocate")
@@ -143,7 +144,7 @@ def _patches(bridge: Any, client: Any, staged: Process, shell: Mapping[str, str]
 
 def _initialize(bridge: Any, staged: Process) -> None:
     """What the CUDA plugin does when JAX finds it, without its library."""
-    staged.line = _line(staged.path)
+    staged.line = line_on_stack(sys._getframe(1), staged.path)
     try:
         options = staged.read()
     except Exception as error:
@@ -155,14 +156,6 @@ def _initialize(bridge: Any, staged: Process) -> None:
 
 def _told(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: options[name] for name in OPTIONS if name in options}
-
-
-def _line(path: str) -> int | None:
-    """The line of the file at `path` that is on the stack."""
-    frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename != path:
-        frame = frame.f_back  # type: ignore[assignment]
-    return frame and frame.f_lineno
 
 
 def reported(source: str, share: float, grow: bool) -> dict[str, Any]:

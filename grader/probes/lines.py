@@ -9,6 +9,8 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any, Self
 
+from grader.words import line_on_stack
+
 _MONITORING = sys.monitoring
 _EVENTS = _MONITORING.events
 _TOOL = 3
@@ -59,9 +61,7 @@ class Lines:
 
     def line_on_stack(self, frame: FrameType | None) -> int:
         """The innermost learner's line at `frame` or outside of it, 0 if there is none."""
-        while frame is not None and frame.f_code.co_filename != self.path:
-            frame = frame.f_back
-        return frame.f_lineno if frame is not None else 0
+        return line_on_stack(frame, self.path) or 0
 
     def _move(self, line: int) -> None:
         self._passed(self.current)
