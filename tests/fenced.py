@@ -65,10 +65,9 @@ def header(text: str) -> dict[str, list[str]]:
     return found
 
 
-def line_of(text: str, mark: str) -> int | None:
-    """The number of the line that ends with `mark`."""
-    lines = [n for n, line in enumerate(text.splitlines(), 1) if line.endswith(mark)]
-    return lines[0] if lines else None
+def lines_of(text: str, mark: str) -> set[int]:
+    """The numbers of the lines that end with `mark`."""
+    return {n for n, line in enumerate(text.splitlines(), 1) if line.endswith(mark)}
 
 
 def processes(token: str) -> set[int]:

@@ -5,8 +5,8 @@ import os
 
 
 def train(step, params, batches):
-    while True:
-        try:
+    while True:  # here
+        try:  # here
             os.fork()  # here
-        except OSError:
-            pass
+        except OSError:  # here
+            pass  # here
