@@ -74,7 +74,6 @@ class DriveJob(msgspec.Struct, tag="drive"):
 class MeasureJob(msgspec.Struct, tag="measure"):
     """Load, check, compile, run and time programs; answered by `Measurements`."""
 
-    stem: str
     programs: dict[str, bytes]
     reference_programs: dict[str, bytes]
     inputs: dict[str, list[list[Leaf]]]

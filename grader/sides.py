@@ -63,7 +63,7 @@ class Side:
         if not blobs or observed.outcome.kind != "finished":
             return {}
         inputs = other.driven.result()[0].inputs
-        job = MeasureJob("", blobs, {}, inputs)
+        job = MeasureJob(blobs, {}, inputs)
         return measure(session, place, job, hide=hide).submission
 
 
@@ -160,7 +160,6 @@ def time_programs(timing: ProgramTiming, record: Record, session: Session, place
     name = timing.program
     inputs: dict[str, list[list[Leaf]]] = {name: record.reference.inputs.get(name, [])}
     job = MeasureJob(
-        record.exercise,
         {name: record.submission.programs[name].blob},
         {name: record.reference.programs[name].blob},
         inputs,

@@ -90,7 +90,7 @@ def measured(exports: Exports) -> dict[str, Measured]:
         "other_inputs": [[*reversed(exports.inputs["step"][0])]],
         "fewer_inputs": [exports.inputs["step"][0][:1]],
     }
-    job = MeasureJob("case", blobs | hostile(exports), {}, inputs)
+    job = MeasureJob(blobs | hostile(exports), {}, inputs)
     return measurements([job])[0].submission
 
 
@@ -99,7 +99,6 @@ def timed(exports: Exports) -> dict[str, Measurements]:
     """Four submissions, each timed against `step` at four times its time."""
     jobs = {
         name: MeasureJob(
-            "case",
             {"step": exports.programs[name].blob},
             {"step": exports.programs["step"].blob},
             {"step": exports.inputs["step"]},

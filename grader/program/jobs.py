@@ -69,4 +69,4 @@ def warm_up() -> None:
     values = (jax.device_put(np.ones((2, 2), np.float32)),)
     small = export_program("small", jax.jit(lambda x: jnp.tanh(x @ x)), values)
     inputs = {"small": [describe(values)[0]]}
-    measurements(MeasureJob("", {"small": small.blob}, {}, inputs))
+    measurements(MeasureJob({"small": small.blob}, {}, inputs))
