@@ -4,6 +4,7 @@ Pure functions of records. What they return is in the words of `grader.checking`
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from grader.checking import Failure, Result, Unable
 from grader.record import (
@@ -118,6 +119,12 @@ def target_reference(record: Record, name: str) -> Measured | None:
     return None if found is None or found.problem else found
 
 
+def devices_of(record: Record) -> int:
+    """How many devices the submission saw (known whenever a check runs)."""
+    assert record.machine is not None
+    return record.machine.devices
+
+
 def target_of(record: Record) -> Target:
     """The target (present whenever a check of that ground runs)."""
     assert record.target is not None
@@ -226,3 +233,27 @@ def differing_output(record: Record, name: str, *, rtol: float, atol: float) -> 
     if mine is None or theirs is None or not (mine.outputs and theirs.outputs):
         return None
     return compare(f"{name} ", mine.outputs, theirs.outputs, "", "", rtol=rtol, atol=atol)
+
+
+def step_ratio(record: Record, before: str, after: str) -> float | None:
+    """My step / the reference's, from params `before` to `after`, where all differ alike.
+
+    None where they are the same, or where more is wrong than the length.
+    """
+    import numpy as np
+
+    from grader.arrays import load
+
+    def step(observed: Observed) -> Any:
+        old, new = (
+            [load(leaf.data or b"") for leaf in observed.values[n]] for n in (before, after)
+        )
+        return np.concatenate([np.subtract(b, a).ravel() for a, b in zip(old, new, strict=True)])
+
+    try:
+        mine, theirs = step(seen(record)), step(wanted(record))
+        ratio = float(mine @ theirs / (theirs @ theirs))
+        same = np.allclose(mine, ratio * theirs, rtol=1e-2, atol=1e-2 * float(abs(theirs).max()))
+    except (ValueError, TypeError, EOFError):
+        return None
+    return ratio if same and abs(ratio - 1) > 1e-2 else None

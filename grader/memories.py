@@ -7,6 +7,7 @@ was expected and what was observed, in words, or nothing.
 import re
 from collections.abc import Sequence
 
+from grader.checking import Unable
 from grader.record import Measured, Memory
 
 PINNED = "pinned_host"
@@ -56,3 +57,20 @@ def not_in_place(
     asked = len(paths) - len(apart)
     expected = f"all {asked} arrays of params and state are written in place"
     return expected, f"not written in place: {', '.join(missing[:3])}{more}"
+
+
+def state_at_once(
+    mine: Measured, reference: Measured | None, device: str
+) -> Difference | Unable | None:
+    """More memory of one `device` than the reference needs, and a quarter of its state."""
+    if mine.memory is None or reference is None or reference.memory is None:
+        return Unable("the compiler does not say how much memory the program needs")
+    state = reference.memory.host_arguments
+    need, limit = room(mine.memory), room(reference.memory) + state // 4
+    if need <= limit:
+        return None
+    return (
+        f"at most {mib(limit)} of one {device}: the reference's, and a quarter of its state's",
+        f"{mib(need)}, {mib(mine.memory.temporaries)} of them for what the step holds between "
+        f"its start and its end; its state is {mib(state)}",
+    )

@@ -25,6 +25,11 @@ def where(leaf: Leaf) -> str:
     return f"{leaf.platform}:{ids}{kind}"
 
 
+def shards(leaf: Leaf) -> str:
+    """`(4, 64) on each device, P('data', None)`: how an array is split, or where it is."""
+    return f"{leaf.shard_shape} on each device, {leaf.spec}" if leaf.shard_shape else where(leaf)
+
+
 def exchanges(collectives: Iterable[Collective]) -> str:
     """`1 all-gather of 262,144 bytes, 2 all-reduces of 4 bytes, 3 times in a loop`."""
     found = [f"{plural(c.count, c.op)} of {c.nbytes:,} bytes{_often(c)}" for c in collectives]

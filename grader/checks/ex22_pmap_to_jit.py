@@ -7,18 +7,18 @@ devices there are.
 from types import ModuleType
 from typing import Any
 
-from grader.arrays import load
 from grader.checking import Exercise, Failure, Observe, ProgramTiming, Result, Unable, unpack
 from grader.evidence import (
     compiled_program,
     definition,
+    devices_of,
     differing_leaf,
     not_jitted,
     seen,
+    step_ratio,
     target_of,
     target_program,
     timing_result,
-    wanted,
 )
 from grader.record import Leaf, Measured, Record
 from grader.words import exchanges, where
@@ -92,11 +92,6 @@ EXERCISE = Exercise(
 )
 
 
-def _devices(record: Record) -> int:
-    assert record.machine is not None
-    return record.machine.devices
-
-
 def _lies(leaf: Leaf, devices: int) -> str:
     """How an array lies on the devices, in words; `shards of ...` only if all hold one."""
     if leaf.kind != "jax" or len(leaf.devices) != devices:
@@ -116,7 +111,7 @@ def _lies(leaf: Leaf, devices: int) -> str:
 )
 def batch_is_split(record: Record) -> Result:
     """`place` gives every device its own rows of the batch."""
-    devices = _devices(record)
+    devices = devices_of(record)
     for width, rows in SIZES:
         leaves = seen(record).values[f"batch {width}"]
         if len(leaves) != 2:
@@ -145,7 +140,7 @@ def _misplaced(record: Record, expected: str, observed: str) -> Failure:
 )
 def params_are_copied(record: Record) -> Result:
     """`place` gives every device a copy of all params."""
-    devices = _devices(record)
+    devices = devices_of(record)
     for leaf in (leaf for width, _ in SIZES for leaf in seen(record).values[f"params {width}"]):
         if leaf.kind != "jax" or len(leaf.devices) != devices or not leaf.replicated:
             expected = f"`params{leaf.path}` is a full copy on each of {devices} devices"
@@ -185,28 +180,10 @@ def same_numbers(record: Record) -> Result:
 
 def _with_length(record: Record, failure: Failure, width: int) -> Failure:
     """Tell by how much the step is too long or too short, where that is all that is wrong."""
-    ratio = _step_ratio(record, width)
+    ratio = step_ratio(record, f"params {width}", f"params after one step, width {width}")
     length = f"; the first step is {ratio:.4g} times as long as the reference's" if ratio else ""
     place = definition(record, "make_step")
     return Failure(failure.expected, failure.observed + length, place)
-
-
-def _step_ratio(record: Record, width: int) -> float | None:
-    """My step / the reference's, if it is the same for all params."""
-    import numpy as np
-
-    def step(values: dict[str, list[Leaf]]) -> Any:
-        before, after = values[f"params {width}"], values[f"params after one step, width {width}"]
-        old, new = ([load(leaf.data or b"") for leaf in leaves] for leaves in (before, after))
-        return np.concatenate([np.subtract(b, a).ravel() for a, b in zip(old, new, strict=True)])
-
-    try:
-        mine, theirs = step(seen(record).values), step(wanted(record).values)
-        ratio = float(mine @ theirs / (theirs @ theirs))
-        same = np.allclose(mine, ratio * theirs, rtol=1e-2, atol=1e-2 * float(abs(theirs).max()))
-    except (ValueError, TypeError, EOFError):
-        return None
-    return ratio if same and abs(ratio - 1) > 1e-2 else None
 
 
 @EXERCISE.check(
@@ -216,7 +193,7 @@ def _step_ratio(record: Record, width: int) -> float | None:
 )
 def params_stay_copied(record: Record) -> Result:
     """The new params are a copy on every device again."""
-    devices, values = _devices(record), seen(record).values
+    devices, values = devices_of(record), seen(record).values
     after = [leaf for name in values if name.startswith("params after") for leaf in values[name]]
     for leaf in after:
         if leaf.kind != "jax" or len(leaf.devices) != devices or not leaf.replicated:
@@ -242,7 +219,7 @@ def only_the_gradients_travel(record: Record) -> Result:
     measured = compiled_program(record, "step")
     if not isinstance(measured, Measured):
         return measured
-    if _devices(record) == 1:
+    if devices_of(record) == 1:
         return Unable("on one device nothing travels")
     gradients = _gradient_bytes()
     total = sum(c.nbytes * c.count * (c.runs or 2) for c in measured.collectives)

@@ -9,16 +9,18 @@ from grader.checking import Exercise, Failure, Observe, Result, Unable, unpack
 from grader.evidence import (
     compiled_program,
     definition,
+    devices_of,
     differing_leaf,
     differing_output,
     exchanged,
     not_jitted,
     seen,
+    step_ratio,
     target_program,
     target_reference,
     wanted,
 )
-from grader.record import Collective, Leaf, Measured, Record
+from grader.record import Collective, Measured, Record
 from grader.words import exchanges, where
 
 FEATURES, TARGETS = 24, 8
@@ -123,11 +125,6 @@ EXERCISE = Exercise(
 )
 
 
-def _devices(record: Record) -> int:
-    assert record.machine is not None
-    return record.machine.devices
-
-
 @EXERCISE.check(ground="observed", hints=("Return what jax.jit returns, the whole step inside.",))
 def one_program(record: Record) -> Result:
     """`make_step` returns a function that jax.jit made."""
@@ -146,11 +143,12 @@ def one_program(record: Record) -> Result:
 )
 def devices_agree(record: Record) -> Result:
     """After a step every device holds the same params."""
+    devices = devices_of(record)
     for leaf in seen(record).values["params after two steps"]:
-        whole = leaf.kind == "jax" and leaf.replicated and len(leaf.devices) == _devices(record)
+        whole = leaf.kind == "jax" and leaf.replicated and len(leaf.devices) == devices
         if not whole:
             return Failure(
-                f"the new `params{leaf.path}` is a full copy on each of {_devices(record)} devices",
+                f"the new `params{leaf.path}` is a full copy on each of {devices} devices",
                 f"shards of {leaf.shard_shape}" if leaf.shard_shape else where(leaf),
                 definition(record, "make_step"),
             )
@@ -197,31 +195,12 @@ def _alike(record: Record, name: str) -> str:
 
 def _with_length(record: Record, failure: Failure) -> Failure:
     """Tell how many times too long the step is, where that is all that is wrong."""
-    ratio, devices = _step_ratio(record), _devices(record)
+    ratio = step_ratio(record, "params before", "params after one step")
+    devices = devices_of(record)
     length = f"; the step is {ratio:.3g} times as long as the reference's" if ratio else ""
     if ratio and abs(ratio - devices) < 0.01 * devices:
         length += f": the {devices} devices' gradients are added, and no mean is taken"
     return Failure(failure.expected, failure.observed + length, definition(record, "make_step"))
-
-
-def _step_ratio(record: Record) -> float | None:
-    """My first step / the reference's, if it is the same for all params."""
-    import numpy as np
-
-    def step(values: dict[str, list[Leaf]]) -> Any:
-        before, after = (flat(values[f"params {when}"]) for when in ("before", "after one step"))
-        return after - before
-
-    def flat(leaves: list[Leaf]) -> Any:
-        return np.concatenate([load(leaf.data or b"").ravel() for leaf in leaves])
-
-    try:
-        mine, theirs = step(seen(record).values), step(wanted(record).values)
-        ratio = float(mine @ theirs / (theirs @ theirs))
-        same = np.allclose(mine, ratio * theirs, rtol=1e-2, atol=1e-2 * float(abs(theirs).max()))
-    except (ValueError, TypeError, EOFError):
-        return None
-    return ratio if same and abs(ratio - 1) > 1e-2 else None
 
 
 @EXERCISE.check(
@@ -239,7 +218,7 @@ def gradient_travels_once(record: Record) -> Result:
     measured = compiled_program(record, "step")
     if not isinstance(measured, Measured):
         return measured
-    if _devices(record) == 1:
+    if devices_of(record) == 1:
         return Unable("on one device nothing travels")
     sizes = wanted(record).facts["gradient"]
     shapes, count = _shapes(sizes["width"]), sizes["micro-batches"]

@@ -8,6 +8,7 @@ from grader.checking import Exercise, Failure, Misused, Observe, Result, Unable,
 from grader.evidence import (
     compiled_program,
     definition,
+    devices_of,
     differing_leaf,
     differing_output,
     exchanged,
@@ -17,8 +18,8 @@ from grader.evidence import (
     target_program,
     wanted,
 )
-from grader.record import Collective, Leaf, Measured, Record
-from grader.words import exchanges, plural, where
+from grader.record import Collective, Measured, Record
+from grader.words import exchanges, plural, shards
 
 BLOCKS, DATA = 2, 2
 LARGE = {"rows": 16384, "features": 4096, "hidden": 16384}
@@ -134,10 +135,6 @@ def _failure(record: Record, expected: str, observed: str, edit: str = "layout")
     return Failure(expected, observed, definition(record, edit))
 
 
-def _lies(leaf: Leaf) -> str:
-    return f"{leaf.shard_shape} on each device, {leaf.spec}" if leaf.shard_shape else where(leaf)
-
-
 @EXERCISE.check(
     ground="observed",
     hints=("Return what jax.jit returns. jax.shard_map inside it is welcome.",),
@@ -161,17 +158,16 @@ def weights_are_split(record: Record) -> Result:
         split = any(f"'{name}'" in leaf.path for name in SPLIT)
         parts = _model(record) if split else 1
         if not split and leaf.shard_shape != leaf.shape:
-            return _failure(record, f"`params{leaf.path}` is whole on each device", _lies(leaf))
+            return _failure(record, f"`params{leaf.path}` is whole on each device", shards(leaf))
         if leaf.kind != "jax" or prod(leaf.shard_shape or ()) * parts > prod(leaf.shape):
             expected = f"a device holds 1/{parts} of `params{leaf.path}`, which is {leaf.shape}"
-            return _failure(record, expected, _lies(leaf))
+            return _failure(record, expected, shards(leaf))
     return None
 
 
 def _model(record: Record) -> int:
     """How many devices the axis "model" has."""
-    assert record.machine is not None
-    return record.machine.devices // DATA
+    return devices_of(record) // DATA
 
 
 @EXERCISE.check(
@@ -202,8 +198,8 @@ def params_stay_split(record: Record) -> Result:
     before, after = seen(record).values["params"], seen(record).values["params after two steps"]
     for old, new in zip(before, after, strict=False):
         if old.shard_shape != new.shard_shape:
-            expected = f"the new `params{old.path}` is {_lies(old)}"
-            return _failure(record, expected, _lies(new), "make_step")
+            expected = f"the new `params{old.path}` is {shards(old)}"
+            return _failure(record, expected, shards(new), "make_step")
     return None
 
 

@@ -8,6 +8,7 @@ from grader.checking import Exercise, Failure, Misused, Observe, Result, Unable,
 from grader.evidence import (
     compiled_program,
     definition,
+    devices_of,
     differing_leaf,
     differing_output,
     exchanged,
@@ -19,7 +20,7 @@ from grader.evidence import (
     wanted,
 )
 from grader.record import Collective, Leaf, Measured, Record
-from grader.words import exchanges, plural, where
+from grader.words import exchanges, plural, shards
 
 FEATURES, OUTPUTS, ROWS = 20, 5, 4
 """Dimensions that 8 does not divide, and rows on each device."""
@@ -139,17 +140,8 @@ EXERCISE = Exercise(
 )
 
 
-def _devices(record: Record) -> int:
-    assert record.machine is not None
-    return record.machine.devices
-
-
 def _failure(record: Record, expected: str, observed: str, edit: str = "make_step") -> Failure:
     return Failure(expected, observed, definition(record, edit))
-
-
-def _lies(leaf: Leaf) -> str:
-    return f"{leaf.shard_shape} on each device, {leaf.spec}" if leaf.shard_shape else where(leaf)
 
 
 @EXERCISE.check(
@@ -171,13 +163,13 @@ def one_program(record: Record) -> Result:
 )
 def state_is_shared(record: Record) -> Result:
     """Of every array that can be divided, a device holds one share, params and moments alike."""
-    devices, leaves = _devices(record), seen(record).values["state"]
+    devices, leaves = devices_of(record), seen(record).values["state"]
     if not (whole := [leaf for leaf in leaves if _excess(leaf, devices) > 0]):
         return None
     worst = max(whole, key=lambda leaf: _excess(leaf, devices))
     expected = f"a device holds 1/{devices} of `state{worst.path}`, which is {worst.shape}"
     others = f"; {plural(len(whole), 'array')} of {len(leaves)} could be smaller there"
-    return _failure(record, expected, _lies(worst) + others, "layout")
+    return _failure(record, expected, shards(worst) + others, "layout")
 
 
 def _excess(leaf: Leaf, devices: int) -> int:
@@ -214,7 +206,7 @@ def state_stays_shared(record: Record) -> Result:
     before, after = seen(record).values["state"], seen(record).values["state after two steps"]
     for old, new in zip(before, after, strict=False):
         if old.shard_shape != new.shard_shape:
-            return _failure(record, f"the new `state{old.path}` is {_lies(old)}", _lies(new))
+            return _failure(record, f"the new `state{old.path}` is {shards(old)}", shards(new))
     return None
 
 
@@ -231,7 +223,7 @@ def room_for_one_share(record: Record) -> Result:
     if (memory := measured.memory) is None:
         return Unable("this backend does not say how much memory a program needs")
     params = _params(FEATURES, wanted(record).facts["width"], OUTPUTS)
-    limit = 3 * params // _devices(record) + 4 * ROWS * (FEATURES + OUTPUTS) + SCALARS
+    limit = 3 * params // devices_of(record) + 4 * ROWS * (FEATURES + OUTPUTS) + SCALARS
     room = memory.arguments + memory.outputs - memory.aliased
     if room <= limit:
         return None
@@ -276,7 +268,7 @@ def moments_stay(record: Record) -> Result:
         return measured
     params = _params(FEATURES, wanted(record).facts["width"], OUTPUTS)
     wrong = differing_output(record, "step", rtol=2e-3, atol=1e-4)
-    return wrong or _travels(record, measured.collectives, params, _devices(record))
+    return wrong or _travels(record, measured.collectives, params, devices_of(record))
 
 
 @EXERCISE.check(

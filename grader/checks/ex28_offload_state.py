@@ -16,7 +16,13 @@ from grader.evidence import (
     target_reference,
     wanted,
 )
-from grader.memories import PINNED, arithmetic_on_host, mib, moved_result, not_in_place, room
+from grader.memories import (
+    PINNED,
+    arithmetic_on_host,
+    moved_result,
+    not_in_place,
+    state_at_once,
+)
 from grader.record import Leaf, Measured, Record
 from grader.words import where
 
@@ -282,18 +288,9 @@ def in_place(record: Record) -> Result:
 )
 def never_whole_on_the_device(record: Record) -> Result:
     """At its peak, the step on the target has no more than a part of the state on the device."""
-    found, reference = target_program(record, "step"), target_reference(record, "step")
+    found = target_program(record, "step")
     if not isinstance(found, Measured):
         return found
-    if found.memory is None or reference is None or reference.memory is None:
-        return Unable("the compiler does not say how much memory the program needs")
-    state = reference.memory.host_arguments
-    need, limit = room(found.memory), room(reference.memory) + state // 4
-    if need <= limit:
-        return None
-    device, held = target_of(record).device_kind, mib(found.memory.temporaries)
-    return Failure(
-        f"at most {mib(limit)} of one {device}: the reference's, and a quarter of its state's",
-        f"{mib(need)}, {held} of them for what the step holds between its start and its end",
-        definition(record, "step"),
-    )
+    machine = target_of(record).device_kind
+    over = state_at_once(found, target_reference(record, "step"), machine)
+    return Failure(*over, definition(record, "step")) if isinstance(over, tuple) else over

@@ -23,7 +23,7 @@ from grader.evidence import (
     wanted,
 )
 from grader.looping import calls_of, early_step, indices, stalls
-from grader.memories import PINNED, mib, moved_result, not_in_place, room
+from grader.memories import PINNED, moved_result, not_in_place, state_at_once
 from grader.record import Leaf, Measured, Record
 from grader.words import exchanges, plural, where
 
@@ -280,17 +280,9 @@ def next_batch_is_on_its_way(record: Record) -> Result:
 )
 def fits_on_the_target(record: Record) -> Result:
     """On the target, a device never holds the whole of its state beside its activations."""
-    found, reference = target_program(record, "step"), target_reference(record, "step")
+    found = target_program(record, "step")
     if not isinstance(found, Measured):
         return found
-    if found.memory is None or reference is None or reference.memory is None:
-        return Unable("the compiler does not say how much memory the program needs")
-    state = reference.memory.host_arguments
-    need, limit = room(found.memory), room(reference.memory) + state // 4
-    if need <= limit:
-        return None
-    device = target_of(record).device_kind
-    expected = f"at most {mib(limit)} of one {device}: the reference's, and a quarter of its state"
-    return Failure(
-        expected, f"{mib(need)}; its state is {mib(state)}", definition(record, "make_step")
-    )
+    machine = target_of(record).device_kind
+    over = state_at_once(found, target_reference(record, "step"), machine)
+    return Failure(*over, definition(record, "make_step")) if isinstance(over, tuple) else over
