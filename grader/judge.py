@@ -5,7 +5,7 @@ never as a verdict on the learner.
 """
 
 from grader.checking import Check, Exercise, Failure, Unable
-from grader.evidence import culprit
+from grader.evidence import culprit, definition
 from grader.record import Outcome, Record
 from grader.verdict import Culprit, Ground, Report, Status, Verdict
 
@@ -100,20 +100,20 @@ def _runs(record: Record, exercise: Exercise) -> Verdict:
     if record.unavailable or record.submission is None:
         verdict.status, verdict.reason = "could not check", record.unavailable or record.broken
     elif record.submission.outcome.kind != "finished":
-        _explain(verdict, record.submission.outcome)
+        _explain(verdict, record, record.submission.outcome, exercise)
     return verdict
 
 
-def _explain(verdict: Verdict, outcome: Outcome) -> None:
+def _explain(verdict: Verdict, record: Record, outcome: Outcome, exercise: Exercise) -> None:
     verdict.status = "fail"
-    verdict.expected = _PROMISE.get(outcome.kind, "a result the grader can use")
-    verdict.observed = outcome.message
-    if outcome.kind == "unusable" and "\n" in outcome.message:
-        verdict.expected, verdict.observed = outcome.message.split("\n", 1)
+    promise = _PROMISE.get(outcome.kind, "a result the grader can use")
+    verdict.expected, verdict.observed = outcome.promise or promise, outcome.message
     verdict.traceback = outcome.frames
     if outcome.frames:
         last = outcome.frames[-1]
         verdict.culprits = [Culprit(last.line, last.text)]
+    elif outcome.kind == "unusable" and len(exercise.edits) == 1:
+        verdict.culprits = definition(record, exercise.edits[0])
 
 
 def _check(record: Record, check: Check, exercise: Exercise, done: dict[str, Status]) -> Verdict:

@@ -90,6 +90,8 @@ class Outcome(msgspec.Struct, omit_defaults=True):
     output: str = ""
     """The tail of what the learner's code printed."""
     seconds: float = 0.0
+    promise: str = ""
+    """What the exercise asks of the code, if the code did not keep it."""
 
 
 class Observed(msgspec.Struct, omit_defaults=True):

@@ -160,7 +160,7 @@ def _outcome(error: BaseException, path: str) -> Outcome:
         code = error.code if type(error.code) in (int, str, type(None)) else "an object"
         return Outcome("exited", f"the code called exit (SystemExit: {code})", frames)
     if isinstance(error, Misused):
-        return Outcome("unusable", f"{error.expected}\n{error.observed}", frames)
+        return Outcome("unusable", error.observed, frames, promise=error.expected)
     message = "".join(traceback.format_exception_only(error)).strip()
     message = message.partition("\n=== Source Location Trace")[0]  # lines of XLA's own code
     if isinstance(error, MemoryError):

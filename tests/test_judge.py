@@ -210,3 +210,18 @@ def test_checks_do_not_change_the_record() -> None:
         saved = decode_record(path.read_bytes())
         judge(saved, Entry(saved.exercise).exercise)
         assert saved == decode_record(path.read_bytes())
+
+
+def test_an_answer_that_cannot_be_used_says_what_was_asked() -> None:
+    promise = "`f` returns two things"
+    kept = Observed(Outcome("unusable", "it returned a list", promise=promise))
+    runs = judge(record(kept), exercise()).verdicts[1]
+    assert (runs.expected, runs.observed) == (promise, "it returned a list")
+
+
+def test_an_exception_outside_the_file_is_shown_whole_and_placed_at_the_edit() -> None:
+    message = "ValueError: out_specs is too long:\n\nout_specs[1] is P('data')"
+    raised = record(Observed(Outcome("unusable", message)), source="x = 1\ndef f(x):\n    pass\n")
+    runs = judge(raised, exercise()).verdicts[1]
+    assert (runs.expected, runs.observed) == ("a result the grader can use", message)
+    assert [place.line for place in runs.culprits] == [2]
