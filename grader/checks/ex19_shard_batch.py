@@ -1,6 +1,6 @@
 """ex19_shard_batch: full and ragged batches, split over a mesh, each row counted once.
 
-Two meshes: one axis over all devices, and two axes of which "data" is the first.
+Two meshes: one axis over all devices, and two axes of which "data" is the last.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from grader.evidence import culprits, definition, events, probe_gap, seen, wante
 from grader.record import Leaf, Record
 from grader.words import plural, where
 
-FEATURES = {"inputs": 6, "targets": 3}
+ROWS = ("inputs", "targets", "mask")
 
 
 def _batches(devices: int, rng: Any) -> list[tuple[str, int, int]]:
@@ -28,29 +28,46 @@ def _batches(devices: int, rng: Any) -> list[tuple[str, int, int]]:
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
-    """Shard each batch and take its loss."""
+    """Shard each batch; take the loss of others, filled up by the drive with rows that count."""
     import jax
     import numpy as np
 
     devices = np.array(jax.devices()[: len(jax.devices()) // 2 * 2 or 1])
-    copied = jax.NamedSharding(jax.sharding.Mesh(devices, ("data",)), jax.P())
+    width = int(rng.integers(2, 6))
     for name, parts, rows in _batches(devices.size, rng):
         mesh = jax.sharding.Mesh(devices, ("data",))
         if parts != devices.size:
-            mesh = jax.sharding.Mesh(devices.reshape(parts, -1), ("data", "model"))
-        inputs, targets = (
-            rng.normal(3, 1, (rows, size)).astype(np.float32) for size in FEATURES.values()
-        )
+            mesh = jax.sharding.Mesh(devices.reshape(-1, parts), ("model", "data"))
+        full = rows + -rows % parts
+        inputs, targets = (rng.normal(3, 1, (full, size)).astype(np.float32) for size in (6, width))
         observe.fact(name, [parts, rows, devices.size])
         with observe.phase(name):
             promise = "`shard_batch` returns (inputs, targets, mask)"
-            batch = unpack(submission.shard_batch(mesh, inputs, targets), 3, promise)
-        weights = rng.normal(size=tuple(FEATURES.values())).astype(np.float32)
+            batch = unpack(submission.shard_batch(mesh, inputs[:rows], targets[:rows]), 3, promise)
         with observe.unwatched():
-            observe.value(name, dict(zip((*FEATURES, "mask"), batch, strict=True)))
-            weights = jax.device_put(weights, copied)
-        if all(isinstance(x, jax.Array) for x in batch):
-            observe.value(f"loss of {name}", submission.mean_loss(weights, *batch))
+            observe.value(name, dict(zip(ROWS, batch, strict=True)))
+        weights = rng.normal(size=(6, width)).astype(np.float32)
+        filled = inputs, targets, (np.arange(full) < rows).astype(np.float32)
+        observe.fact(f"slips of {name}", _slips(weights, *filled))
+        loss = submission.mean_loss(
+            jax.device_put(weights, jax.NamedSharding(mesh, jax.P())),
+            *jax.device_put(filled, jax.NamedSharding(mesh, jax.P("data"))),
+        )
+        observe.value(f"loss of {name}", loss)
+
+
+def _slips(weights: Any, inputs: Any, targets: Any, mask: Any) -> dict[str, float]:
+    """What well-known mistakes give for the loss, by what they are."""
+    errors = ((inputs @ weights - targets) ** 2).mean(axis=1)
+    own, full = mask.sum(), len(mask)
+    said = plural(int(full - own), "added row")
+    slips = {
+        f"the errors of the {said} are in the mean": errors.mean(),
+        f"the errors of the {said} are in the sum": errors.sum() / own,
+        f"divided by {full}, as if the {said} counted": (errors * mask).sum() / full,
+        "a sum, not a mean": (errors * mask).sum(),
+    }
+    return {text: float(loss) for text, loss in slips.items()}
 
 
 EXERCISE = Exercise(
@@ -103,7 +120,7 @@ def _leaf(record: Record, name: str, key: str) -> Leaf:
 def batch_is_split(record: Record) -> Result:
     """Every batch is split over the axis "data", the ragged one too."""
     for name, parts, rows, devices in _cases(record):
-        for key in (*FEATURES, "mask"):
+        for key in ROWS:
             leaf = _leaf(record, name, key)
             if len(leaf.devices) != devices or _parts(leaf) != parts or not _by_data(leaf, parts):
                 expected = f'`{key}` is split by "data" into {plural(parts, "part")}'
@@ -114,7 +131,7 @@ def batch_is_split(record: Record) -> Result:
 def _said(leaf: Leaf, devices: int) -> str:
     """How an array lies, in words."""
     if leaf.kind != "jax" or len(leaf.devices) != devices:
-        return f"all its rows lie on {where(leaf)} alone" if leaf.kind == "jax" else where(leaf)
+        return f"it lies on {where(leaf)} alone" if leaf.kind == "jax" else where(leaf)
     parts = _parts(leaf)
     return "all its rows lie on each device" if parts == 1 else f"{parts} parts, by {leaf.spec}"
 
@@ -143,7 +160,7 @@ def _parts(leaf: Leaf) -> int:
 def as_few_rows_as_it_takes(record: Record) -> Result:
     """A batch keeps its rows, and gets as few more as it takes."""
     for name, parts, rows, _ in _cases(record):
-        for key in (*FEATURES, "mask"):
+        for key in ROWS:
             leaf, want = _leaf(record, name, key), _full(parts, rows)
             if leaf.shape[:1] != (want,):
                 more = f"{rows}, and {want - rows} more" if want > rows else "those of the batch"
@@ -164,9 +181,9 @@ def mask_marks_the_own_rows(record: Record) -> Result:
     import numpy as np
 
     for name, _, rows, _ in _cases(record):
-        for key in (*FEATURES, "mask"):
+        for key in ROWS:
             leaf, want = _leaf(record, name, key), _reference(record, name, key)
-            judged = rows if key in FEATURES else want.shape[0]
+            judged = want.shape[0] if key == "mask" else rows
             got = load(leaf.data or b"") if leaf.data else np.empty(0)
             if leaf.dtype != str(want.dtype) or got.shape != want.shape:
                 expected = f"`{key}` is an array {want.dtype}{list(want.shape)}"
@@ -226,39 +243,33 @@ def never_whole_on_a_device(record: Record) -> Result:
 
 @EXERCISE.check(
     ground="observed",
-    after=("mask_marks_the_own_rows",),
     hints=(
-        "What is the error of a row of zeros? Does it belong into the mean?",
+        "An added row holds any numbers, and has an error. Does it belong into the mean?",
         "Divide by the number of own rows, which is the sum of the mask.",
     ),
     anchor="a-mean-that-leaves-rows-out",
 )
 def loss_is_of_the_own_rows(record: Record) -> Result:
-    """`mean_loss` is the mean over the batch's own rows."""
-    for name, parts, rows, _ in _cases(record):
+    """`mean_loss` is the mean over the rows that the mask marks, whatever the others hold."""
+    for name, *_ in _cases(record):
         leaves, want = seen(record).values[f"loss of {name}"], _loss(record, name)
         leaf = leaves[0] if len(leaves) == 1 else Leaf("", "other", "tree of several values")
         place = definition(record, "mean_loss")
         if leaf.kind == "other" or leaf.shape or leaf.data is None:
             return Failure("`mean_loss` returns a number", f"a {leaf.type}{leaf.shape}", place)
         got = float(load(leaf.data).item())
-        if not abs(got - want) <= 1e-4 * abs(want):
+        if not _near(got, want):
             expected, observed = figures(want, got)
-            more = _how(got / want, rows, _full(parts, rows))
-            return Failure(f"the loss of {name} is {expected}", observed + more, place)
+            slips: dict[str, float] = wanted(record).facts[f"slips of {name}"]
+            slip = next((f": {text}" for text, loss in slips.items() if _near(got, loss)), "")
+            return Failure(f"the loss of {name} is {expected}", observed + slip, place)
     return None
+
+
+def _near(got: float, want: float) -> bool:
+    return abs(got - want) <= 1e-4 * abs(want)
 
 
 def _loss(record: Record, name: str) -> float:
     (leaf,) = wanted(record).values[f"loss of {name}"]
     return float(load(leaf.data or b"").item())
-
-
-def _how(ratio: float, rows: int, full: int) -> str:
-    """What a wrong loss is, if it is something known."""
-    added = plural(full - rows, "added row")
-    known = {
-        f": divided by {full}, as if the {added} counted": rows / full,
-        ": a sum, not a mean": float(rows),
-    }
-    return next((text for text, want in known.items() if abs(ratio / want - 1) < 1e-3), "")

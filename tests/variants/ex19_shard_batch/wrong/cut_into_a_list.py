@@ -23,7 +23,8 @@ def shard_batch(mesh, inputs, targets):
 
     # As jax.device_put_sharded wanted it, which is gone since jax 0.10.
     parts = [np.split(x, mesh.shape["data"]) for x in batch]
-    return tuple(jax.device_put(x, list(mesh.devices[..., 0] if mesh.devices.ndim > 1 else mesh.devices)) for x in parts)
+    devices = list(mesh.devices.reshape(-1, mesh.shape["data"])[0])
+    return tuple(jax.device_put(x, devices) for x in parts)
 
 
 def mean_loss(weights, inputs, targets, mask):
