@@ -196,7 +196,9 @@ def timing_result(record: Record, name: str, unit: str) -> Result:
         )
     if timing.verdict == "pass":
         return None
-    told = f" ({figures})" if timing.pairs and timing.verdict == "undecided" else ""
+    if not timing.pairs:  # it did not come so far that other programs could have disturbed it
+        return Unable(timing.reason)
+    told = f" ({figures})" if timing.verdict == "undecided" else ""
     return Unable(f"{timing.reason}{told}; close other programs, and check again")
 
 

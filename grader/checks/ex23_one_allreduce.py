@@ -62,6 +62,14 @@ def _arguments(rng: Any, mesh: Any, width: int, count: int, rows: int) -> tuple[
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Two steps, and the program for another number of micro-batches."""
+    import jax
+
+    # Highest: so that a GPU does not round what is to be compared.
+    with jax.default_matmul_precision("highest"):
+        _drive(submission, observe, rng)
+
+
+def _drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     mesh = _mesh()
     step = submission.make_step(mesh)
     if not observe.jitted("step", step):
@@ -178,9 +186,9 @@ def devices_agree(record: Record) -> Result:
 def same_numbers(record: Record) -> Result:
     """Params and losses are the reference's, after one step and after two."""
     for when in ("one step", "two steps"):
-        if failure := differing_leaf(record, f"params after {when}", rtol=1e-3, atol=5e-5):
+        if failure := differing_leaf(record, f"params after {when}", rtol=1e-5, atol=2e-6):
             return _with_length(record, failure)
-        if failure := differing_leaf(record, f"losses of {when}", rtol=1e-3, atol=5e-5):
+        if failure := differing_leaf(record, f"losses of {when}", rtol=1e-5, atol=2e-6):
             observed = failure.observed + _alike(record, f"losses of {when}")
             return Failure(failure.expected, observed, definition(record, "make_step"))
     return None
@@ -222,7 +230,7 @@ def gradient_travels_once(record: Record) -> Result:
         return Unable("on one device nothing travels")
     sizes = wanted(record).facts["gradient"]
     shapes, count = _shapes(sizes["width"]), sizes["micro-batches"]
-    wrong = differing_output(record, "step", rtol=1e-3, atol=5e-5)
+    wrong = differing_output(record, "step", rtol=1e-5, atol=2e-6)
     return wrong or _travels_once(record, measured.collectives, shapes, count)
 
 
