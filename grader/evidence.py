@@ -6,6 +6,8 @@ Pure functions of records. What they return is in the words of `grader.checking`
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from grader.checking import Failure, Result, Unable
 from grader.record import (
     Collective,
@@ -223,18 +225,26 @@ def differing_leaf(record: Record, name: str, *, rtol: float, atol: float) -> Fa
     )
 
 
-def differing_output(record: Record, name: str, *, rtol: float, atol: float) -> Failure | None:
+def differing_output(
+    record: Record, name: str, *, rtol: float, atol: float, any_float: Sequence[str] = ()
+) -> Failure | None:
     """Compare what a program of the submission gave with what the reference's gave.
 
-    Both ran on the same secret inputs, where the learner's Python never was. Returns
-    None also where one did not run: `compiled_program` says why.
+    Both ran on the same secret inputs, where the learner's Python never was. Results at the
+    paths `any_float` may be of another floating-point type. Returns None also where one did
+    not run: `compiled_program` says why.
     """
     from grader.arrays import compare
 
     mine, theirs = record.measured.get(name), record.reference_measured.get(name)
     if mine is None or theirs is None or not (mine.outputs and theirs.outputs):
         return None
-    return compare(f"{name} ", mine.outputs, theirs.outputs, "", "", rtol=rtol, atol=atol)
+    asked = {leaf.path: leaf.dtype for leaf in theirs.outputs if leaf.path in any_float}
+    outputs = [
+        replace(leaf, dtype=asked.get(leaf.path, leaf.dtype)) if "float" in leaf.dtype else leaf
+        for leaf in mine.outputs
+    ]
+    return compare(f"{name} ", outputs, theirs.outputs, "", "", rtol=rtol, atol=atol)
 
 
 def step_ratio(record: Record, before: str, after: str) -> float | None:

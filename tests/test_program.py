@@ -35,6 +35,15 @@ from jax import export
 program = export.deserialize(bytearray(sys.stdin.buffer.read()))
 print(jax.jit(program.call)(*(jax.numpy.ones(a.shape) for a in program.in_avals)))
 """
+COUNTED = """
+import jax
+from grader.program.allowlist import operations
+inner = jax.jit(lambda x: x * 2)  # JAX writes it once for all calls with the same shapes
+both = jax.jit(lambda x, y: (inner(x), inner(y)))
+for sizes in ((4, 4), (4, 8)):
+    lowered = both.lower(*(jax.ShapeDtypeStruct((n,), "float32") for n in sizes))
+    print(lowered.as_text().count("stablehlo.multiply"), operations(lowered.compiler_ir()))
+"""
 GRADIENT = COLUMNS * COLUMNS * 4
 
 
@@ -300,3 +309,10 @@ def test_a_wrong_result_in_a_timed_run_is_found(timed: dict[str, Measurements]) 
     assert timed["wrong"].timing == {}
     problem = timed["wrong"].submission["step"].problem
     assert "in a timed run on secret inputs, result 0 differs from the reference's" in problem
+
+
+def test_operations_count_as_often_as_they_are_called() -> None:
+    same, different = python("-c", COUNTED).stdout.decode().splitlines()
+    assert (same[0], different[0]) == ("1", "2")
+    assert same[1:] == different[1:]
+    assert "'stablehlo.multiply': 2" in same

@@ -83,11 +83,46 @@ def refused(module: ir.Module) -> list[str]:
 def operations(module: ir.Module) -> dict[str, int]:
     """How often each operation stands in the module: its arithmetic, whatever the dtypes.
 
-    Structure, placement, constants and conversions are left out.
+    What stands in a function counts as often as the function is called: JAX writes one for
+    all calls with the same shapes, so how many there are depends on the sizes. Structure,
+    placement, constants and conversions are left out.
     """
     left_out = {*_STRUCTURE.split(), *(f"stablehlo.{n}" for n in _INCIDENTAL.split())}
-    names = (operation.name for operation in _walk(module.operation))
-    return dict(Counter(name for name in names if name not in left_out))
+    found: Counter[str] = Counter()
+    for times, body in _functions(module):
+        names = Counter(operation.name for operation in body)
+        found.update({name: times * n for name, n in names.items() if name not in left_out})
+    return dict(found)
+
+
+def _functions(module: ir.Module) -> Iterator[tuple[int, list[ir.Operation]]]:
+    """Each function with how often it is called, 1 if never; none that calls itself."""
+    bodies = {_symbol(f.operation): list(_walk(f.operation)) for f in module.body}
+    calls = {name: Counter(filter(None, map(_called, body))) for name, body in bodies.items()}
+    waits_for = Counter(callee for callees in calls.values() for callee in callees)
+    times = Counter({name: 1 for name in bodies if not waits_for[name]})
+    ready = list(times)
+    while ready:
+        name = ready.pop()
+        yield times[name], bodies[name]
+        for callee, count in calls[name].items():
+            times[callee] += times[name] * count
+            waits_for[callee] -= 1
+            if not waits_for[callee] and callee in bodies:
+                ready.append(callee)
+
+
+def _symbol(operation: ir.Operation) -> str:
+    """The name that others call a function by: `@main`."""
+    named = "sym_name" in operation.attributes
+    return f"@{ir.StringAttr(operation.attributes['sym_name']).value}" if named else ""
+
+
+def _called(operation: ir.Operation) -> str:
+    """The function that an operation calls, or ""."""
+    names = {"func.call": "callee", "stablehlo.composite": "decomposition"}
+    attribute = names.get(operation.name)
+    return str(operation.attributes[attribute]) if attribute else ""
 
 
 def _forbidden(module: ir.Module) -> Iterator[str]:
