@@ -113,16 +113,16 @@ def _functions(module: ir.Module) -> Iterator[tuple[int, list[ir.Operation]]]:
 
 
 def _symbol(operation: ir.Operation) -> str:
-    """The name that others call a function by: `@main`."""
+    """The name that others call a function by."""
     named = "sym_name" in operation.attributes
-    return f"@{ir.StringAttr(operation.attributes['sym_name']).value}" if named else ""
+    return ir.StringAttr(operation.attributes["sym_name"]).value if named else ""
 
 
 def _called(operation: ir.Operation) -> str:
     """The function that an operation calls, or ""."""
     names = {"func.call": "callee", "stablehlo.composite": "decomposition"}
     attribute = names.get(operation.name)
-    return str(operation.attributes[attribute]) if attribute else ""
+    return ir.FlatSymbolRefAttr(operation.attributes[attribute]).value if attribute else ""
 
 
 def _forbidden(module: ir.Module) -> Iterator[str]:
