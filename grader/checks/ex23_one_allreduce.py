@@ -222,7 +222,7 @@ def _with_length(record: Record, failure: Failure) -> Failure:
     ),
 )
 def gradient_travels_once(record: Record) -> Result:
-    """The program's only collective is one all-reduce of exactly the gradient's bytes."""
+    """The program's only collectives are all-reduces, in all of exactly the gradient's bytes."""
     measured = compiled_program(record, "step")
     if not isinstance(measured, Measured):
         return measured
