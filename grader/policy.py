@@ -54,7 +54,8 @@ _PUBLIC = "public names: private ones change without notice"
 
 def violations(tree: ast.Module, allowed: tuple[str, ...] = ()) -> Iterator[Finding]:
     """Everything in `tree` that the policy refuses, in order of lines."""
-    policy = _Policy(_origins(tree), _shadowed(tree), frozenset(allowed))
+    origins = _origins(tree)
+    policy = _Policy(origins, _shadowed(tree), frozenset(allowed), _updated(tree, origins))
     found: dict[tuple[int, str], Finding] = {}
     for node in ast.walk(tree):
         for finding in policy.judge(node):
@@ -101,6 +102,12 @@ def _shadowed(tree: ast.Module) -> frozenset[str]:
     return frozenset(bound & {"input", "compile"})
 
 
+def _updated(tree: ast.Module, origins: Mapping[str, str]) -> frozenset[ast.AST]:
+    found = (n for n in ast.walk(tree) if isinstance(n, ast.AugAssign))
+    merged = (n.target for n in found if isinstance(n.op, ast.BitOr))
+    return frozenset(target for target in merged if _dotted(target, origins) == "os.environ")
+
+
 @dataclass(frozen=True)
 class _Policy:
     """The policy, with what it must know of one file."""
@@ -108,6 +115,8 @@ class _Policy:
     origins: Mapping[str, str]
     shadowed: frozenset[str]
     allowed: frozenset[str]
+    updated: frozenset[ast.AST]
+    """`os.environ` in `os.environ |= ...`, which updates it: what is assigned is the same."""
 
     def judge(self, node: ast.AST) -> Iterator[Finding]:
         """What is refused at this very node."""
@@ -164,6 +173,8 @@ class _Policy:
             yield _finding(node, "JAX's configuration stays as it is", text)
         elif reached == name and reached not in self.allowed:
             yield _finding(node, f"a solution without the module `{reached}`", text)
+        elif access in self.updated:
+            return
         elif not isinstance(access.ctx, ast.Load) and (dotted or _of_type(access)):
             yield _finding(node, _LEFT, f"{text} is assigned")
 

@@ -105,6 +105,12 @@ def test_an_exercise_may_allow_a_module() -> None:
     ]
 
 
+def test_the_environment_may_be_updated_where_os_is_allowed() -> None:
+    source = "import os\nos.environ |= {'A': '1'}\nos.environ = {}\nos.environ &= 1\nos.name |= 1"
+    assert [finding.line for finding in found(source, "os")] == [3, 4, 5]
+    assert [finding.line for finding in found(source)] == [1, 3, 4, 5]
+
+
 def test_findings_come_in_the_order_of_lines() -> None:
     source = "def f():\n    def g():\n        import os\n    return eval('1')\nimport sys"
     assert [finding.line for finding in found(source)] == [3, 4, 5]

@@ -1,7 +1,8 @@
 """ex01_find_devices: three questions, answered on this machine and on staged ones.
 
 The staged machines (`grader.probes.staging`) have no GPU, one, four, a number drawn
-afresh, or a fault. Answers are kept as words, such as "GPU 2", told by identity.
+afresh, AMD's, TPUs in their place, or a fault. Answers are kept as words, such as
+"GPU 2", told by identity.
 """
 
 import ast
@@ -48,9 +49,13 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 
     answers = list(_questions("this machine", submission, staging.real()))
     try:
-        for gpus in (0, 1, 4, int(rng.integers(5, 9))):
-            with staging.machine(gpus=gpus) as stage:
-                answers += _questions(_machine(gpus), staging.fresh(submission), stage)
+        stages = [(gpus, staging.NVIDIA) for gpus in (0, 1, 4, int(rng.integers(5, 9)))]
+        for gpus, made in (*stages, (2, staging.AMD)):
+            with staging.machine(gpus=gpus, made=made) as stage:
+                name = _machine(gpus, made.name)
+                answers += _questions(name, staging.fresh(submission), stage)
+        with staging.machine(gpus=2, made=staging.GOOGLE) as stage:  # only: are they counted?
+            answers.append(_ask(_machine(2, "TPU"), staging.fresh(submission), stage, "num_gpus"))
         for fault, name in FAULTS.items():
             for function in ("num_gpus", "try_gpu", "try_all_gpus"):
                 with staging.machine(broken=fault) as stage:
@@ -60,15 +65,15 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.fact("answers", msgspec.to_builtins(answers))
 
 
-def _machine(gpus: int) -> str:
-    return f"a machine with {plural(gpus, 'GPU')}" if gpus else "a machine without GPUs"
+def _machine(count: int, name: str) -> str:
+    return f"a machine with {plural(count, name)}" if count else "a machine without GPUs"
 
 
 def _questions(machine: str, module: ModuleType, stage: "Stage") -> Iterator[Answer]:
     gpus = len(stage.gpus)
     yield _ask(machine, module, stage, "num_gpus")
     yield _ask(machine, module, stage, "try_gpu")
-    for index in (*sorted({0, gpus - 1, gpus, gpus + 5} - {-1}), -1):
+    for index in (*sorted({0, gpus - 1, gpus, gpus + 5} - {-1}), *sorted({-1, -gpus} - {0})):
         yield _ask(machine, module, stage, "try_gpu", index)
     yield _ask(machine, module, stage, "try_all_gpus")
 
@@ -87,7 +92,7 @@ def _chain(error: BaseException | None) -> Iterator[str]:
     while error is not None:
         text = f"{type(error).__name__}: {error}"
         yield text.removesuffix(": ")
-        error = error.__cause__ or error.__context__
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
 def _line(error: Exception, path: str | None) -> int | None:
@@ -254,9 +259,15 @@ def plugin_error_reaches_the_caller(record: Record) -> Result:
     staged = set(FAULTS.values())
     for function in ("num_gpus", "try_gpu", "try_all_gpus"):
         for mine, want in _pairs(record, function):
-            if want.machine in staged and not set(want.raised[:1]) & set(mine.raised):
+            if want.machine in staged and not _reaches(want.raised, mine.raised):
                 return _swallowed(record, mine, want, function)
     return _no_stage(record)
+
+
+def _reaches(raised: list[str], mine: list[str]) -> bool:
+    """Whether JAX's error, or another one with its text, is among what reaches the caller."""
+    text = "".join(raised[:1])
+    return bool(text) and any((text.partition(": ")[2] or text) in said for said in mine)
 
 
 def _swallowed(record: Record, mine: Answer, want: Answer, function: str) -> Result:

@@ -6,7 +6,7 @@ from typing import Any
 
 from grader.checking import Exercise, Failure, Observe, Result
 from grader.evidence import culprits, definition, differing_leaf, events, probe_gap, seen, wanted
-from grader.record import Event, Leaf, Record
+from grader.record import Leaf, Observed, Record
 from grader.words import plural, where
 
 ROUNDS = {"the last device": 6, "the first device": 4}
@@ -39,12 +39,15 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     for target, steps in ROUNDS.items():
         with observe.unwatched():
             arrays, state = _inputs(rng, target)
+        observe.value(f"{target}, start", (arrays, state), data=False)
         given: list[Any] = []
+        gave: list[Any] = []
 
-        def step(arrays: Any, state: Any, given: list[Any] = given) -> Any:
+        def step(arrays: Any, state: Any, given: list[Any] = given, gave: list[Any] = gave) -> Any:
             observe.mark()
             given.append((arrays, state))  # keeps them alive, so that no address comes twice
-            return submission.layer(arrays, state)
+            gave.append(submission.layer(arrays, state))
+            return gave[-1]
 
         with observe.phase(target):
             result = submission.run(step, arrays, state, steps, devices[target])
@@ -52,6 +55,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         observe.fact(f"calls on {target}", len(given))
         for index, arguments in enumerate(given[: 2 * steps]):
             observe.value(f"{target}, step {index}", arguments, data=False)
+        observe.value(f"{target}, gave", gave, data=False)
 
 
 EXERCISE = Exercise(
@@ -200,10 +204,20 @@ def _renewed(record: Record, target: str) -> list[tuple[Leaf, int]]:
     return [(leaves[0], len(leaves)) for leaves in several]
 
 
-def _copies(record: Record, target: str, *, inside: bool) -> list[Event]:
-    """Copies between devices, before the first step or after it."""
-    found = events(seen(record), "d2d", phase=target)
-    return [event for event in found if (event.step > 0) == inside]
+def _states_copied(record: Record, target: str) -> int:
+    """How often a state that a step returned went on from another buffer of its device."""
+    values = seen(record).values
+    went_on = [leaves[-1] for leaves in _given(record, target)[1:]] + values[f"state on {target}"]
+    pairs = zip(values[f"{target}, gave"], went_on, strict=True)
+    return sum(gave.buffer != leaf.buffer for gave, leaf in pairs)
+
+
+def _copied_in_place(observed: Observed, target: str) -> set[str]:
+    """Arrays that were on the device from the start, and reach the first step as copies."""
+    before = {leaf.path: leaf for leaf in observed.values[f"{target}, start"]}
+    pairs = [(before.get(leaf.path), leaf) for leaf in observed.values[f"{target}, step 0"]]
+    there = [(old, new) for old, new in pairs if old and where(old) == where(new)]
+    return {_name(new) for old, new in there if old.buffer != new.buffer}
 
 
 @EXERCISE.check(
@@ -217,16 +231,18 @@ def _copies(record: Record, target: str, *, inside: bool) -> list[Event]:
     anchor="copy-at-the-boundary",
 )
 def no_copy_in_the_loop(record: Record) -> Result:
-    """From the first step on, nothing is copied between devices."""
+    """From the first step on, nothing is copied."""
     for target, steps in ROUNDS.items():
-        found, renewed = _copies(record, target, inside=True), _renewed(record, target)
-        if not (found or renewed):
+        found = [e for e in events(seen(record), "d2d", phase=target) if e.step > 0]
+        renewed, states = _renewed(record, target), _states_copied(record, target)
+        if not (found or renewed or states):
             continue
-        total = plural(sum(event.count for event in found), "copy")
+        total = f"{plural(sum(event.count for event in found), 'copy')} between devices"
         anew = "".join(f"; {_name(leaf)} lies in {n} different buffers" for leaf, n in renewed)
+        copied = f"; {plural(states, 'state')} copied on the same device" * bool(states)
         return Failure(
             f"0 copies after the first of {steps} steps, and each array in one buffer",
-            total + anew,
+            total + anew + copied,
             culprits(record, found) or definition(record, "run"),
         )
     return probe_gap(seen(record), "transfers")
@@ -244,10 +260,13 @@ def copied_at_most_once(record: Record) -> Result:
         mine = list(events(seen(record), "d2d", phase=target))
         fewest = sum(e.count for e in events(wanted(record), "d2d", phase=target))
         total = sum(event.count for event in mine)
-        if total > fewest:
+        needless = _copied_in_place(seen(record), target)
+        needless -= _copied_in_place(wanted(record), target)
+        if total > fewest or needless:
+            listed = f"; {', '.join(sorted(needless))} copied, and there already" * bool(needless)
             return Failure(
                 f"{plural(fewest, 'copy')}, to run on {target}",
-                plural(total, "copy"),
-                culprits(record, mine),
+                f"{plural(total, 'copy')} between devices{listed}",
+                culprits(record, mine) if total > fewest else definition(record, "run"),
             )
     return probe_gap(seen(record), "transfers")

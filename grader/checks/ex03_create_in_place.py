@@ -1,10 +1,11 @@
 """ex03_create_in_place: arrays are born on their device, and nothing is copied there."""
 
+import re
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
-from grader.checking import Exercise, Failure, Observe, Result
+from grader.checking import Exercise, Failure, Observe, Result, Unable
 from grader.evidence import culprits, definition, differing_leaf, events, probe_gap, seen, wanted
 from grader.record import Event, EventKind, Leaf, Record
 from grader.words import plural, where
@@ -15,20 +16,29 @@ NUMBER = 8
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
-    """Create two layers of fresh sizes on the last device.
+    """Create two layers of fresh sizes: on a device that is neither first nor last, on the last.
 
     Fresh sizes: of arguments as it had them before, a jitted function logs no copy.
     """
     import jax
 
-    device = jax.devices()[-1]
+    from grader.probes import dumped
+
+    devices = jax.devices()[1], jax.devices()[-1]
     sizes = rng.choice(range(20, 60), len(ROUNDS), replace=False)
-    for name, rows in zip(ROUNDS, sizes, strict=True):
+    for name, device, rows in zip(ROUNDS, devices, sizes, strict=True):
         with observe.unwatched():
             key = jax.device_put(jax.random.key(int(rng.integers(1 << 30))), device)
-        with observe.phase(name):
+        with dumped.programs() as programs, observe.phase(name):
             created = submission.create(key, int(rows), device)
         observe.value(name, created)
+        observe.fact(f"{name}: programs", len(programs))
+        observe.fact(f"{name}: tables", sum(_holds_table(text, int(rows)) for text in programs))
+
+
+def _holds_table(program: str, rows: int) -> bool:
+    """Whether a program holds `rows` whole numbers, one by one: the host has made them."""
+    return re.search(rf'dense<["\[][^>]*> : tensor<{rows}xu?i\d', program) is not None
 
 
 EXERCISE = Exercise(
@@ -37,7 +47,7 @@ EXERCISE = Exercise(
     anchor="make-arrays-where-they-are-needed",
     edits=("create",),
     drive=drive,
-    devices=2,
+    devices=3,
     hints=(
         "`jnp.ones(16, device=device)` is made on the default device and then copied. Which calls "
         "make something where the program runs?",
@@ -154,10 +164,22 @@ def not_from_another_device(record: Record) -> Result:
         "A NumPy array or a list is made in host memory, and crosses to the device.",
         "Outside jit, jnp.ones sends its fill value to the device: one number, and one copy. "
         "Inside jit, the number is part of the program.",
+        "A NumPy array or a list inside jit is made by the host all the same, and goes to the "
+        "device with the program. jnp.arange there is an instruction: the device makes it.",
     ),
 )
 def not_from_the_host(record: Record) -> Result:
     """Nothing is made in host memory and copied to the device."""
     expected = "0 copies from the host: no array, and no number"
-    failure = _copied(record, "h2d", expected)
+    failure = _copied(record, "h2d", expected) or _in_the_program(record, expected)
     return failure or probe_gap(seen(record), "transfers")
+
+
+def _in_the_program(record: Record, expected: str) -> Failure | Unable | None:
+    facts = seen(record).facts
+    if any(facts[f"{name}: tables"] for name in ROUNDS):
+        told = "`order` is made by the host, and goes to the device inside the compiled program"
+        return Failure(expected, told, definition(record, "create"))
+    if not any(facts[f"{name}: programs"] for name in ROUNDS):
+        return Unable("what JAX compiled was not seen")
+    return None

@@ -12,6 +12,7 @@ from grader.words import plural, where
 PROMISE = "`place` returns (params, opt_state, batch)"
 TREES = ("params", "opt_state", "batch")
 MODELS = ("", "second ")
+REFUSED = "what `place` raised with the second model"
 STEPPED = "the step's results"
 
 
@@ -42,19 +43,29 @@ def _inputs(network: Any, optimizer: Any, rng: Any, features: int, rows: int) ->
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
-    """Place two models of fresh sizes on the last device, then take one step with the first."""
+    """Place two models of fresh sizes, then take one step with the first.
+
+    Neither lies on the first device, and only one lies on the last.
+    """
     import jax
     import optax
 
-    device = jax.devices()[-1]
+    devices = jax.devices()[1], jax.devices()[-1]
     network, adam = submission.network, submission.optimizer
     decayed = optax.chain(optax.clip(1.0), optax.adam(optax.constant_schedule(0.1)))
-    for prefix, optimizer in zip(MODELS, (adam, decayed), strict=True):
+    for prefix, optimizer, device in zip(MODELS, (adam, decayed), devices, strict=True):
         with observe.unwatched():
             features, rows = (int(n) for n in rng.integers(5, 30, 2))
             inputs = _inputs(network, optimizer, rng, features, rows)
-        with observe.phase("place"):
-            placed = unpack(submission.place(*inputs, device), 3, PROMISE)
+        try:
+            with observe.phase("place"):
+                placed = submission.place(*inputs, device)
+        except Exception as error:
+            if optimizer is adam:
+                raise
+            observe.fact(REFUSED, f"{type(error).__name__}: {error}")
+            return
+        placed = unpack(placed, 3, PROMISE)
         for name, tree in zip(TREES, placed, strict=True):
             observe.value(prefix + name, tree)
         if optimizer is adam:
@@ -78,7 +89,7 @@ EXERCISE = Exercise(
     anchor="one-call-moves-the-tree",
     edits=("place",),
     drive=drive,
-    devices=2,
+    devices=3,
     hints=(
         "Parameters, optimizer state and a batch are trees of arrays. Which function of JAX "
         "takes a whole tree, and a device?",
@@ -94,10 +105,17 @@ EXERCISE = Exercise(
     hints=(
         "Placing is a copy: same structure, same dtypes, same numbers. A state that "
         "`optimizer.init` made anew has forgotten all its steps.",
+        "Which types and how many parts an optimizer's state has is optax's matter. To "
+        "jax.device_put and jax.tree.map, it is a tree like any other.",
     ),
 )
 def same_trees(record: Record) -> Result:
     """The trees that `place` returns hold the same values."""
+    refused = seen(record).facts.get(REFUSED)
+    if refused:
+        expected = "`place` takes the state of any optax optimizer"
+        observed = f"with that of optax.chain(clip, adam), not of `optimizer`, it raised {refused}"
+        return Failure(expected, observed, definition(record, "place"))
     for name in (prefix + tree for prefix in MODELS for tree in TREES):
         failure = differing_leaf(record, name, rtol=0, atol=0)
         if failure:
@@ -151,6 +169,7 @@ def on_the_device(record: Record) -> Result:
 
 @EXERCISE.check(
     ground="observed",
+    after=("same_trees",),  # an error that quotes arrays has read them
     hints=("np.asarray, jax.device_get, float() and print bring an array's values to the host.",),
 )
 def not_through_the_host(record: Record) -> Result:

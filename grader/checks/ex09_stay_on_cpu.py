@@ -1,7 +1,8 @@
 """ex09_stay_on_cpu: the batch is made on a CPU device, the model runs on the default one.
 
-Where there is no GPU, the last simulated CPU device is made the default and stands for
-the accelerator; device 0 is the CPU. On a machine with GPUs both are what they are.
+Where there is no GPU, a simulated CPU device is made the default and stands for the
+accelerator, and another is the CPU: neither the first nor the last, so that only who uses
+the device that is passed in finds it. On a machine with GPUs both are what they are.
 """
 
 from collections.abc import Iterator
@@ -17,11 +18,19 @@ COMMITMENTS = ("committed", "uncommitted")
 COPIES = ("h2d", "d2d", "d2h")
 
 
+def _places() -> tuple[Any, Any]:
+    """The CPU and the accelerator; of four simulated devices, numbers 1 and 2."""
+    import jax
+
+    cpus, everything = jax.devices("cpu"), jax.devices()
+    return cpus[len(cpus) // 4], everything[len(everything) // 2]
+
+
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Prepare two batches, and predict from one of the drive's own, committed and not."""
     import jax
 
-    cpu, accelerator = jax.devices("cpu")[0], jax.devices()[-1]
+    cpu, accelerator = _places()
     rows = int(rng.integers(20, 60))
     observe.fact("cpu", f"{cpu.platform}:{cpu.id}")
     for index, seed in enumerate(rng.integers(0, 1 << 20, 2)):
@@ -37,7 +46,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 def _predict(submission: ModuleType, observe: Observe, rng: Any, rows: int) -> None:
     import jax
 
-    cpu, accelerator = jax.devices("cpu")[0], jax.devices()[-1]
+    cpu, accelerator = _places()
     for kind in COMMITMENTS:
         draw = [rng.standard_normal(s).astype("float32") for s in ((rows, 16), (16, 24), (24, 4))]
         with jax.default_device(accelerator):
@@ -65,7 +74,7 @@ EXERCISE = Exercise(
     anchor="who-wins",
     edits=("prepare", "predict"),
     drive=drive,
-    devices=3,
+    devices=4,
     fewest_gpus=1,
     hints=(
         "Two things decide where a program runs: the arrays that are committed, and, if there "
@@ -99,7 +108,9 @@ def batch_on_the_cpu(record: Record) -> Result:
     if wrong is None:
         return None
     place = f"on {where(wrong)}" if wrong.kind == "jax" else where(wrong)
-    told = ", the default device: nothing told JAX to work elsewhere" * (where(wrong) == default)
+    told = ", the default device: the last of it was made where no other was named" * (
+        where(wrong) == default
+    )
     return Failure(f"the batch is on {cpu}", f"it is {place}{told}", definition(record, "prepare"))
 
 
@@ -130,7 +141,7 @@ def no_visit_to_the_accelerator(record: Record) -> Result:
         return probe_gap(seen(record), "transfers", "reads")
     return Failure(
         f"every array of `prepare` is made on {_cpu(record)}: no copy between devices, no read",
-        f"{_told(visits)} in two calls: an array was made on {_default(record)} first",
+        f"{_told(visits)} in two calls: an array was made on another device first",
         culprits(record, visits),
     )
 
@@ -173,7 +184,7 @@ def model_on_the_default_device(record: Record) -> Result:
     default = _default(record)
     for kind, leaf in _predictions(record):
         if where(leaf) != default:
-            follow = f"the model followed the {kind} batch, and `params` did too"
+            follow = f"the model followed the {kind} batch, or the result was moved there"
             why = f": {follow}" if where(leaf) == _cpu(record) else ""
             return Failure(
                 f"the prediction from the {kind} batch is on {default}",

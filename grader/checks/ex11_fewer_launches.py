@@ -36,6 +36,13 @@ class Run(msgspec.Struct):
     functions: list[str]
 
 
+class Length(msgspec.Struct):
+    """A long run that was the first of its kind: how long the text of what it compiled is."""
+
+    steps: int
+    lines: int
+
+
 def _start(rng: Any, count: int = PENDULUMS) -> tuple[Any, Any]:
     """Angles and speeds of `count` pendulums, float32 (count,), on the device."""
     import jax
@@ -47,23 +54,49 @@ def _start(rng: Any, count: int = PENDULUMS) -> tuple[Any, Any]:
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
-    """Run for two numbers of steps, twice each: of the second runs, launches are counted."""
-    from grader.probes.launches import Counter
+    """Two numbers of steps, twice each, to count the second run's launches; two long runs."""
+    from grader.probes import launches
 
-    runs = []
     with observe.unwatched():
-        counter = Counter()
+        counter = launches.Counter()
+        reader = launches.Reader()
     observe.fact("no counter", counter.problem)
+    observe.fact("no text", reader.problem)
+    runs, lengths = [], []
     for steps in (int(rng.integers(5, 10)), int(rng.integers(20, 30))):
         with observe.phase("first"):
             submission.simulate(*_start(rng), steps)
-        start = _start(rng)
         with observe.phase("again"):
-            state, seen = counter.count(lambda: submission.simulate(*start, steps))  # noqa: B023
-        runs.append(Run(steps, *seen))
-        angle, speed = unpack(state, 2, PROMISE)
-        observe.value(f"state {len(runs)}", {"angle": angle, "speed": speed})
+            counted = _run(submission, observe, rng, steps, counter.count)
+        runs.append(Run(steps, *counted))
+    # Twelve is a multiple of most small numbers, so that a loop unrolled by 4 has no remainder.
+    long = 12 * int(rng.integers(10, 13))
+    for steps in (long, 2 * long):
+        with observe.phase("long"):
+            lengths.append(Length(steps, _run(submission, observe, rng, steps, reader.read)))
     observe.fact("runs", msgspec.to_builtins(runs))
+    observe.fact("lengths", msgspec.to_builtins(lengths))
+
+
+def _run(
+    submission: ModuleType, observe: Observe, rng: Any, steps: int, watch: Callable[..., Any]
+) -> Any:
+    """One run, and what `watch` saw of it."""
+    start = _start(rng)
+    state, seen = watch(lambda: submission.simulate(*start, steps))
+    angle, speed = unpack(state, 2, PROMISE)
+    observe.value(_name(steps), {"angle": angle, "speed": speed})
+    gone = [name for name, array in zip(("angle", "speed"), start, strict=True) if _gone(array)]
+    observe.fact(f"deleted after {steps}", gone)
+    return seen
+
+
+def _gone(array: Any) -> bool:
+    return bool(array.is_deleted())
+
+
+def _name(steps: int) -> str:
+    return f"state after {steps} steps"
 
 
 def seconds_of_a_step(submission: ModuleType, rng: Any) -> float:
@@ -113,14 +146,38 @@ EXERCISE = Exercise(
 
 
 def _runs(record: Record) -> list[Run]:
-    return msgspec.convert(seen(record).facts.get("runs", []), list[Run])
+    return msgspec.convert(seen(record).facts["runs"], list[Run])
+
+
+def _lengths(record: Record) -> list[Length]:
+    return msgspec.convert(seen(record).facts["lengths"], list[Length])
+
+
+def _all_steps(record: Record) -> list[int]:
+    return [x.steps for x in _runs(record)] + [x.steps for x in _lengths(record)]
 
 
 @EXERCISE.check(ground="observed")
 def same_state(record: Record) -> Result:
     """Angles and speeds after the run are the reference's."""
-    found = (differing_leaf(record, f"state {n}", rtol=1e-3, atol=1e-5) for n in (1, 2))
+    names = map(_name, _all_steps(record))
+    found = (differing_leaf(record, name, rtol=1e-3, atol=1e-5) for name in names)
     return next((failure for failure in found if failure), None)
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("same_state",),
+    hints=("An argument that is donated is gone after the call. Nobody asked for that here.",),
+)
+def start_is_kept(record: Record) -> Result:
+    """The caller's angle and speed are still there after the run."""
+    for steps in _all_steps(record):
+        if gone := seen(record).facts[f"deleted after {steps}"]:
+            expected = "a simulation can be run again from the same start"
+            observed = f"the run deletes the caller's {' and '.join(gone)}: donated"
+            return Failure(expected, observed, definition(record, "simulate"))
+    return None
 
 
 @EXERCISE.check(
@@ -182,10 +239,39 @@ def compiled_once(record: Record) -> Result:
 
 
 @EXERCISE.check(
+    ground="observed",
+    after=("one_launch",),
+    hints=(
+        "A Python loop inside jit runs while the function is traced. What is left of the loop?",
+        "Every turn is written into the program, and the compiler works on each copy. "
+        "lax.fori_loop and lax.scan write the step down once.",
+    ),
+    anchor="compiled-once",
+)
+def one_copy_of_the_step(record: Record) -> Result:
+    """The program is as long for many steps as for few."""
+    problem = seen(record).facts["no text"]
+    if problem:
+        return Unable(f"programs could not be read: {problem}")
+    few, many = _lengths(record)
+    more = many.lines - few.lines
+    if more < many.steps - few.steps:
+        return None
+    return Failure(
+        f"the program of {many.steps} steps is about as long as that of {few.steps}",
+        f"it has {many.lines:,} lines, and that of {few.steps} has {few.lines:,}: the loop is "
+        "unrolled, and the program holds a copy of each step",
+        definition(record, "simulate"),
+    )
+
+
+@EXERCISE.check(
     ground="timing",
     hints=(
-        "One launch, and still slow: what does the program do in each step, besides the step?",
+        "One launch, and still slow: what is done in each step, or in each call, besides the run?",
         "A callback leaves the device for Python in each step.",
+        "Is the function that holds the loop jitted? Outside jit, Python prepares lax.fori_loop "
+        "and lax.scan anew in each call.",
     ),
 )
 def ten_times_faster(record: Record) -> Result:

@@ -44,6 +44,7 @@ class Started(msgspec.Struct):
     variables: dict[str, str]
     line: int | None
     complaint: str
+    array: str  # what JAX raised for an array, which the staged GPU cannot hold
 
     @property
     def call(self) -> str:
@@ -128,7 +129,9 @@ def set_in_time(record: Record) -> Result:
 
 
 def _late(record: Record, one: Started) -> Failure | None:
-    if one.options is None or one.afterwards == one.options or not _wrong(record, one):
+    stopped = one.array and one.variables == SHELLS[one.shell]  # before anything was set
+    in_time = one.afterwards == one.options and not stopped
+    if one.options is None or in_time or not _wrong(record, one):
         return None
     return Failure(
         "the settings are there when JAX reads them, which it does once",
@@ -149,6 +152,31 @@ def _words(options: Mapping[str, Any]) -> str:
 @EXERCISE.check(
     ground="observed",
     after=("set_in_time",),
+    hints=("A share is a share of a pool. `default` has one; leave it at that.",),
+    anchor=SPELLED,
+)
+def one_pool(record: Record) -> Result:
+    """JAX's own pool hands out the memory."""
+    return _first(record, _no_pool)
+
+
+def _no_pool(record: Record, one: Started) -> Failure | None:
+    allocator = (one.options or {}).get("allocator")
+    refused = ALLOCATOR in one.complaint  # a share that is refused is for `share_is_set`
+    if allocator in ("default", "bfc") or (one.options is None and not refused):
+        return None
+    expected = f"after `{one.call}`, the allocator is JAX's own pool, `default`"
+    observed = _refused(one) if refused else f"it is `{allocator}`, which is not that pool"
+    return Failure(expected, observed, definition(record, "start"))
+
+
+def _refused(one: Started) -> str:
+    return f"its plugin raised {one.complaint.rstrip('.')}; JAX logs that and goes on, on a CPU"
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("one_pool",),
     hints=(
         "The value is a fraction of 1, as text: 0.3, not 30 and not 30%.",
         f"{NEW} must be in os.environ itself: JAX reads it from there.",
@@ -157,7 +185,7 @@ def _words(options: Mapping[str, Any]) -> str:
 )
 def share_is_set(record: Record) -> Result:
     """JAX is told the share: a fraction of the GPU's memory."""
-    on_gpu = _on_the_gpu(record, LIMIT, _equal, "may take", grow=True)
+    on_gpu = _on_the_gpu(record, LIMIT, 0.98, 1.02, "may take", grow=True)
     return _first(record, _wrong_share) or on_gpu
 
 
@@ -169,7 +197,7 @@ def _wrong_share(record: Record, one: Started) -> Failure | None:
     if told is not None:
         said = f"it is told {told:g}" + (f", {told:g} times the memory" if told > 1 else "")
     if one.complaint:
-        said = f"its plugin raised {one.complaint.rstrip('.')}; JAX logs that and goes on, on a CPU"
+        said = _refused(one)
     expected = f"after `{one.call}`, JAX's client for the GPU is told memory_fraction {one.share}"
     return Failure(expected, said, definition(record, "start"))
 
@@ -185,7 +213,7 @@ def _wrong_share(record: Record, one: Started) -> Failure | None:
 )
 def pool_grows(record: Record) -> Result:
     """With `grow`, the pool is not taken at the start."""
-    on_gpu = _on_the_gpu(record, POOL, _small, "starts with far less than", grow=True)
+    on_gpu = _on_the_gpu(record, POOL, 0, 0.5, "starts with far less than", grow=True)
     return _first(record, _taken) or on_gpu
 
 
@@ -201,7 +229,7 @@ def _taken(record: Record, one: Started) -> Failure | None:
 @EXERCISE.check(ground="observed", after=("pool_grows",), anchor=SPELLED)
 def pool_is_taken_whole(record: Record) -> Result:
     """Without `grow`, the pool is taken whole at the start."""
-    on_gpu = _on_the_gpu(record, POOL, _whole, "starts with all of", grow=False)
+    on_gpu = _on_the_gpu(record, POOL, 0.9, 1.1, "starts with all of", grow=False)
     return _first(record, _left) or on_gpu
 
 
@@ -215,27 +243,7 @@ def _left(record: Record, one: Started) -> Failure | None:
 
 @EXERCISE.check(
     ground="observed",
-    after=("share_is_set",),
-    hints=("A share is a share of a pool. `default` has one; leave it at that.",),
-    anchor=SPELLED,
-)
-def one_pool(record: Record) -> Result:
-    """JAX's own pool hands out the memory."""
-    return _first(record, _no_pool)
-
-
-def _no_pool(record: Record, one: Started) -> Failure | None:
-    allocator = (one.options or {}).get("allocator")
-    if allocator in ("default", "bfc"):
-        return None
-    expected = f"after `{one.call}`, the allocator is JAX's own pool, `default`"
-    observed = f"it is `{allocator}`, which takes memory from the driver by itself"
-    return Failure(expected, observed, definition(record, "start"))
-
-
-@EXERCISE.check(
-    ground="observed",
-    after=("pool_is_taken_whole", "one_pool"),
+    after=("pool_is_taken_whole",),
     hints=(
         "A shell may have set any of the variables, under the old name too.",
         f"Give all three a value, whatever there was; and take {OLD} out of os.environ.",
@@ -256,25 +264,29 @@ def _inherited(record: Record, one: Started) -> Failure | None:
 
 def _wrong(record: Record, one: Started) -> Failure | None:
     """The first setting that is not what was asked for."""
-    found = (judge(record, one) for judge in (_wrong_share, _taken, _left, _no_pool))
+    found = (judge(record, one) for judge in (_no_pool, _wrong_share, _taken, _left))
     return next((failure for failure in found if failure), None)
 
 
-@EXERCISE.check(ground="observed", after=("pool_is_taken_whole", "one_pool"))
+@EXERCISE.check(ground="observed", after=("pool_is_taken_whole",))
 def gives_the_gpu(record: Record) -> Result:
     """`start` returns the GPU."""
     return _first(record, _other_answer)
 
 
-def _other_answer(record: Record, one: Started) -> Failure | None:
+def _other_answer(record: Record, one: Started) -> Result:
+    if one.array:
+        return Unable(f"the staged GPU holds no arrays ({one.array}): ask for jax.devices()")
     if one.answer == GPU:
         return None
     expected = f"`{one.call}` returns the GPU, a jax.Device"
     return Failure(expected, one.answer, definition(record, "start"))
 
 
-def _on_the_gpu(record: Record, figure: str, right: Any, promise: str, *, grow: bool) -> Result:
-    """A figure of a real process's allocator; nothing where there is no GPU."""
+def _on_the_gpu(
+    record: Record, figure: str, low: float, high: float, promise: str, *, grow: bool
+) -> Result:
+    """A figure of a real process's allocator, in limits; nothing where there is no GPU."""
     name = f"on the GPU, grow={grow}"
     mine, theirs = seen(record).facts.get(name), wanted(record).facts.get(name)
     if mine is None and theirs is None:
@@ -282,19 +294,7 @@ def _on_the_gpu(record: Record, figure: str, right: Any, promise: str, *, grow: 
     if not (mine and theirs) or not all(x.get(figure) and x.get(LIMIT) for x in (mine, theirs)):
         why = (mine or {}).get("problem") or (theirs or {}).get("problem") or f"no {figure}"
         return Unable(f"the GPU's allocator could not be asked in a process of its own: {why}")
-    if right(mine[figure], theirs[LIMIT]):
+    if low <= mine[figure] / theirs[LIMIT] <= high:
         return None
     expected = f"on this GPU, `start({REAL_SHARE}, {grow})` {promise} {theirs[LIMIT]:,} bytes"
     return Failure(expected, f"{mine[figure]:,} bytes", definition(record, "start"))
-
-
-def _equal(bytes_limit: float, right: float) -> bool:
-    return abs(bytes_limit - right) <= 0.02 * right
-
-
-def _small(pool: float, limit: float) -> bool:
-    return pool < limit / 2
-
-
-def _whole(pool: float, limit: float) -> bool:
-    return pool > 0.9 * limit

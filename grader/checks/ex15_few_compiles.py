@@ -27,6 +27,15 @@ class Call(msgspec.Struct):
     """How many of the rows the mask lets count."""
 
 
+class Served(msgspec.Struct):
+    """One list of batches, and the calls of `model` that served it."""
+
+    sizes: list[int]
+    calls: list[Call]
+    changed: str
+    """What became of the caller's list, or ""."""
+
+
 def _batches(rng: Any, sizes: Sequence[int]) -> list[Any]:
     """float32 rows (n, 16), far from zero, so that a row of zeros is not like the others."""
     draws = [rng.standard_normal((size, FEATURES)) + 2 for size in sizes]
@@ -51,35 +60,61 @@ def _params(rng: Any) -> dict[str, Any]:
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
-    """Serve three lists of batches; every size is different, the least and the largest too."""
+    """Serve three lists of many batches, the largest too, and three lists of one."""
     params = _params(rng)
     others = _sizes(rng)
-    calls: list[dict[str, int]] = []
+    # A list of its own shows what one size costs; among others, large batches pay for it.
+    alone = [[1], [17 + int(rng.integers(4))], [65 + int(rng.integers(8))]]
+    many = [others[:8], others[8:14], [MOST_ROWS, *others[14:]]]
+    served = [
+        _serve(submission, observe, params, _name(index), _batches(rng, sizes))
+        for index, sizes in enumerate([*many, *alone], 1)
+    ]
+    observe.fact("served", msgspec.to_builtins(served))
+
+
+def _serve(
+    submission: ModuleType, observe: Observe, params: Any, name: str, batches: list[Any]
+) -> Served:
+    """Serve one list, and write down how."""
+    import numpy as np
+
+    calls: list[Call] = []
 
     def model(params: Any, rows: Any, mask: Any) -> Any:
         with observe.unwatched():
             calls.append(_counted(rows, mask))
         return submission.network(params, rows, mask)
 
-    given = 0
-    for index, sizes in enumerate(([*others[:8], 1], others[8:14], [MOST_ROWS, *others[14:]])):
-        batches = _batches(rng, sizes)
-        with observe.phase(f"list {index + 1}"):
-            found = submission.predict_all(model, params, batches)
-        if not isinstance(found, list | tuple) or len(found) != len(sizes):
-            size = f" of {len(found)}" if isinstance(found, list | tuple) else ""
-            raise Misused(PROMISE, f"for {len(sizes)} batches, a {type(found).__name__}{size}")
-        observe.value(_name(index + 1), list(found))
-        given += sum(sizes)
-    observe.fact("calls", calls)
-    observe.fact("given", [given, len(others) + 2])
+    mine, before = list(batches), [np.array(rows) for rows in batches]
+    with observe.phase(name):
+        found = submission.predict_all(model, params, batches)
+    if not isinstance(found, list | tuple) or len(found) != len(mine):
+        size = f" of {len(found)}" if isinstance(found, list | tuple) else ""
+        raise Misused(PROMISE, f"for a list of {len(mine)}, a {type(found).__name__}{size}")
+    observe.value(name, list(found))
+    return Served([len(rows) for rows in before], calls, _changed(batches, mine, before))
+
+
+def _changed(batches: list[Any], mine: list[Any], before: list[Any]) -> str:
+    """What became of the drive's list `batches`: it held `mine`, which were as `before`."""
+    import numpy as np
+
+    if len(batches) != len(mine):
+        return f"`batches` has {len(batches)} arrays after the call, and had {len(mine)}"
+    for index, (rows, own, old) in enumerate(zip(batches, mine, before, strict=True)):
+        if rows is not own:
+            return f"`batches[{index}]` is another array after the call, of shape {np.shape(rows)}"
+        if not np.array_equal(rows, old):
+            return f"`batches[{index}]` has other numbers or another shape after the call"
+    return ""
 
 
 def _name(index: int) -> str:
     return f"predict_all(list {index})"
 
 
-def _counted(rows: Any, mask: Any) -> dict[str, int]:
+def _counted(rows: Any, mask: Any) -> Call:
     import jax
     import numpy as np
 
@@ -87,7 +122,7 @@ def _counted(rows: Any, mask: Any) -> dict[str, int]:
         raise Misused(
             "`model` is called with arrays: it is jitted", "it is called inside jit or vmap"
         )
-    return {"rows": int(np.shape(rows)[0]), "counted": int(np.sum(np.asarray(mask) != 0))}
+    return Call(int(np.shape(rows)[0]), int(np.sum(np.asarray(mask) != 0)))
 
 
 EXERCISE = Exercise(
@@ -116,7 +151,7 @@ EXERCISE = Exercise(
 )
 def same_predictions(record: Record) -> Result:
     """The predictions are the reference's, one for each row of each batch."""
-    for index in (1, 2, 3):
+    for index, _ in enumerate(_served(record), 1):
         failure = differing_leaf(record, _name(index), rtol=1e-4, atol=1e-4)
         if failure:
             placed = replace(failure, culprits=definition(record, "predict_all"))
@@ -126,16 +161,31 @@ def same_predictions(record: Record) -> Result:
 
 def _padding_counted(record: Record, failure: Failure) -> Failure | None:
     """The failure in other words, where the masks let more rows count than there are."""
-    counted = sum(call.counted for call in _calls(record))
-    given, _ = seen(record).facts["given"]
+    counted = sum(call.counted for served in _served(record) for call in served.calls)
+    given = sum(sum(served.sizes) for served in _served(record))
     if counted <= given:
         return None
     seen_rows = f"the masks let {counted} rows count, and the batches have {given}"
     return Failure(failure.expected, f"{failure.observed}; {seen_rows}", failure.culprits)
 
 
-def _calls(record: Record) -> list[Call]:
-    return msgspec.convert(seen(record).facts["calls"], list[Call])
+def _served(record: Record) -> list[Served]:
+    return msgspec.convert(seen(record).facts["served"], list[Served])
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("same_predictions",),
+    hints=("Pad into an array of your own: the list and its arrays are the caller's.",),
+    anchor=PADDING,
+)
+def batches_as_they_were(record: Record) -> Result:
+    """The caller's batches are as they were."""
+    changed = next((served.changed for served in _served(record) if served.changed), "")
+    if not changed:
+        return None
+    expected = "`batches` holds the same arrays after the call, with the same numbers"
+    return Failure(expected, changed, definition(record, "predict_all"))
 
 
 @EXERCISE.check(
@@ -144,25 +194,25 @@ def _calls(record: Record) -> list[Call]:
     hints=(
         "Each name in the list is a program that was compiled. `network` is the model; what are "
         "the others, and which lines of yours make them?",
-        "jnp.pad, jnp.ones and x[:n] of a jax.Array are programs too, one for each size. The "
-        "same in NumPy compiles nothing.",
+        "jnp.pad, jnp.ones, jnp.asarray (`stage` in the list) and x[:n] of a jax.Array are "
+        "programs too, one for each size. The same in NumPy compiles nothing.",
         "Round up to sizes that are the same in every call, not to the longest of this list.",
     ),
     anchor=PADDING,
 )
 def few_compiles(record: Record) -> Result:
     """At most 5 programs are compiled, whatever sizes come."""
-    found = list(events(seen(record), "compile", phase="list"))
+    found = list(events(seen(record), "compile", phase="predict_all"))
     total = sum(event.count for event in found)
     if total <= COMPILES:
         return probe_gap(seen(record), "compiles")
-    _, batches = seen(record).facts["given"]
+    batches = sum(len(served.sizes) for served in _served(record))
     names: dict[str, int] = {}
     for event in found:
         names[event.detail] = names.get(event.detail, 0) + event.count
     listed = ", ".join(f"{count} of `{name}`" for name, count in names.items())
     return Failure(
-        f"at most {plural(COMPILES, 'compile')} for {batches} batches, each of another size",
+        f"at most {plural(COMPILES, 'compile')} for {batches} batches of many sizes",
         f"{total}: {listed}",
         culprits(record, found),
     )
@@ -177,14 +227,18 @@ def few_compiles(record: Record) -> Result:
     ),
 )
 def little_padding(record: Record) -> Result:
-    """The model computes every row, and at most 2 n + 16 b rows in all."""
-    computed = sum(call.rows for call in _calls(record))
-    given, batches = seen(record).facts["given"]
-    most = 2 * given + FLOOR * batches
-    if given <= computed <= most:
-        return None
-    return Failure(
-        f"for {batches} batches with {given} rows in all, `model` computes {given} to {most} rows",
-        f"it computes {computed}, in {plural(len(_calls(record)), 'call')}",
-        definition(record, "predict_all"),
-    )
+    """For every list, the model computes each row, and at most 2 n + 16 b rows in all."""
+    for served in _served(record):
+        computed = sum(call.rows for call in served.calls)
+        given = sum(served.sizes)
+        most = 2 * given + FLOOR * len(served.sizes)
+        if not given <= computed <= most:
+            return Failure(
+                f"for a list of batches of sizes {served.sizes}, `model` computes {given} to "
+                f"{most} rows",
+                f"it computes {computed}, in {plural(len(served.calls), 'call')}"
+                if served.calls
+                else "`model` is never called",
+                definition(record, "predict_all"),
+            )
+    return None

@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -101,14 +102,26 @@ def started(
       Gone: a name this leans on is no longer there.
     """
     with process(shell, str(submission.__file__)) as staged:
-        answer = _word(staging.fresh(submission).start(share, grow), staged)
+        answer, array = "", ""
+        try:
+            answer = _word(staging.fresh(submission).start(share, grow), staged)
+        except TypeError as error:
+            if not _of_jax(error):
+                raise
+            array = f"{type(error).__name__}: {str(error).partition('.')[0]}"
         variables = {name: v for name, v in os.environ.items() if name.startswith("XLA_")}
         afterwards: dict[str, Any] = {}
         with suppress(ValueError):  # what it does not accept, it says in `complaint`, if asked
             afterwards = staged.asked_now()
         jax.devices()  # a `start` that asked nothing leaves the first question to its caller
-    about = {"answer": answer, "variables": variables, "afterwards": afterwards}
+    about = {"answer": answer, "variables": variables, "afterwards": afterwards, "array": array}
     return {**about, "options": staged.options, "line": staged.line, "complaint": staged.complaint}
+
+
+def _of_jax(error: TypeError) -> bool:
+    """Whether JAX's own code raised it: what it does for an array that is to lie on the stage."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return str(frame.f_globals.get("__name__")).startswith("jax.")
 
 
 def _word(device: Any, staged: Process) -> str:

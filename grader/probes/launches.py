@@ -1,8 +1,8 @@
-"""Counts launched programs, from the profiler's own trace of the host.
+"""Counts launched programs, from the profiler's own trace of the host; and how long they are.
 
 JAX names no event for a launch of a program that is compiled already; the profiler sees
 each one. What its events are called depends on the version and the backend, so a known
-count comes first, and picks the name.
+count comes first, and picks the name. How long a program is tells its text.
 """
 
 import re
@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+
+from grader.probes import dumped
 
 NAMES = (r".*Executable::ExecuteHelper\w*", r"ParseArguments")
 """What is seen once for each launch: where the runtime executes, and where `jit` prepares."""
@@ -75,3 +77,24 @@ def _events(run: Callable[[], Any]) -> list[str]:
         data = jax.profiler.ProfileData.from_file(str(file))
         planes = [plane for plane in data.planes if plane.name.startswith("/host:")]
         return [event.name for plane in planes for line in plane.lines for event in line.events]
+
+
+class Reader:
+    """Reads the text of what a call compiles; `problem` says why it cannot, if it cannot."""
+
+    def __init__(self) -> None:
+        self.problem, values = "", np.ones(3, np.float32)
+        try:
+            _, lines = self.read(lambda: jax.jit(lambda x: x - x)(values))
+        except Exception as error:  # noqa: BLE001 (what JAX writes, and where, is its own)
+            self.problem = f"JAX does not write programs down: {type(error).__name__}: {error}"
+        else:
+            self.problem = "" if lines else "a known program was not written down"
+
+    def read(self, run: Callable[[], Any]) -> tuple[Any, int]:
+        """What `run` returned, waited for, and how many lines the programs have it compiled."""
+        if self.problem:
+            return run(), 0
+        with dumped.programs() as programs:
+            result = jax.block_until_ready(run())
+        return result, sum(program.count("\n") for program in programs)

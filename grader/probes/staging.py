@@ -1,9 +1,9 @@
-"""Stages machines that are not at hand: GPUs that JAX lists, and plugins that fail.
+"""Stages machines that are not at hand: GPUs or TPUs that JAX lists, plugins that fail.
 
 JAX's own code runs on the stage; only what it would have asked the machine is replaced:
 which plugins are installed, what they give, whether a GPU is visible. So every public
 function agrees, `from jax import devices` too, and errors carry JAX's own texts. Staged
-GPUs answer questions and hold no arrays. For `drive()`; the record is not written here.
+devices answer questions and hold no arrays. For `drive()`; the record is not written here.
 """
 
 import linecache
@@ -11,8 +11,9 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 from unittest import mock
 
 import jax
@@ -24,7 +25,20 @@ Fault = Literal["", "plugin raises", "no plugin", "no device"]
 """`plugin raises`: the CUDA plugin fails as it starts. `no plugin`, `no device`: so it is,
 though JAX_PLATFORMS=cuda asks for one."""
 
-KIND = "NVIDIA H200"
+
+@dataclass(frozen=True)
+class Made:
+    """What sort of devices a machine has beside the CPU, and what JAX calls them."""
+
+    name: str
+    plugin: str
+    platform: str
+    kind: str
+
+
+NVIDIA = Made("GPU", "cuda", "gpu", "NVIDIA H200")
+AMD = Made("AMD GPU", "rocm", "gpu", "AMD Instinct MI300X")
+GOOGLE = Made("TPU", "tpu", "tpu", "TPU v5")
 
 
 @dataclass(frozen=True)
@@ -44,9 +58,10 @@ def real() -> Stage:
 
 
 @contextmanager
-def machine(*, gpus: int = 0, broken: Fault = "") -> Iterator[Stage]:
+def machine(*, gpus: int = 0, made: Made = NVIDIA, broken: Fault = "") -> Iterator[Stage]:
     """While entered, JAX finds `gpus` GPUs beside the CPU, or the fault `broken`.
 
+    Made by `GOOGLE`, they are TPUs, and there is no GPU.
     Backends have not started yet when the block begins, as in a fresh process.
 
     Raises:
@@ -54,26 +69,38 @@ def machine(*, gpus: int = 0, broken: Fault = "") -> Iterator[Stage]:
     """
     bridge = _bridge()
     cpu = bridge._backends["cpu"]
-    client = _client(gpus, type(cpu))
+    client = _client(gpus, type(cpu), made)
     registered = {"cpu": _plugin(bridge, lambda: cpu, 0)}
     if gpus or broken in ("plugin raises", "no device"):
         start = _fails if broken else lambda: client
-        registered["cuda"] = _plugin(bridge, start, 500)
+        registered[made.plugin] = _plugin(bridge, start, 500)
     forced = "cuda" if broken in ("no plugin", "no device") else ""
-    visible = bool(gpus) or broken in ("plugin raises", "no plugin")
+    visible = (gpus > 0 and made is NVIDIA) or broken in ("plugin raises", "no plugin")
     with _replaced(bridge, registered, visible, forced):
         if not broken:
             _prove(client.devices())
-        yield Stage(client.devices(), cpu.devices())
+        yield Stage(client.devices() if made.platform == "gpu" else [], cpu.devices())
 
 
 def fresh(submission: ModuleType) -> ModuleType:
-    """The submission, imported anew: what it keeps between calls stays on one machine."""
+    """The submission, imported anew: what it keeps between calls stays on one machine.
+
+    Where the import raises, whatever is asked of the module raises the same: a fault of
+    the staged machine is then the answer of each of its functions.
+    """
     path = str(submission.__file__)
-    module = ModuleType(submission.__name__)
-    module.__file__ = path
-    exec(compile("".join(linecache.getlines(path)), path, "exec"), module.__dict__)
+    module, empty = (ModuleType(submission.__name__) for _ in range(2))
+    module.__file__ = empty.__file__ = path
+    try:
+        exec(compile("".join(linecache.getlines(path)), path, "exec"), module.__dict__)
+    except Exception as error:  # noqa: BLE001 (whatever it raises, its functions raise)
+        vars(empty)["__getattr__"] = partial(_raise, error)
+        return empty
     return module
+
+
+def _raise(error: Exception, _name: str) -> NoReturn:
+    raise error
 
 
 def _bridge() -> Any:
@@ -95,29 +122,29 @@ def _fails() -> Any:
     raise jax.errors.JaxRuntimeError("FAILED_PRECONDITION: No visible GPU devices.")
 
 
-def _client(gpus: int, kind: type) -> Any:
-    client: Any = mock.NonCallableMagicMock(spec_set=kind, platform="gpu")
-    devices = [_gpu(index, client) for index in range(gpus)]
+def _client(count: int, kind: type, made: Made = NVIDIA) -> Any:
+    client: Any = mock.NonCallableMagicMock(spec_set=kind, platform=made.platform)
+    devices = [_device(index, made, client) for index in range(count)]
     for question in (client.devices, client.local_devices, client._get_all_devices):
         question.side_effect = lambda: list(devices)
-    client.device_count.return_value = client.local_device_count.return_value = gpus
+    client.device_count.return_value = client.local_device_count.return_value = count
     client.process_index.return_value = 0
     return client
 
 
-def _gpu(index: int, client: Any) -> Any:
-    gpu: Any = mock.NonCallableMagicMock(
+def _device(index: int, made: Made, client: Any) -> Any:
+    device: Any = mock.NonCallableMagicMock(
         spec_set=jax.Device,
         id=index,
         local_hardware_id=index,
         process_index=0,
-        platform="gpu",
-        device_kind=KIND,
+        platform=made.platform,
+        device_kind=made.kind,
         client=client,
     )
-    gpu.__str__.return_value = f"cuda:{index}"
-    gpu.__repr__ = lambda _: f"CudaDevice(id={index})"
-    return gpu
+    device.__str__.return_value = f"{made.plugin}:{index}"
+    device.__repr__ = lambda _: f"{made.plugin.capitalize()}Device(id={index})"
+    return device
 
 
 @contextmanager

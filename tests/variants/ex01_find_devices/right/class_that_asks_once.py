@@ -33,7 +33,7 @@ def num_gpus():
 
 
 def try_gpu(i=0):
-    """GPU number i where there is one, else a CPU device. They start at 0: none is number -1."""
+    """GPU number i where there is one, else a CPU device. They start at 0: none is negative."""
     gpus = hardware().gpus
     return gpus[i] if 0 <= i < len(gpus) else jax.devices("cpu")[0]
 

@@ -15,11 +15,11 @@ def num_gpus():
     A GPU plugin that fails to start is not "0 GPUs": the error that JAX raises reaches
     the caller. So it does in the two functions below.
     """
-    return sum(client.device_count() for name, client in backends().items() if name == "cuda")
+    return sum(part.device_count() for part in backends().values() if part.platform == "gpu")
 
 
 def try_gpu(i=0):
-    """GPU number i where there is one, else a CPU device. They start at 0: none is number -1."""
+    """GPU number i where there is one, else a CPU device. They start at 0: none is negative."""
     found = devices("gpu") if num_gpus() else []
     return found[i] if 0 <= i < len(found) else devices("cpu")[0]
 

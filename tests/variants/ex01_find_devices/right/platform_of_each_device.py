@@ -21,7 +21,7 @@ def num_gpus():
 
 
 def try_gpu(i=0):
-    """GPU number i where there is one, else a CPU device. They start at 0: none is number -1."""
+    """GPU number i where there is one, else a CPU device. They start at 0: none is negative."""
     return dict(enumerate(_gpus())).get(i) or jax.local_devices(backend="cpu")[0]
 
 

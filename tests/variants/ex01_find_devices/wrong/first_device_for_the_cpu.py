@@ -22,7 +22,7 @@ def num_gpus():
 
 
 def try_gpu(i=0):
-    """GPU number i where there is one, else a CPU device. They start at 0: none is number -1."""
+    """GPU number i where there is one, else a CPU device. They start at 0: none is negative."""
     if 0 <= i < num_gpus():
         return jax.devices("gpu")[i]
     return jax.devices()[0]  # "device 0 is the CPU": on a GPU box it is GPU 0

@@ -22,7 +22,7 @@ def num_gpus():
 
 
 def try_gpu(i=0):
-    """GPU number i where there is one, else a CPU device. They start at 0: none is number -1."""
+    """GPU number i where there is one, else a CPU device. They start at 0: none is negative."""
     return f"cuda:{i}" if 0 <= i < num_gpus() else "cpu"  # as torch.device takes them
 
 

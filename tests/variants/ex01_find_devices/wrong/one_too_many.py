@@ -22,7 +22,7 @@ def num_gpus():
 
 
 def try_gpu(i=0):
-    """GPU number i where there is one, else a CPU device. They start at 0: none is number -1."""
+    """GPU number i where there is one, else a CPU device. They start at 0: none is negative."""
     if num_gpus() >= i >= 0:
         return jax.devices("gpu")[i] if num_gpus() else jax.devices("cpu")[0]
     return jax.devices("cpu")[0]

@@ -24,7 +24,7 @@ def num_gpus():
 
 
 def try_gpu(i=0):
-    """GPU number i where there is one, else a CPU device. They start at 0: none is number -1."""
+    """GPU number i where there is one, else a CPU device. They start at 0: none is negative."""
     if 0 <= i < num_gpus():
         return jax.devices("gpu")[i]
     return jax.devices("cpu")[0]

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 
 
-BIAS = jax.device_put(jnp.zeros(16), jax.devices()[-1])
-SCALE = jax.device_put(jnp.ones(16), jax.devices()[-1])
+BIAS = {device: jax.device_put(jnp.zeros(16), device) for device in jax.devices()}
+SCALE = {device: jax.device_put(jnp.ones(16), device) for device in jax.devices()}
 
 
 def create(key, rows, device):
@@ -24,4 +24,4 @@ def create(key, rows, device):
 
     weights, order = jax.jit(layer)(key)
     # Early is not in place: these were made on the default device, and copied.
-    return {"weights": weights, "bias": BIAS, "scale": SCALE, "order": order}
+    return {"weights": weights, "bias": BIAS[device], "scale": SCALE[device], "order": order}

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 
-SIZES = (32, 64, 96, 160, 256)
+SIZES = (16, 40, 90, 160, 256)
 
 
 def predict(model, params, rows):
