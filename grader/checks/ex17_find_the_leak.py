@@ -1,20 +1,28 @@
-"""ex17_find_the_leak: what is alive at each step of a loop stays the same, whatever it reports."""
+"""ex17_find_the_leak: what is alive at each step of a loop stays the same, whatever it reports.
 
-from collections.abc import Iterator
+On a CPU the arrays that `train` gets lie in NumPy's memory. tracemalloc counts that, so that
+copies on the host, and views that outlive their array, are seen as well.
+"""
+
+import tracemalloc
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 import msgspec
 
-from grader.checking import Exercise, Failure, Observe, Result, Unable, unpack
+from grader.checking import Exercise, Failure, Misused, Observe, Result, Unable, unpack
 from grader.evidence import definition, differing_leaf, seen, wanted
 from grader.record import Observed, Record
 from grader.words import plural
 
 PROMISE = "`train` returns (best, history)"
-SETTLED = 4
+SETTLED = 5
 """The step from which on nothing may grow: what is read late is late by then."""
+WINDOW = 20
+"""Steps that are judged together, the first ones against the last: some loops read in tens."""
 
 
 class Alive(msgspec.Struct):
@@ -23,56 +31,108 @@ class Alive(msgspec.Struct):
     nbytes: int
     arrays: dict[str, int]
     """`float32[64]` -> how many."""
+    host: int
+    """Bytes that Python and NumPy hold."""
 
 
 def _params(rng: Any, width: int) -> dict[str, Any]:
     """float32 parameters of the network on the device: (16, width), (width,), (width,)."""
-    import jax
-
     shapes = {"w1": (16, width), "b1": (width,), "w2": (width,)}
     drawn = {k: (rng.standard_normal(s) / 8).astype("float32") for k, s in shapes.items()}
-    placed: dict[str, Any] = jax.device_put(drawn)
+    placed: dict[str, Any] = _placed(drawn)
     return placed
 
 
-def _batches(rng: Any, rows: int, steps: int) -> Iterator[Any]:
-    """Inputs (rows, 16) and targets (rows,), made when asked for; the best is in the middle."""
+def _batches(rng: Any, rows: int, steps: int, deleted: list[str]) -> Iterator[Any]:
+    """Inputs (rows, 16) and targets (rows,), made when asked for; the best is in the middle.
+
+    The last two are held, to see whether one was deleted.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    @jax.jit
+    def make(index: Any, harder: Any) -> Any:
+        inputs = jnp.roll(drawn, index)  # nothing of NumPy's, to be freed at some time
+        return inputs, harder * inputs[:, 0]
+
+    drawn = rng.standard_normal((rows, 16)).astype("float32")
+    held: deque[Any] = deque(maxlen=2)
+    for index in range(steps):
+        held.append(make(index, 1 + abs(index - steps // 2) / steps))
+        yield held[-1]
+        deleted += _deleted(list(held), f"an array of a batch, by step {index + 1}")
+
+
+def _placed(tree: Any) -> Any:
+    """The arrays on the device; on a CPU, in memory that NumPy has got for them."""
+    import jax
+    import numpy as np
+
+    def place(x: Any) -> Any:
+        room = np.empty(x.nbytes + 64, np.uint8)
+        start = -room.ctypes.data % 64  # JAX shares only what begins at such an address
+        memory = room[start : start + x.nbytes].view(x.dtype).reshape(x.shape)
+        memory[...] = x
+        return jax.device_put(memory)
+
+    return jax.tree.map(place, tree)
+
+
+def _deleted(tree: Any, words: str) -> list[str]:
     import jax
 
-    for index in range(steps):
-        inputs = rng.standard_normal((rows, 16)).astype("float32")
-        harder = 1 + abs(index - steps // 2) / steps
-        yield jax.device_put((inputs, (harder * inputs[:, 0]).astype("float32")))
+    return [words] if any(x.is_deleted() for x in jax.tree.leaves(tree)) else []
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Train over fresh sizes, looking at each step at what is alive."""
-    steps, rows, width = (int(rng.integers(*ends)) for ends in ((22, 30), (3000, 5000), (150, 200)))
+    steps, rows, width = (int(rng.integers(*ends)) for ends in ((64, 72), (1500, 2500), (200, 260)))
     params = _params(rng, width)
-    alive: list[dict[str, Any]] = []
-
-    def step(params: Any, batch: Any) -> Any:
-        with observe.unwatched():
-            alive.append(_alive())
-        return submission.sgd_step(params, batch)
-
-    best, history = unpack(submission.train(step, params, _batches(rng, rows, steps)), 2, PROMISE)
-    observe.fact("alive", alive)
+    alive: list[Alive] = []
+    deleted: list[str] = []
+    step = _watched(submission.sgd_step, observe, alive)
+    made = submission.train(step, params, _batches(rng, rows, steps, deleted))
+    tracemalloc.stop()
+    best, history = unpack(made, 2, PROMISE)
+    observe.fact("alive", msgspec.to_builtins(alive))
     observe.fact("slack", 4 * (18 * width + 2 * rows))
+    observe.fact("deleted", deleted + _deleted(params, "an array of `params`"))
     observe.value("best", best)
     observe.value("history", history)
 
 
-def _alive() -> dict[str, Any]:
+def _watched(sgd_step: Callable[..., Any], observe: Observe, alive: list[Alive]) -> Any:
+    """The step that `train` gets: it keeps what is alive when it is called."""
     import jax
 
-    arrays: dict[str, int] = {}
-    nbytes = 0
+    own = 0  # bytes of `alive`
+
+    def step(params: Any, batch: Any) -> Any:
+        nonlocal own
+        if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((params, batch))):
+            observed = "it was traced, once for all batches: `step` is jitted already"
+            raise Misused("`step` is called once for each batch", observed)
+        if len(alive) == SETTLED // 2:
+            tracemalloc.start()  # not at once: it would make the compiling twice as long
+        with observe.unwatched():
+            before = tracemalloc.get_traced_memory()[0]
+            alive.append(_alive(before - own))
+            own += tracemalloc.get_traced_memory()[0] - before
+            return _placed(jax.device_get(sgd_step(params, batch)))
+
+    return step
+
+
+def _alive(host: int) -> Alive:
+    import jax
+
+    alive = Alive(0, {}, host)
     for array in jax.live_arrays():
         name = f"{array.dtype}[{','.join(map(str, array.shape))}]"
-        arrays[name] = arrays.get(name, 0) + 1
-        nbytes += array.nbytes
-    return {"nbytes": nbytes, "arrays": arrays}
+        alive.arrays[name] = alive.arrays.get(name, 0) + 1
+        alive.nbytes += array.nbytes
+    return alive
 
 
 EXERCISE = Exercise(
@@ -96,12 +156,13 @@ def history_is_kept(record: Record) -> Result:
     """The history has the reference's loss and worst error for each batch, as floats."""
     for leaf in seen(record).values.get("history", ()):
         if leaf.kind == "jax":
-            return Failure(
-                "the history holds floats",
-                f"`history{leaf.path}` is still a jax.Array",
-                definition(record, "train"),
-            )
+            observed = f"`history{leaf.path}` is still a jax.Array"
+            return _failed(record, "the history holds floats", observed)
     return _differs(record, "history", atol=1e-6)
+
+
+def _failed(record: Record, expected: str, observed: str) -> Failure:
+    return Failure(expected, observed, definition(record, "train"))
 
 
 def _differs(record: Record, name: str, *, atol: float) -> Failure | None:
@@ -136,24 +197,36 @@ def live_bytes_flat(record: Record) -> Result:
     if len(mine) != len(theirs):
         return _other_steps(record, len(mine), len(theirs))
     slack = int(wanted(record).facts["slack"])
-    grown = mine[-1].nbytes - mine[SETTLED].nbytes
     above = max(one.nbytes for one in mine) - max(one.nbytes for one in theirs)
-    if grown <= slack and above <= slack:
-        return None
+    grown, when, what = _grown(mine, lambda one: one.nbytes)
     if grown > slack:
-        observed = f"{grown:,} bytes more at step {len(mine)} than at step {SETTLED + 1}"
-        return Failure(
-            "the same bytes are alive at each step, but for another set of params and report",
-            f"{observed}: {_more(mine[SETTLED], mine[-1])}",
-            definition(record, "train"),
+        expected = "the same bytes are alive at each step, but for another set of params and report"
+        return _failed(record, expected, f"{grown:,} bytes {when}: {what}")
+    if above > slack:
+        peak = max(range(len(mine)), key=lambda index: mine[index].nbytes)
+        return _failed(
+            record,
+            "at no step more is alive than params, the best of them, two batches and a report",
+            f"{above:,} bytes more than with the reference at step {peak + 1} of {len(mine)}: "
+            f"{_more(theirs[peak], mine[peak])}",
         )
-    peak = max(range(len(mine)), key=lambda index: mine[index].nbytes)
-    return Failure(
-        "at no step more is alive than params, the best of them, a batch and a report",
-        f"{above:,} bytes more than with the reference at step {peak + 1} of {len(mine)}: "
-        f"{_more(theirs[peak], mine[peak])}",
-        definition(record, "train"),
-    )
+    return None
+
+
+def _grown(levels: list[Alive], size: Callable[[Alive], int]) -> tuple[int, str, str]:
+    """How much more there is at the end than at first, when, and of what.
+
+    Of each window the step counts at which least is alive: what waits to be read, or to be
+    freed, is sometimes gone, and what is kept is always there.
+    """
+
+    def least(start: int) -> int:
+        return min(range(start, start + WINDOW), key=lambda index: size(levels[index]))
+
+    early, late = least(SETTLED), least(len(levels) - WINDOW)
+    before, after = levels[early], levels[late]
+    when = f"more at step {late + 1} than at step {early + 1}"
+    return size(after) - size(before), when, _more(before, after)
 
 
 def _levels(observed: Observed) -> list[Alive]:
@@ -165,14 +238,13 @@ def _other_steps(record: Record, mine: int, theirs: int) -> Result:
     if not theirs:
         return Unable("the reference called no step")
     expected = f"`step` is called once for each of {theirs} batches"
-    return Failure(expected, plural(mine, "call"), definition(record, "train"))
+    return _failed(record, expected, plural(mine, "call"))
 
 
 def _more(before: Alive, after: Alive) -> str:
     """`21 more of float32[4096]`, for all shapes."""
-    more = {name: n - before.arrays.get(name, 0) for name, n in after.arrays.items()}
-    found = [f"{count} more of `{name}`" for name, count in sorted(more.items()) if count > 1]
-    return ", ".join(found) or "arrays of other shapes"
+    more = {name: n - before.arrays.get(name, 0) for name, n in sorted(after.arrays.items())}
+    return ", ".join(f"{count} more of `{name}`" for name, count in more.items() if count > 0)
 
 
 @EXERCISE.check(
@@ -188,13 +260,40 @@ def _more(before: Alive, after: Alive) -> str:
 def live_arrays_flat(record: Record) -> Result:
     """The number of arrays that are alive at a step does not grow either."""
     mine = _levels(seen(record))
-    before, after = (sum(one.arrays.values()) for one in (mine[SETTLED], mine[-1]))
-    most = len(seen(record).values["best"]) + 4  # another set of params, and two reports
-    if after - before <= most:
+    grown, when, what = _grown(mine, lambda one: sum(one.arrays.values()))
+    if grown <= len(seen(record).values["best"]) + 4:  # another set of params, and two reports
         return None
-    return Failure(
-        "as many arrays are alive at the last step as at the first ones",
-        f"{after - before} arrays more at step {len(mine)} than at step {SETTLED + 1}: "
-        f"{_more(mine[SETTLED], mine[-1])}",
-        definition(record, "train"),
+    expected = "as many arrays are alive at the last step as at the first ones"
+    return _failed(record, expected, f"{grown} arrays {when}: {what}")
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("live_arrays_flat",),
+    hints=("A copy on the host fills the host's memory in place of the device's.",),
+)
+def host_bytes_flat(record: Record) -> Result:
+    """What Python and NumPy hold at a step grows by the history alone."""
+    (grown, when, _), (history, *_) = (
+        _grown(_levels(side), lambda one: one.host) for side in (seen(record), wanted(record))
     )
+    if grown - history <= 2 * int(wanted(record).facts["slack"]):  # objects come and go
+        return None
+    expected = "beside the floats of its history, the host keeps nothing of a step"
+    return _failed(record, expected, f"{grown:,} bytes {when}: copies of arrays, or views")
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("best_is_kept",),
+    hints=(
+        "delete() frees an array for everybody who holds it. Whose is it?",
+        "What nobody holds is freed by itself: delete nothing.",
+    ),
+)
+def given_arrays_stay(record: Record) -> Result:
+    """The params and the batches that `train` was given are there for others, too."""
+    for words in seen(record).facts["deleted"]:
+        expected = "what `train` was given is not deleted: its caller may hold it"
+        return _failed(record, expected, f"{words}, was deleted")
+    return None

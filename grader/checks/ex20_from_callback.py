@@ -27,7 +27,7 @@ from grader.record import Leaf, Record
 from grader.words import line_on_stack, plural
 
 ITEM = 4
-"""Bytes of a float32."""
+"""Bytes of a float32, and of an int32."""
 MAX_READS = 20_000
 
 
@@ -46,7 +46,7 @@ class Block(msgspec.Struct, frozen=True, order=True):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its float32 values."""
+        """Bytes of its values."""
         return ITEM * max(self.bottom - self.top, 0) * max(self.right - self.left, 0)
 
     def __str__(self) -> str:
@@ -69,18 +69,18 @@ class Case(msgspec.Struct):
     """Whether what came has the sharding that was asked for."""
 
 
-def _file(shape: tuple[int, int], seed: int, path: str | None, reads: list[Read]) -> Any:
-    """A file of float32 values that appends every read of it to `reads`."""
+def _file(shape: tuple[int, int], kind: str, seed: int, path: str | None, reads: list[Read]) -> Any:
+    """A file of values of dtype `kind` that appends every read of it to `reads`."""
     import numpy as np
 
     def values(block: Block) -> Any:
         rows, columns = np.ogrid[block.top : block.bottom, block.left : block.right]
-        return ((rows * 7919 + columns * 104729 + seed) % 1009 / 8).astype(np.float32)
+        return ((rows * 7919 + columns * 104729 + seed) % 1009 / 8).astype(kind)
 
     class File:
         """Reads what is indexed: two slices, two numbers, an ellipsis; whatever NumPy takes."""
 
-        dtype = np.dtype(np.float32)
+        dtype = np.dtype(kind)
         ndim = 2
         size = shape[0] * shape[1]
         nbytes = ITEM * size
@@ -93,13 +93,13 @@ def _file(shape: tuple[int, int], seed: int, path: str | None, reads: list[Read]
             grid = np.broadcast_to(rows[:, None], shape)[index]
             across = np.broadcast_to(columns, shape)[index]
             if grid.size == 0:
-                return np.zeros(grid.shape, np.float32)
+                return np.zeros(grid.shape, kind)
             block = Block(*map(int, (grid.min(), grid.max() + 1, across.min(), across.max() + 1)))
             reads.append(Read(block, line_on_stack(sys._getframe(1), path)))
             return values(Block(0, shape[0], 0, shape[1]))[index].copy()
 
         def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-            return self[:, :].astype(dtype or np.float32)
+            return self[:, :].astype(dtype or kind)
 
     File.shape = shape  # type: ignore[attr-defined]  # a class body does not see its own name
     return File()
@@ -124,7 +124,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         rows, columns = (int(devices.size * n) for n in rng.integers(1, 4, 2))
         shape = (rows, columns)
         sharding, reads = jax.NamedSharding(mesh, spec), list[Read]()
-        file = _file(shape, int(rng.integers(1 << 20)), submission.__file__, reads)
+        kind = "int32" if name == "columns" else "float32"
+        file = _file(shape, kind, int(rng.integers(1 << 20)), submission.__file__, reads)
         with observe.phase(name):
             array = submission.load(file, sharding)
         observe.value(name, array)
@@ -242,8 +243,8 @@ def reads_no_more_than_it_needs(record: Record) -> Result:
         most = sum(block.nbytes for block in theirs.blocks)
         total = sum(read.block.nbytes for read in mine.reads)
         if total > most:
-            times = f"{total / most:.3g} times as much, in {plural(len(mine.reads), 'read')}"
-            observed = f"{total:,} bytes, {times}, {_split(name)}"
+            more = f"{total - most:,} too many, in {plural(len(mine.reads), 'read')}"
+            observed = f"{total:,} bytes, {more}, {_split(name)}"
             lines = [read.line for read in mine.reads if read.line]
             place = [culprit(record, n, lines.count(n)) for n in dict.fromkeys(lines)]
             return Failure(f"at most {most:,} bytes are read", observed, place)

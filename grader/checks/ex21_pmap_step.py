@@ -8,11 +8,20 @@ from types import ModuleType
 from typing import Any
 
 from grader.arrays import load
-from grader.checking import Exercise, Failure, Observe, Result, unpack
-from grader.evidence import definition, differing_leaf, seen, wanted
+from grader.checking import Exercise, Failure, Misused, Observe, Result, unpack
+from grader.evidence import (
+    culprits,
+    definition,
+    differing_leaf,
+    events,
+    probe_gap,
+    seen,
+    wanted,
+)
 from grader.record import Leaf, Record
 from grader.words import plural, where
 
+PROMISE = "`update` returns (params, loss)"
 STEPS = 3
 
 
@@ -21,13 +30,15 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     import jax
     import numpy as np
 
-    devices = list(rng.permutation(np.array(jax.devices())))
+    found = list(rng.permutation(np.array(jax.devices())))
+    devices = found[:-2] if len(found) > 3 else found  # what counts is what `devices` holds
     width, rows = int(rng.integers(4, 9)), len(devices) * int(rng.integers(2, 5))
     shapes = {"w1": (5, width), "b1": (width,), "w2": (width, 2)}
     params = {k: (rng.standard_normal(s) / 2).astype(np.float32) for k, s in shapes.items()}
     observe.fact("devices", len(devices))
     observe.fact("order", [device.id for device in devices])
-    copies = submission.replicate(params, devices)
+    with observe.phase("replicate"):
+        copies = submission.replicate(params, devices)
     observe.value("copies", copies)
     observe.fact("slices", _slices(copies))
     copies = _copies(params, devices)  # so that `update` is judged apart from `replicate`
@@ -39,7 +50,10 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         inputs = (rng.standard_normal((rows, 5)) + middle / 4).astype(np.float32)
         targets = np.tanh(inputs[:, :2] + middle).astype(np.float32)
         batch = [submission.split(x, devices) for x in (inputs, targets)]
-        copies, losses = unpack(step(copies, *batch), 2, "`update` returns (params, loss)")
+        like: Any = jax.tree.structure(copies)
+        copies, losses = unpack(step(copies, *batch), 2, PROMISE)
+        if jax.tree.structure(copies) != like:
+            raise Misused(PROMISE, "the first of the two that it returned is no tree like `params`")
         observe.value(f"params after step {number}", copies)
         observe.value(f"losses of step {number}", losses)
 
@@ -118,6 +132,26 @@ def one_copy_on_each_device(record: Record) -> Result:
         expected = f"slices 0, 1, ... lie on the devices {order}, as the list `devices` has them"
         return Failure(expected, f"they lie on {found}", definition(record, "replicate"))
     return None
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("one_copy_on_each_device",),
+    hints=(
+        "jax.numpy makes its arrays on the default device. Is there room for all copies on it?",
+        "np.stack stays on the host. One device_put with the right sharding sends each slice to "
+        "its device.",
+    ),
+    anchor="a-copy-for-each-device",
+)
+def straight_to_its_device(record: Record) -> Result:
+    """Each copy goes straight from the host to its device."""
+    found = list(events(seen(record), "d2d", phase="replicate"))
+    if found:
+        observed = f"{plural(sum(e.count for e in found), 'copy')} from device to device"
+        expected = "copies go from the host to their devices"
+        return Failure(expected, observed, culprits(record, found))
+    return probe_gap(seen(record), "transfers")
 
 
 def _both(record: Record, name: str) -> tuple[list[Leaf], list[Leaf]]:
