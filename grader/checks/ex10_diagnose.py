@@ -16,12 +16,7 @@ from grader.record import Record
 from grader.words import plural
 
 GENERIC = "An NVIDIA GPU may be present on this machine"
-INSTALLATION = (
-    "no plugin",
-    "plugin of another version",
-    "jaxlib of another version",
-    "two plugins",
-)
+INSTALLATION = "no plugin", "plugin of another version", "jaxlib of another version", "two plugins"
 LIBRARIES = ("library missing", "foreign library")
 DEVICES = ("no driver", "gpu hidden", "no device node")
 ENVIRONMENT = (
@@ -49,24 +44,28 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 
     try:
         with observe.unwatched():
-            reports = list(broken.reports(rng))
+            reports = broken.reports(rng)
     except broken.Gone as gone:
         observe.fact("no stage", str(gone))
         return
-    answers = [_answer(r.cause, r.text, submission.diagnose(r.text)) for r in reports]
+    answers = [_answer(submission, r.cause, r.text) for r in reports]
     observe.fact("answers", msgspec.to_builtins(answers))
     observe.fact("causes", [*submission.CAUSES])
     observe.fact("remedies", [*submission.REMEDIES])
 
 
-def _answer(truth: str, report: str, value: Any) -> Answer:
-    if type(value) not in (tuple, list) or len(value) != 2:
-        size = f" of {len(value)}" if type(value) in (tuple, list) else ""
-        return Answer(truth, report, other=f"a {type(value).__name__}{size}")
-    strange = next((type(word).__name__ for word in value if type(word) is not str), "")
-    if strange:
-        return Answer(truth, report, other=f"a pair that holds a {strange}")
-    return Answer(truth, report, *value)
+def _answer(submission: ModuleType, truth: str, report: str) -> Answer:
+    try:
+        value = submission.diagnose(report)
+    except Exception as error:
+        error.add_note(f"It was raised for this report:\n{report}")
+        raise
+    words = tuple(value) if isinstance(value, tuple | list) else ()
+    if len(words) == 2 and all(isinstance(word, str) for word in words):
+        return Answer(truth, report, *map(str.__str__, words))  # of a StrEnum, its text alone
+    kinds = ", ".join(type(word).__name__ for word in words)
+    told = f"of type {type(value).__name__}" + f" ({kinds})" * bool(words)
+    return Answer(truth, report, other=told)
 
 
 EXERCISE = Exercise(

@@ -1,14 +1,15 @@
 """ex12_repair_trainer: six faults, each seen by what it does, each judged apart.
 
 `train` is driven with a jitted step whatever the learner's step is, so that no fault hides
-another. The default device is the last one: code that names another one shows.
+another; what each step gets and gives is kept (`grader.probes.repaired`). The default device is
+the last one: code that names another one shows.
 """
 
 from types import ModuleType
 from typing import Any
 
 from grader.arrays import compare
-from grader.checking import Exercise, Failure, Misused, Observe, Result, Unable, unpack
+from grader.checking import Exercise, Failure, Observe, Result, Unable, unpack
 from grader.evidence import (
     compiled_program,
     culprits,
@@ -19,17 +20,17 @@ from grader.evidence import (
     seen,
     wanted,
 )
-from grader.record import Event, Measured, Record
+from grader.record import Event, Measured, Observed, Record
 from grader.words import plural, where
 
 STEPS = 5
+RUNS = "train", "again", "other"
+"""The runs of `train`: the one that is judged, one from the same key, one from key + 1."""
 SCALAR = 8
 """Bytes of the largest single number; no array of the model is as small."""
 SLACK = 64
 """Bytes a step may bring to the device beside its batch: counters, rates."""
 PREFETCHED = "after copy_to_host_async in an earlier step"
-STEP, TRAIN = "`step` returns (model, loss)", "`train` returns (model, losses)"
-ONCE = "`train` calls `step` once for each batch"
 
 
 def _model(submission: ModuleType, rng: Any, batch: Any) -> Any:
@@ -53,8 +54,10 @@ def _batch(rng: Any, rows: int) -> Any:
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
-    """Export `step`, call it with two keys, and train for some steps."""
+    """Export `step`, call it with two keys, and train for some steps, three times."""
     import jax
+
+    from grader.probes.repaired import STEP, same, train
 
     rows = int(rng.integers(20, 40))
     batches = [_batch(rng, rows) for _ in range(STEPS)]
@@ -66,69 +69,17 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         for index in range(2):
             after, loss = unpack(step(*jax.device_put((model, keys[index])), batches[0]), 2, STEP)
             observe.value(f"loss with key {index}", loss)
-            observe.fact("old state", _same(unpack(after, 3, STEP)[1], model[1]))
-        start = jax.device_put((model, keys[2]))
-    with jax.default_device(jax.devices()[-1]):
-        _train(submission.train, observe, step, start, batches)
-
-
-def _train(train: Any, observe: Observe, step: Any, start: Any, batches: list[Any]) -> None:
-    """Train under observation; what `step` gets and gives is kept, call by call."""
-    import jax
-
-    calls, models, losses = [], [jax.device_get(start[0])], []
-
-    def watched(model: Any, key: Any, batch: Any) -> Any:
-        observe.mark()
-        with observe.unwatched():
-            before, drawn, rows = _given((model, key, batch))
-            number = next((i for i, known in enumerate(batches) if _same(rows, known)), None)
-            goes_on = _same(before, models[-1])
-            calls.append({"key": drawn.tolist(), "batch": number, "goes on": goes_on})
-        model, loss = unpack(step(model, key, batch), 2, STEP)
-        with observe.unwatched():
-            models.append(jax.device_get(model))
-            losses.append(float(loss))
-            observe.value(f"loss of step {len(calls)}", loss, data=False)
-        return model, loss
-
-    with observe.phase("train"):
-        returned = unpack(train(watched, *start, iter(batches)), 2, TRAIN)
-    observe.fact("calls", calls)
-    observe.fact("returned", _problem(returned, models[-1], losses))
+            observe.fact("old state", same(unpack(after, 3, STEP)[1], model[1]))
     observe.fact("batch bytes", sum(array.nbytes for array in batches[0]))
+    with jax.default_device(jax.devices()[-1]):
+        for name, key in zip(RUNS, (keys[2], keys[2], keys[2] + 1), strict=True):
+            train(submission.train, observe, name, step, (model, key), batches)
 
 
-def _problem(returned: Any, model: Any, losses: list[float]) -> str:
-    """What is wrong with what `train` returned, after its last step made `model`."""
-    import jax
-    import numpy as np
-
-    mine = returned[1] if isinstance(returned[1], list | tuple) else [returned[1]]
-    odd = next((type(x) for x in mine if not isinstance(x, float | np.floating)), None)
-    if odd:
-        return f"losses hold a {'jax.Array' if issubclass(odd, jax.Array) else odd.__name__}"
-    if len(mine) != len(losses) or not np.allclose(mine, losses, rtol=1e-5):
-        return f"losses are {mine}, the steps gave {losses}"
-    return "" if _same(returned[0], model) else "the model is not the last step's"
-
-
-def _given(arguments: Any) -> Any:
-    """What `step` was called with, as NumPy arrays."""
-    import jax
-
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(arguments)):
-        raise Misused(ONCE, "it wraps it in another jit, so that each call is not seen")
-    return jax.device_get(arguments)
-
-
-def _same(mine: Any, theirs: Any) -> bool:
-    """Whether two trees hold the same numbers."""
-    import jax
-    import numpy as np
-
-    mine, theirs = jax.tree.leaves(mine), jax.tree.leaves(theirs)
-    return len(mine) == len(theirs) and all(map(np.array_equal, mine, theirs))
+def _calls(record: Record, run: str = "train") -> list[dict[str, Any]]:
+    """What `step` was called with in one run, call by call."""
+    calls: list[dict[str, Any]] = seen(record).facts[f"calls of {run}"]
+    return calls
 
 
 EXERCISE = Exercise(
@@ -196,33 +147,50 @@ def same_step(record: Record) -> Result:
 @EXERCISE.check(ground="observed", hints=("One batch, one step, in the order they come.",))
 def trains_on_every_batch(record: Record) -> Result:
     """`train` takes one step for each batch, from model to model, and returns what they gave."""
-    place, calls = definition(record, "train"), seen(record).facts["calls"]
+    place, calls = definition(record, "train"), _calls(record)
     numbers = [call["batch"] for call in calls]
     if numbers != list(range(STEPS)):
         order = ", ".join("another" if n is None else str(n) for n in numbers) or "none"
-        return Failure(f"{ONCE}, in order: 0 to {STEPS - 1}", f"taken: {order}", place)
+        return Failure(
+            f"one step for each batch, in order: 0 to {STEPS - 1}", f"taken: {order}", place
+        )
     if lost := [i for i, call in enumerate(calls) if not call["goes on"]]:
         expected = "each step starts with the model of the step before"
         return Failure(expected, f"step {lost[0]} does not", place)
-    problem = str(seen(record).facts["returned"])
-    return Failure(f"{TRAIN}: what the steps gave", problem, place) if problem else None
+    problem = str(seen(record).facts["train returned"])
+    return (
+        Failure("`train` returns (model, losses): what the steps gave", problem, place)
+        if problem
+        else None
+    )
 
 
 @EXERCISE.check(
     ground="observed",
     hints=(
         "JAX has no hidden random state: the same key gives the same numbers, at every call.",
-        "key, subkey = jax.random.split(key), once for each step.",
+        "key, subkey = jax.random.split(key), once for each step: use `subkey`, keep `key`.",
     ),
     anchor="one-key-one-mask",
 )
 def a_new_key_for_each_step(record: Record) -> Result:
-    """Each step gets a key of its own, so that it drops other units."""
-    keys = [tuple(call["key"]) for call in seen(record).facts["calls"]]
-    if len(set(keys)) == len(keys):
+    """Each step gets a key of its own, made from `key`, so that it drops other units."""
+    calls = _calls(record)
+    keys, again, other = ([tuple(c["key"]) for c in _calls(record, run)] for run in RUNS)
+    used = [i for i, c in enumerate(calls) if any(d["key"] in c["parts"] for d in calls[i + 1 :])]
+    if len(set(keys)) < len(keys):
+        told = f"{plural(len(set(keys)), 'key')}: the same units are dropped again and again"
+    elif again != keys:
+        told = "called again with the same `key`, it makes other keys: they do not come from `key`"
+    elif common := set(keys) & set(other):
+        often = f"{len(common)} of {len(keys)} keys are the same"
+        told = f"called with `key` + 1, {often}: they do not come from `key` by jax.random"
+    elif used:
+        told = f"step {used[0]} uses a key that is split later; Haiku splits it too, in the step"
+    else:
         return None
-    same = f"{plural(len(set(keys)), 'key')}: the same units are dropped again and again"
-    return Failure(f"{len(keys)} steps, {len(keys)} keys", same, definition(record, "train"))
+    expected = f"{len(keys)} steps, {len(keys)} keys, all made from `key`, none split after its use"
+    return Failure(expected, told, definition(record, "train"))
 
 
 @EXERCISE.check(
@@ -232,13 +200,18 @@ def a_new_key_for_each_step(record: Record) -> Result:
 )
 def runs_on_the_default_device(record: Record) -> Result:
     """Every step runs on the default device."""
-    default = where(wanted(record).values["loss of step 1"][0])
-    places = [where(v[0]) for k, v in seen(record).values.items() if k.startswith("loss of")]
+    default, places = _places(wanted(record))[0], _places(seen(record))
     wrong = [place for place in places if place != default]
     if not wrong:
         return None
     told = f"{len(wrong)} of {len(places)} ran on {wrong[0]}, because their arrays were put there"
     return Failure(f"all steps run on {default}", told, definition(record, "train"))
+
+
+def _places(observed: Observed) -> list[str]:
+    """Where the steps ran: their losses are there."""
+    losses = (v for k, v in observed.values.items() if k.startswith("train: loss"))
+    return [where(leaves[0]) for leaves in losses]
 
 
 def _in_loop(record: Record, small: bool) -> list[Event]:
@@ -268,21 +241,34 @@ def no_waits_for_the_loss(record: Record) -> Result:
 
 @EXERCISE.check(
     ground="observed",
-    hints=("A step's result is the next step's input. Who needs it on the host in between?",),
+    hints=(
+        "A step's result is the next step's input. Who needs it on the host in between?",
+        "`train` returns the model as its last step gave it, where it is.",
+    ),
     anchor="the-model-stays-where-it-is",
 )
 def model_stays_on_its_device(record: Record) -> Result:
-    """Between steps the model is neither read to the host nor copied to a device."""
+    """The model is neither read to the host nor copied to a device, between steps or at the end."""
     reads = _in_loop(record, small=False)
     copies = [e for e in events(seen(record), "h2d", "d2d", phase="train") if e.step > 1]
     sent = sum((e.nbytes or 0) * e.count for e in copies) // (STEPS - 1)
     limit = int(seen(record).facts["batch bytes"]) + SLACK
     if not reads and sent <= limit:
-        return probe_gap(seen(record), "reads", "transfers")
+        return _moved_at_the_end(record) or probe_gap(seen(record), "reads", "transfers")
     read = plural(sum(e.count for e in reads), "array")
     expected = f"no read of an array between steps, and at most {limit:,} bytes copied to each"
     told = f"{read} read to the host, {sent:,} bytes copied a step: the model travels"
     return Failure(expected, told, culprits(record, reads + copies * (sent > limit)))
+
+
+def _moved_at_the_end(record: Record) -> Failure | None:
+    """The failure where `train` returns a model that is not where its last step ran."""
+    last = _places(seen(record))[-1:]
+    found = [where(leaf) for leaf in seen(record).values["model of train"]]
+    moved = [place for place in found if last and place not in last]
+    told = f"the model that `train` returns: {', '.join(moved[:1])}"
+    expected = f"the model is where the last step ran: {', '.join(last)}"
+    return Failure(expected, told, definition(record, "train")) if moved else None
 
 
 @EXERCISE.check(

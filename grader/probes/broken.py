@@ -3,11 +3,12 @@
 What JAX itself says comes from `starting`, where JAX's own code meets each machine. What
 only a driver, a CUDA library or XLA's own start says is typed here, as it was seen on
 machines set up to fail in that way. Versions, paths, order and what else is printed are
-drawn afresh.
+drawn afresh; what an answer may hang on is not: each spelling comes in each form, with each plugin.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from grader.probes.private import Gone as Gone
@@ -19,11 +20,12 @@ _NOISE = (
     # Each is printed on machines that are well, too.
     "INFO:2026-03-02 09:14:07,118:jax._src.xla_bridge:861: Unable to initialize backend 'tpu': "
     "INTERNAL: Failed to open libtpu.so: libtpu.so: cannot open shared object file",
-    "E0000 00:00:1772442847.120 2210 cuda_dnn.cc:8579] Unable to register cuDNN factory: "
+    "E0000 00:00:1772442847.303 2210 cuda_dnn.cc:8579] Unable to register cuDNN factory: "
     "Attempting to register factory for plugin cuDNN when one has already been registered",
     "RuntimeWarning: os.fork() was called. os.fork() is incompatible with multithreaded code, and "
     "JAX is multithreaded, so this will likely lead to a deadlock.",
 )
+_PLUGINS = "cuda12", "cuda13"
 _HARMLESS = {
     "CUDA_VISIBLE_DEVICES": ("0", "0,1"),
     "LD_LIBRARY_PATH": ("/opt/hdf5/lib", "/opt/openmpi/lib64"),
@@ -45,7 +47,7 @@ class _Scene:
     """One machine, with what was drawn for it."""
 
     rng: Any
-    plugin: str = ""
+    plugin: str
     version: str = ""
     packages: dict[str, str] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
@@ -55,7 +57,6 @@ class _Scene:
     """Whether variables that do not matter may be set too."""
 
     def __post_init__(self) -> None:
-        self.plugin = self.plugin or self.pick("cuda12", "cuda13")
         self.version = f"0.{self.rng.integers(8, 15)}.{self.rng.integers(1, 6)}"
         self.packages = {"jax": self.version, "jaxlib": self.version}
         self.install(self.plugin, self.version)
@@ -88,19 +89,26 @@ class _Scene:
         return f"{stamp} {place} failed call to cuInit: INTERNAL: CUDA error: {error}"
 
 
+Tell = Callable[[_Scene], Told]
+
+
 def _gpus(scene: _Scene) -> dict[str, Any]:
     return {"gpus": scene.pick(1, 2, 8), "visible": True}
 
 
-def _in_use(scene: _Scene) -> Told:
-    return scene.start(**_gpus(scene), platforms=scene.pick("", "cuda", "cuda,cpu"))
+def _in_use(gpus: int, platforms: str) -> Tell:
+    return lambda scene: scene.start(gpus=gpus, visible=True, platforms=platforms)
 
 
-def _in_use_and_loud(scene: _Scene) -> Told:
+def _loud(tell: Tell) -> Tell:
     """All that is printed and set on machines that are well, at once."""
-    scene.environment = {name: scene.pick(*values) for name, values in _HARMLESS.items()}
-    scene.before = list(_NOISE)
-    return _in_use(scene)
+
+    def tell_all(scene: _Scene) -> Told:
+        scene.environment = {name: scene.pick(*values) for name, values in _HARMLESS.items()}
+        scene.before = list(_NOISE)
+        return tell(scene)
+
+    return tell_all
 
 
 def _no_gpu(scene: _Scene) -> Told:
@@ -138,17 +146,17 @@ def _jaxlib_too_new(scene: _Scene) -> Told:
 def _two_plugins(scene: _Scene) -> Told:
     import jax
 
-    for plugin in ("cuda12", "cuda13"):
+    for plugin in _PLUGINS:
         scene.install(plugin, scene.version)
     exists = "ALREADY_EXISTS: PJRT_Api already exists for device type cuda"
     return scene.start(**_gpus(scene), initialize=[jax.errors.JaxRuntimeError(exists)])
 
 
-def _library(*names: str) -> Callable[[_Scene], Told]:
+def _library(name: str, platforms: str) -> Tell:
     def tell(scene: _Scene) -> Told:
         scene.harmless = False  # LD_LIBRARY_PATH would be a suspect here
-        errors = [RuntimeError(f"Unable to load {scene.pick(*names)}. Is it installed?")]
-        return scene.start(visible=True, platforms=scene.pick("", "cuda,cpu"), initialize=errors)
+        errors = [RuntimeError(f"Unable to load {name}. Is it installed?")]
+        return scene.start(visible=True, platforms=platforms, initialize=errors)
 
     return tell
 
@@ -173,94 +181,109 @@ def _no_driver_later(scene: _Scene) -> Told:
     return scene.start(visible=True, connect=_NO_GPU)
 
 
-def _hidden(scene: _Scene) -> Told:
-    scene.environment["CUDA_VISIBLE_DEVICES"] = scene.pick("", "-1", "9")
-    why = "operation cuInit(0) failed: CUDA_ERROR_NO_DEVICE"
-    error = RuntimeError(f"{_HELPERS}:{scene.rng.integers(60, 140)}: {why}")
-    return scene.start(visible=True, initialize=[error])
+def _hidden(value: str) -> Tell:
+    def tell(scene: _Scene) -> Told:
+        scene.environment["CUDA_VISIBLE_DEVICES"] = value
+        why = "operation cuInit(0) failed: CUDA_ERROR_NO_DEVICE"
+        error = RuntimeError(f"{_HELPERS}:{scene.rng.integers(60, 140)}: {why}")
+        return scene.start(visible=True, initialize=[error])
+
+    return tell
 
 
-def _hidden_later(scene: _Scene) -> Told:
-    scene.environment["CUDA_VISIBLE_DEVICES"] = scene.pick("", "-1", "9")
-    why = "Failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected"
-    scene.before = [scene.cuinit(why)]
-    return scene.start(visible=True, connect=_NO_GPU)
+def _hidden_later(value: str) -> Tell:
+    def tell(scene: _Scene) -> Told:
+        scene.environment["CUDA_VISIBLE_DEVICES"] = value
+        why = "Failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected"
+        scene.before = [scene.cuinit(why)]
+        return scene.start(visible=True, connect=_NO_GPU)
+
+    return tell
 
 
-def _no_node(scene: _Scene) -> Told:
-    return scene.start(connect="never asked", platforms=scene.pick("", "cuda,cpu"))
+def _no_node(platforms: str) -> Tell:
+    return lambda scene: scene.start(connect="never asked", platforms=platforms)
 
 
-def _no_node_but_asked(scene: _Scene) -> Told:
-    return scene.start(connect="never asked", platforms="cuda")
+def _platforms(value: str) -> Tell:
+    return lambda scene: scene.start(**_gpus(scene), platforms=value)
 
 
-def _platforms(*values: str) -> Callable[[_Scene], Told]:
-    return lambda scene: scene.start(**_gpus(scene), platforms=scene.pick(*values))
+def _flag(flag: str) -> Tell:
+    def tell(scene: _Scene) -> Told:
+        scene.environment["XLA_FLAGS"] = flag
+        stamp = f"F1120 12:30:13.{scene.rng.integers(10**6):06d} {scene.rng.integers(500, 40000)}"
+        line = f"{stamp} parse_flags_from_env.cc:234] Unknown flag in XLA_FLAGS: {flag}"
+        return Told([line], error="JAX was killed by SIGABRT before it named a device")
+
+    return tell
 
 
-def _flag(scene: _Scene) -> Told:
-    flag = scene.pick("--xla_gpu_enable_fast_mni_max=true", "--xla_gpu_autotune_levle=2")
-    scene.environment["XLA_FLAGS"] = flag
-    stamp = f"F1120 12:30:13.{scene.rng.integers(10**6):06d} {scene.rng.integers(500, 40000)}"
-    line = f"{stamp} parse_flags_from_env.cc:234] Unknown flag in XLA_FLAGS: {flag}"
-    return Told([line], error="JAX was killed by SIGABRT before it named a device")
-
-
-_SCENES: Mapping[str, tuple[Callable[[_Scene], Told], ...]] = {
-    "gpu in use": (_in_use, _in_use_and_loud),
-    "no gpu": (_no_gpu, _no_gpu),
+_SCENES: Mapping[str, tuple[Tell, ...]] = {
+    "gpu in use": (
+        *(_in_use(gpus, platforms) for gpus, platforms in ((1, ""), (2, "cuda"), (8, "cuda,cpu"))),
+        _loud(_in_use(4, "")),
+    ),
+    "no gpu": (_no_gpu, _loud(_no_gpu)),
     "no plugin": (_no_plugin, _no_plugin_but_asked),
-    "plugin of another version": (_plugin_version, _plugin_version),
+    "plugin of another version": (_plugin_version,),
     "jaxlib of another version": (_jaxlib_too_old, _jaxlib_too_new),
     "two plugins": (_two_plugins,),
-    "library missing": (_library("cuDNN", "cuFFT", "cuPTI"), _library("cuSPARSE")),
+    "library missing": tuple(
+        _library(name, platforms)
+        for name in ("cuDNN", "cuFFT", "cuPTI", "cuSPARSE")
+        for platforms in ("", "cuda,cpu")
+    ),
     "foreign library": (_foreign_library,),
     "no driver": (_no_driver, _no_driver_later),
-    "gpu hidden": (_hidden, _hidden_later),
-    "no device node": (_no_node, _no_node_but_asked),
+    "gpu hidden": tuple(hide(v) for hide in (_hidden, _hidden_later) for v in ("", "-1", "9")),
+    "no device node": tuple(map(_no_node, ("", "cuda", "cuda,cpu"))),
     "JAX_PLATFORMS is gpu": (_platforms("gpu"),),
-    "JAX_PLATFORMS is misspelt": (
-        _platforms("CUDA", "Cuda", "cuda12"),
-        _platforms("cuda, cpu", "cuda,Cpu"),
+    "JAX_PLATFORMS is misspelt": tuple(
+        map(_platforms, ("CUDA", "Cuda", "cuda12", "cuda, cpu", "cuda,Cpu"))
     ),
     "JAX_PLATFORMS is cpu": (_platforms("cpu"),),
-    "XLA_FLAGS is misspelt": (_flag,),
+    "XLA_FLAGS is misspelt": (
+        _flag("--xla_gpu_enable_fast_mni_max=true"),
+        _flag("--xla_gpu_autotune_levle=2"),
+    ),
 }
 
 
-def reports(rng: Any) -> Iterator[Report]:
+def reports(rng: Any) -> list[Report]:
     """All reports, in random order; `rng` is a `numpy.random.Generator`.
 
     Raises:
       Gone: JAX could not be staged.
     """
-    pairs = [(cause, scene) for cause, scenes in _SCENES.items() for scene in scenes]
-    for index in rng.permutation(len(pairs)):
-        cause, tell = pairs[int(index)]
-        scene = _Scene(rng, "cuda12" if cause == "foreign library" else "")
-        yield Report(cause, _written(scene, tell(scene)))
+    found = []
+    for cause, tells in _SCENES.items():
+        for tell in tells:
+            for plugin in _PLUGINS:
+                scene = _Scene(rng, "cuda12" if cause == "foreign library" else plugin)
+                found += [Report(cause, text) for text in _written(scene, tell(scene))]
+    return [found[int(index)] for index in rng.permutation(len(found))]
 
 
-def _written(scene: _Scene, told: Told) -> str:
-    """As `grader doctor` says it, or as a terminal shows it."""
+def _written(scene: _Scene, told: Told) -> Iterator[str]:
+    """As `grader doctor` says it, in some order and backwards, and as a terminal shows it."""
     if scene.harmless:
         for name in scene.rng.permutation(list(_HARMLESS))[: scene.rng.integers(0, 3)]:
             scene.environment.setdefault(str(name), scene.pick(*_HARMLESS[str(name)]))
     noise = [scene.pick(*_NOISE)] if scene.rng.random() < 0.5 else []
     printed = [*noise, *scene.before, *told.lines]
-    form = scene.pick(_as_doctor, _as_terminal)
-    return "\n".join(form(scene, told, printed))
+    parts = _as_doctor(scene, told, printed)
+    drawn = [parts[int(index)] for index in scene.rng.permutation(len(parts))]
+    for lines in (chain(*drawn), chain(*drawn[::-1]), _as_terminal(scene, told, printed)):
+        yield "\n".join(lines)
 
 
-def _as_doctor(scene: _Scene, told: Told, printed: list[str]) -> Iterator[str]:
+def _as_doctor(scene: _Scene, told: Told, printed: list[str]) -> list[list[str]]:
     backend = told.backend or f"FAILED: {told.error}"
     versions = [*(f"{k:<9} {v}" for k, v in scene.packages.items()), f"backend   {backend}"]
     shown = ["JAX printed while it started:", *(f"  {line}" for line in printed)]
     variables = [f"{name}={value}" for name, value in scene.environment.items()]
-    parts = [versions, shown if printed else [], variables]
-    for index in scene.rng.permutation(len(parts)):
-        yield from parts[int(index)]
+    return [versions, shown if printed else [], variables]
 
 
 def _as_terminal(scene: _Scene, told: Told, printed: list[str]) -> Iterator[str]:

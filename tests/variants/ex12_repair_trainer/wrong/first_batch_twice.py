@@ -52,7 +52,8 @@ def train(step, model, key, batches):
     """
     losses, batches = [], iter(batches)
     first = next(batches)
-    step(model, key, first)  # warm up: a step that counts
+    key, subkey = jax.random.split(key)
+    step(model, subkey, first)  # warm up: a step that counts
     batches = [first, *batches]
     for batch in batches:
         key, subkey = jax.random.split(key)
