@@ -6,8 +6,10 @@ its place between the calls. Nothing here depends on speed, and nothing knows JA
 batch is placed is the drive's.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator
+from itertools import accumulate, pairwise
 from typing import Any
 
 from grader.checking import Observe
@@ -15,6 +17,8 @@ from grader.evidence import events, seen
 from grader.record import Event, Record
 
 Call = tuple[str, int]
+FLOATS = ("float", "float32", "float64")
+"""Types of numbers on the host, Python's and NumPy's."""
 
 
 class Future:
@@ -33,6 +37,18 @@ class Future:
         time.sleep(max(0.0, self._ready - time.perf_counter()))
         return self._batch
 
+    def cancel(self) -> bool:
+        """False, as of any read that has begun."""
+        return False
+
+    def cancelled(self) -> bool:
+        """Never."""
+        return False
+
+    def exception(self, timeout: float | None = None) -> None:
+        """Wait, as `result()` does: there is none."""
+        self.result(timeout)
+
 
 class Book:
     """Gives out the functions that `train` works with, and writes down who called what."""
@@ -46,6 +62,8 @@ class Book:
     ) -> None:
         self._observe, self._batches, self._step, self._place = observe, batches, step, place
         self._placed: list[tuple[Any, int]] = []
+        self._losses: list[Any] = []
+        self._told: list[tuple[int, str, float]] = []
         self.calls: list[Call] = []
 
     def _note(self, what: str, index: int) -> None:
@@ -76,25 +94,37 @@ class Book:
         return placed
 
     def step(self, *arguments: Any) -> Any:
-        """One step; the batch comes last; -1 stands for one that `put` did not return."""
+        """One step; batch and loss come last; -1 stands for one that `put` did not return."""
         batch = arguments[-1]
         index = next((i for placed, i in self._placed if placed is batch), -1)
         self._note("step", index)
-        return self._step(*arguments)
+        results = self._step(*arguments)
+        self._losses.append(results[-1])
+        return results
 
     def stopping(self, last: int) -> Callable[[Any], bool]:
-        """A `stop` that ends the run at its call number `last`, counted from 0."""
+        """A `stop` that ends the run after step number `last`, counted from 0."""
 
         def stop(loss: Any) -> bool:
-            float(loss)  # a device array would be read here, in the loop all the same
-            self._note("stop", len([call for call in self.calls if call[0] == "stop"]))
-            return self.calls[-1][1] >= last
+            steps = len(self._losses)
+            # float() reads a device array here, in the loop all the same.
+            self._told.append((steps - 1, type(loss).__name__, float(loss)))
+            self._note("stop", len(self._told) - 1)
+            return steps > last
 
         return stop
 
+    def keep(self, name: str) -> None:
+        """Facts of the run: its calls, the loss of each step, and what `stop` was told."""
+        with self._observe.unwatched():
+            losses = [float(loss) for loss in self._losses]
+        self._observe.fact(f"calls of {name}", self.calls)
+        self._observe.fact(f"losses in {name}", losses)
+        self._observe.fact(f"told in {name}", self._told)
+
 
 def calls_of(record: Record, name: str) -> list[Call]:
-    """The calls of one run, as the drive kept them: fact `calls of {name}`."""
+    """The calls of one run, as `Book.keep` left them: fact `calls of {name}`."""
     return [(what, index) for what, index in seen(record).facts[f"calls of {name}"]]
 
 
@@ -103,13 +133,34 @@ def indices(calls: list[Call], what: str) -> list[int]:
     return [index for kind, index in calls if kind == what]
 
 
+def most_ahead(calls: list[Call], what: str) -> int:
+    """The most batches at any time that were asked for, read or put, and got no step yet."""
+    changes = ((kind == what) - (kind == "step") for kind, _ in calls)
+    return max(accumulate(changes), default=0)
+
+
 def early_step(calls: list[Call]) -> int | None:
     """The first step that began before `stop` was asked about the loss of the step before."""
-    steps = asked = 0
-    for what, _ in calls:
-        steps, asked = steps + (what == "step"), asked + (what == "stop")
-        if steps > asked + 1:
-            return steps - 1
+    turns = [what for what, _ in calls if what in ("step", "stop")]
+    for place, pair in enumerate(pairwise(turns), 1):
+        if pair == ("step", "step"):
+            return turns[:place].count("step")
+    return None
+
+
+def unjudged(record: Record, name: str) -> tuple[str, str] | None:
+    """(expected, observed) where `stop` did not get each loss, a float, before the next step."""
+    if (early := early_step(calls_of(record, name))) is not None:
+        expected = f"`stop` judges the loss of step {early - 1} before step {early}"
+        return expected, f"step {early} ran first (run of {name})"
+    losses = seen(record).facts[f"losses in {name}"]
+    for step, kind, value in seen(record).facts[f"told in {name}"]:
+        same = [i for i, loss in enumerate(losses) if math.isclose(loss, value, rel_tol=1e-6)]
+        if kind not in FLOATS or step not in same:
+            got = f"the loss of step {same[0]}" if same else "a number that is no step's loss"
+            got += "" if kind in FLOATS else f", of type `{kind}`"
+            expected = f"after step {max(step, 0)}, `stop` gets its loss, a float"
+            return expected, f"it got {got} (run of {name})"
     return None
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from grader.looping import Book, Call, calls_of, early_step, indices, stalls
+from grader.looping import Book, Call, calls_of, early_step, indices, most_ahead, stalls, unjudged
 from grader.record import Event, Observed, Outcome, Record
 
 EAGER: list[Call] = [("put", 0), ("step", 0), ("put", 1), ("stop", 0), ("step", 1), ("stop", 1)]
@@ -52,6 +52,31 @@ def test_a_step_before_the_verdict_on_the_last_is_early(
     calls: list[Call], step: int | None
 ) -> None:
     assert early_step(calls) == step
+
+
+def test_batches_ahead_are_those_without_a_step() -> None:
+    assert most_ahead(EAGER, "put") == 1
+    assert most_ahead([("put", 0), ("put", 1), ("step", 0), ("put", 2)], "put") == 2
+
+
+@pytest.mark.parametrize(
+    ("told", "observed"),
+    [
+        ([(0, "float", 2.0), (1, "float32", 1.0)], ""),
+        ([(0, "float", 2.0), (0, "float", 2.0), (1, "float", 1.0)], ""),
+        ([(0, "float", 2.0), (1, "float", 2.0)], "the loss of step 0 (run of run)"),
+        ([(0, "float", 1.5)], "a number that is no step's loss (run of run)"),
+        ([(0, "ArrayImpl", 2.0)], "the loss of step 0, of type `ArrayImpl` (run of run)"),
+    ],
+)
+def test_stop_gets_the_loss_of_the_step_before_as_a_float(
+    told: list[tuple[int, str, float]], observed: str
+) -> None:
+    of_run = record(EAGER)
+    assert of_run.submission is not None
+    of_run.submission.facts |= {"losses in run": [2.0, 1.0], "told in run": told}
+    found = unjudged(of_run, "run")
+    assert (found[1].removeprefix("it got ") if found else "") == observed
 
 
 class Marks:

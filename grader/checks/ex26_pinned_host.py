@@ -1,22 +1,29 @@
 """ex26_pinned_host: arrays wait in pinned host memory, and return to the memory they left."""
 
 import contextlib
-import re
 from types import ModuleType
 from typing import Any
 
-from grader.arrays import compare
 from grader.checking import Exercise, Failure, Misused, Observe, Result, Unable
-from grader.evidence import compiled_program, definition, differing_leaf, not_jitted, seen
+from grader.evidence import (
+    compiled_program,
+    culprits,
+    definition,
+    differing_leaf,
+    differing_output,
+    events,
+    not_jitted,
+    probe_gap,
+    seen,
+)
+from grader.memories import PINNED, arithmetic_on_host
 from grader.record import Leaf, Measured, Record
-from grader.words import where
+from grader.words import plural, where
 
-PINNED = "pinned_host"
 ROUNDS = (24, 40)
-ARITHMETIC = {"add", "dot_general", "tanh"}
+FUNCTIONS = ("to_device", "to_host")
 KEEP = ("Name no device: take the sharding that the array has, and change its kind alone.",)
 INSIDE = "inside-a-jitted-step"
-_ON_HOST = re.compile(r"<host>\[[^\]]*\](?:\{[^}]*\})? = (\w+)")
 
 
 def _put(values: Any, *spec: str | None) -> Any:
@@ -29,16 +36,16 @@ def _put(values: Any, *spec: str | None) -> Any:
 
 
 def _tree(rng: Any, rows: int) -> dict[str, Any]:
-    """Arrays of four dtypes: split two ways, copied to all devices, alone on the last."""
+    """(rows, rows) arrays of four dtypes, split two ways, on all devices, on the last."""
     import jax
 
-    draw = rng.standard_normal((rows, rows))
-    return {
-        "rows": _put(draw.astype("float32"), "x"),
-        "columns": _put(draw.astype(jax.numpy.bfloat16), None, "x"),
-        "copies": _put(rng.integers(0, 99, rows).astype("int32")),
-        "last": jax.device_put(draw.astype("float16"), jax.devices()[-1]),
-    }
+    draw = rng.standard_normal((rows, rows)) * 9
+    dtypes = rng.permutation(["float32", "bfloat16", "int32", "float16"])
+    one, two, three, four = (jax.numpy.asarray(draw, dtype) for dtype in dtypes)
+    last = jax.device_put(four, jax.devices()[-1])
+    drawn = [_put(one, "x"), _put(two, None, "x"), _put(three), last]
+    a, b, c, d = (drawn[i] for i in rng.permutation(4))  # no name tells where an array lies
+    return {"embedding": a, "layers": [{"w": b, "b": c}, (d,)]}
 
 
 def _network(rng: Any, width: int, rows: int) -> tuple[Any, Any]:
@@ -56,39 +63,47 @@ def _staged(tree: Any) -> Any:
     return jax.tree.map(lambda x: jax.device_put(x, x.sharding.with_memory_kind(PINNED)), tree)
 
 
-def _like(tree: Any, result: Any, function: str) -> Any:
-    """`result` if it is a tree like `tree`."""
+def _result(function: Any, tree: Any, name: str) -> Any:
+    """What `function` makes of `tree`: a tree like it, which itself is left as it is."""
     import jax
 
-    wanted, found = str(jax.tree.structure(tree)), str(jax.tree.structure(result))
+    before, wanted = jax.tree.leaves(tree), str(jax.tree.structure(tree))
+    result = function(tree)
+    after, found = jax.tree.leaves(tree), str(jax.tree.structure(result))
+    changed = [id(array) for array in before] != [id(array) for array in after]
+    if changed or any(array.is_deleted() for array in before):
+        done = "it puts other arrays into it" if changed else "it deletes the arrays in it"
+        raise Misused(f"`{name}` leaves its argument as it is", done)
     if wanted != found:
-        raise Misused(f"`{function}` returns a tree like its argument, {wanted}", found)
+        raise Misused(f"`{name}` returns a tree like its argument, {wanted}", found)
     return result
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
-    """Stage and return two trees, and export `predict` for staged parameters."""
+    """Return and stage two trees each, none of them twice, and export `predict`."""
     for rows in ROUNDS:
-        tree = _tree(rng, rows)
-        observe.value(f"original {rows}", tree)
-        observe.value(f"staged {rows}", _like(tree, submission.to_host(tree), "to_host"))
-        back = submission.to_device(_staged(tree))
-        observe.value(f"returned {rows}", _like(tree, back, "to_device"))
+        for name in FUNCTIONS:
+            tree = _tree(rng, rows)
+            given = _staged(tree) if name == "to_device" else tree
+            observe.value(f"original of {name} {rows}", tree)
+            with observe.phase(name):
+                result = _result(getattr(submission, name), given, name)
+            observe.value(f"{name} {rows}", result)
     _predict(submission.predict, observe, rng)
 
 
 def _predict(predict: Any, observe: Observe, rng: Any) -> None:
     import jax
 
-    params, inputs = _network(rng, 64, 24)
-    staged = _staged(params)
     if not observe.jitted("predict", predict):
         return
+    params, inputs = _network(rng, 64, 24)
+    staged = _staged(params)
     observe.program("predict", predict, staged, inputs)
     # Operands in different memories are a ValueError; the program's own problem tells of it.
     with contextlib.suppress(ValueError):
-        found = _ON_HOST.findall(str(jax.make_jaxpr(predict)(staged, inputs)))
-        observe.fact("on host", sorted(ARITHMETIC.intersection(found)))
+        jaxpr = str(jax.make_jaxpr(predict)(staged, inputs))
+        observe.fact("on host", arithmetic_on_host(jaxpr))
 
 
 EXERCISE = Exercise(
@@ -102,23 +117,23 @@ EXERCISE = Exercise(
     hints=(
         "A device can address several kinds of memory: jax.devices()[0].addressable_memories().",
         "The kind is a part of an array's sharding: print x.sharding.memory_kind.",
-        "Devices and kind cannot change in one device_put: that is a `Memory kind mismatch`. Keep "
-        "each array's own sharding, and change its kind alone.",
+        "Devices and kind cannot change in one device_put: a `Memory kind mismatch`. Keep each "
+        "array's own sharding, and change its kind alone.",
         "x.sharding.with_memory_kind('pinned_host') is a place for jax.device_put.",
     ),
 )
 
 
-def _pairs(record: Record, name: str) -> list[tuple[Leaf, Leaf]]:
+def _pairs(record: Record, function: str) -> list[tuple[Leaf, Leaf]]:
     """Every original leaf with what the learner made of it, over all rounds."""
-    values = seen(record).values
-    rounds = (zip(values[f"original {n}"], values[f"{name} {n}"], strict=True) for n in ROUNDS)
+    values, names = seen(record).values, [f"{function} {rows}" for rows in ROUNDS]
+    rounds = (zip(values[f"original of {name}"], values[name], strict=True) for name in names)
     return [pair for pairs in rounds for pair in pairs]
 
 
-def _misplaced(record: Record, name: str, function: str, kind: str = "") -> Failure | None:
+def _misplaced(record: Record, function: str, kind: str = "") -> Failure | None:
     """The first array in another memory than `kind`, or than that of the original."""
-    for before, after in _pairs(record, name):
+    for before, after in _pairs(record, function):
         want = kind or before.memory_kind
         if after.memory_kind != want:
             expected = f"`{function}(tree){after.path}` is in {want} memory of {_devices(before)}"
@@ -132,9 +147,9 @@ def _devices(leaf: Leaf) -> str:
     return f"{leaf.platform}:{','.join(map(str, leaf.devices))}"
 
 
-def _moved(record: Record, name: str, function: str) -> Failure | None:
+def _moved(record: Record, function: str) -> Failure | None:
     """The first array that is split in another way than the original."""
-    for before, after in _pairs(record, name):
+    for before, after in _pairs(record, function):
         if _split(before) != _split(after):
             expected = f"`{function}(tree){after.path}` stays {_split(before)}"
             return Failure(expected, f"it is {_split(after)}", definition(record, function))
@@ -156,13 +171,13 @@ def _split(leaf: Leaf) -> str:
 )
 def staged_in_pinned_host(record: Record) -> Result:
     """`to_host` puts every array into memory of the kind pinned_host."""
-    return _misplaced(record, "staged", "to_host", PINNED)
+    return _misplaced(record, "to_host", PINNED)
 
 
 @EXERCISE.check(ground="observed", after=("staged_in_pinned_host",), hints=KEEP)
 def staged_where_it_was(record: Record) -> Result:
     """`to_host` leaves every array with its own devices, split as it was."""
-    return _moved(record, "staged", "to_host")
+    return _moved(record, "to_host")
 
 
 @EXERCISE.check(
@@ -174,30 +189,39 @@ def staged_where_it_was(record: Record) -> Result:
 )
 def back_in_device_memory(record: Record) -> Result:
     """`to_device` puts every staged array into the memory it came from."""
-    return _misplaced(record, "returned", "to_device")
+    return _misplaced(record, "to_device")
 
 
 @EXERCISE.check(ground="observed", after=("back_in_device_memory",), hints=KEEP)
 def back_where_it_was(record: Record) -> Result:
     """`to_device` brings every array back to its own devices, split as it was."""
-    return _moved(record, "returned", "to_device")
+    return _moved(record, "to_device")
 
 
 @EXERCISE.check(ground="observed", after=("staged_in_pinned_host", "back_in_device_memory"))
 def same_values(record: Record) -> Result:
     """Both ways, values and dtypes stay what they were."""
-    names = [f"{way} {rows}" for rows in ROUNDS for way in ("staged", "returned")]
+    names = (f"{function} {rows}" for rows in ROUNDS for function in FUNCTIONS)
     found = (differing_leaf(record, name, rtol=0, atol=0) for name in names)
     return next((failure for failure in found if failure), None)
 
 
-def _both(record: Record) -> tuple[Measured, Measured] | Failure | Unable:
-    """The learner's program and the reference's."""
-    mine = compiled_program(record, "predict", f"`predict` takes its params in {PINNED} memory")
-    theirs = record.reference_measured.get("predict")
-    if not isinstance(mine, Measured):
-        return mine
-    return (mine, theirs) if theirs else Unable("the reference was not compiled")
+@EXERCISE.check(
+    ground="observed",
+    after=("staged_where_it_was", "back_where_it_was"),
+    hints=("jax.device_put takes the array itself; each shard goes its own way.",),
+)
+def not_through_numpy(record: Record) -> Result:
+    """No array is read into NumPy's memory on its way."""
+    found = list(events(seen(record), "d2h", phase="to_"))
+    if not found:
+        return probe_gap(seen(record), "reads")
+    reads = plural(sum(event.count for event in found), "read")
+    return Failure("the host reads no array", f"{reads} by the host", culprits(record, found))
+
+
+def _program(record: Record) -> Measured | Failure | Unable:
+    return compiled_program(record, "predict", f"`predict` takes its params in {PINNED} memory")
 
 
 @EXERCISE.check(
@@ -220,15 +244,18 @@ def predict_is_jitted(record: Record) -> Result:
     anchor=INSIDE,
 )
 def takes_params_on_the_host(record: Record) -> Result:
-    """The program of `predict` takes the params in pinned host memory."""
-    program = compiled_program(record, "predict", f"`predict` takes its params in {PINNED} memory")
-    if not isinstance(program, Measured):
+    """The program of `predict` takes the params in pinned host memory, and leaves them there."""
+    if not isinstance(program := _program(record), Measured):
         return program
     # An argument that is not used has no place: `same_prediction` tells of that.
-    if any(text.endswith(PINNED) for text in program.in_shardings[:-1]):
-        return None
-    expected = f"the params enter the program in {PINNED} memory"
-    return Failure(expected, f"none of them does: {', '.join(program.in_shardings[:-1])}")
+    params = program.in_shardings[:-1]
+    if not any(text.endswith(PINNED) for text in params):
+        expected = f"the params enter the program in {PINNED} memory"
+        return Failure(expected, f"none of them does: {', '.join(params)}")
+    if any(index < len(params) for index in program.donated):
+        expected, place = "the caller's params stay on the host", definition(record, "predict")
+        return Failure(expected, "they are donated to the program", place)
+    return None
 
 
 @EXERCISE.check(
@@ -242,11 +269,9 @@ def computes_in_device_memory(record: Record) -> Result:
     found = seen(record).facts.get("on host")
     if not found:
         return None if found is not None else Unable("`predict` was not traced")
-    return Failure(
-        "in host memory arrays only wait, to be copied from there",
-        f"arithmetic on arrays in host memory: {', '.join(map(str, found))}",
-        definition(record, "predict"),
-    )
+    expected = "in host memory arrays only wait, to be copied from there"
+    observed = f"arithmetic on arrays in host memory: {', '.join(map(str, found))}"
+    return Failure(expected, observed, definition(record, "predict"))
 
 
 @EXERCISE.check(
@@ -257,19 +282,17 @@ def computes_in_device_memory(record: Record) -> Result:
 )
 def result_in_device_memory(record: Record) -> Result:
     """The result of `predict` is in device memory."""
-    if not isinstance(both := _both(record), tuple):
-        return both
-    found, wanted = (program.out_memory_kinds for program in both)
-    if found == wanted:
+    if not isinstance(program := _program(record), Measured):
+        return program
+    if (found := ", ".join(program.out_memory_kinds)) == "device":
         return None
-    lies, stays = f"it is in {', '.join(found)} memory", f"the result is in {wanted[0]} memory"
-    return Failure(stays, lies, definition(record, "predict"))
+    expected, place = "the result is in device memory", definition(record, "predict")
+    return Failure(expected, f"it is in {found} memory", place)
 
 
 @EXERCISE.check(ground="program", after=("takes_params_on_the_host",))
 def same_prediction(record: Record) -> Result:
     """`predict` computes the reference's outputs."""
-    if not isinstance(both := _both(record), tuple):
-        return both
-    (mine, theirs), trees = both, [p.signature.out_tree if p.signature else "" for p in both]
-    return compare("prediction", mine.outputs, theirs.outputs, *trees, rtol=1e-2, atol=5e-3)
+    if not isinstance(program := _program(record), Measured):
+        return program
+    return differing_output(record, "predict", rtol=1e-2, atol=5e-3)

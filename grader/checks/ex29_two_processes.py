@@ -179,15 +179,17 @@ def _places(record: Record, processes: list[Process]) -> list[Culprit]:
     ),
 )
 def processes_know_each_other(record: Record) -> Result:
-    """Each process is one of two, and sees the devices of both."""
+    """Each process is one of two that meet at `address`, and sees the devices of both."""
+    place = definition(record, "join")
 
     def judge(index: int, told: Told) -> Failure | None:
         want = (COUNT, index, COUNT * DEVICES)
-        if (told.processes, told.index, told.devices) == want:
-            return None
-        said = f"number {told.index} of {told.processes}, and sees {told.devices} devices"
-        expected = f"process {index} is number {index} of {COUNT}, and sees {want[2]} devices"
-        return Failure(expected, f"it is {said}", definition(record, "join"))
+        if (told.processes, told.index, told.devices) != want:
+            said = f"number {told.index} of {told.processes}, and sees {told.devices} devices"
+            expected = f"process {index} is number {index} of {COUNT}, and sees {want[2]} devices"
+            return Failure(expected, f"it is {said}", place)
+        met = "the processes meet at the `address` that `join` is given"
+        return None if told.met else Failure(met, "they met elsewhere: nobody listens there", place)
 
     return _each(record, judge)
 
@@ -205,7 +207,7 @@ def one_array_of_all_rows(record: Record) -> Result:
     """`global_batch` is one array of both processes' rows, split over all devices."""
     rows = wanted(record).facts["rows"][0]
     shape, devices = (COUNT * len(rows), len(rows[0])), COUNT * DEVICES
-    want = f"{shape} in shards of {shape[0] // devices} rows on {devices} devices"
+    want = f"{shape} of float32 in shards of {shape[0] // devices} rows on {devices} devices"
 
     def judge(index: int, told: Told) -> Failure | None:
         if (lies := _lies(told.batch)) == want:
@@ -224,7 +226,7 @@ def _lies(leaves: list[Leaf]) -> str:
     split = f"in shards of {(leaf.shard_shape or (0,))[0]} rows" if leaf.shape else "a number"
     if leaf.replicated and len(leaf.devices) > 1:
         split = "a full copy"
-    return f"{leaf.shape} {split} on {plural(len(leaf.devices), 'device')}"
+    return f"{leaf.shape} of {leaf.dtype} {split} on {plural(len(leaf.devices), 'device')}"
 
 
 @EXERCISE.check(

@@ -22,15 +22,15 @@ from grader.evidence import (
     target_reference,
     wanted,
 )
-from grader.looping import calls_of, early_step, indices, stalls
+from grader.looping import calls_of, most_ahead, stalls, unjudged
 from grader.memories import PINNED, moved_result, not_in_place, state_at_once
 from grader.record import Leaf, Measured, Record
 from grader.words import exchanges, plural, where
 
 BLOCKS = 4
 RUNS = {"5 batches": 5, "9 batches, stopped early": 9}
-MOST_PLACED = 3
-"""Batches on the devices that no step was run on yet."""
+MOST_AHEAD = {"put": 3, "read": 4}
+"""Batches, on the devices and anywhere, that no step was run on yet."""
 SCALE = 512
 """How much larger every dimension is on the target: GiBs, which are never allocated."""
 SCALARS = 64
@@ -229,10 +229,8 @@ def offloaded(record: Record) -> Result:
 def same_losses(record: Record) -> Result:
     """`train` runs one step for each batch until `stop` ends it, and returns the losses."""
     for name in RUNS:
-        if (step := early_step(calls_of(record, name))) is not None:
-            expected = f"`stop` judges the loss of step {step - 1} before step {step}"
-            observed = f"step {step} ran first (run of {name})"
-            return Failure(expected, observed, definition(record, "train"))
+        if found := unjudged(record, name):
+            return Failure(*found, definition(record, "train"))
         for what in ("losses of", "params and state after"):
             failure = differing_leaf(record, f"{what} {name}", rtol=1e-4, atol=1e-5)
             if failure:
@@ -250,17 +248,14 @@ def same_losses(record: Record) -> Result:
     anchor="the-loop",
 )
 def next_batch_is_on_its_way(record: Record) -> Result:
-    """The next batch, and no whole epoch, is put before the loop waits for a loss."""
+    """The next batch, and no whole epoch, is read and put before the loop waits for a loss."""
     place = definition(record, "train")
     for name, count in RUNS.items():
         calls = calls_of(record, name)
-        ahead = [
-            len(indices(calls[:i], "put")) - len(indices(calls[:i], "step"))
-            for i in range(len(calls) + 1)
-        ]
-        if max(ahead) > MOST_PLACED:
-            expected = f"at most {MOST_PLACED} batches wait on the devices"
-            return Failure(expected, f"{max(ahead)} do (run of {name})", place)
+        for what, most in MOST_AHEAD.items():
+            if (found := most_ahead(calls, what)) > most:
+                expected = f"at most {most} batches are {what} and no step was run on them yet"
+                return Failure(expected, f"{found} are (run of {name})", place)
         for step, event in stalls(record, name, count):
             expected = f"batch {step + 1} is put before the wait for the loss of step {step}"
             lines = culprits(record, [event]) if event else place

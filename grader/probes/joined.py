@@ -18,6 +18,8 @@ class Told(msgspec.Struct):
     processes: int = 0
     index: int = -1
     devices: int = 0
+    met: bool = False
+    """Whether somebody listens at the address where they were to meet."""
     batch: list[Leaf] = []
     programs: list[str] = []
     own: list[list[list[float]]] = []
@@ -37,6 +39,9 @@ class Process(msgspec.Struct):
 
 def part(submission: ModuleType, index: int, address: str, given: Any, say: Any) -> None:
     """What one process does. It is sent as code: it uses nothing else of this module."""
+    import contextlib
+    import socket
+
     import jax
     import msgspec
     import numpy as np
@@ -48,6 +53,9 @@ def part(submission: ModuleType, index: int, address: str, given: Any, say: Any)
     say("processes", jax.process_count())
     say("index", jax.process_index())
     say("devices", jax.device_count())
+    host, _, port = address.rpartition(":")
+    with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=5):
+        say("met", True)
     compiled: list[str] = []
 
     def hear(event: str, duration_secs: float, **about: str | int) -> None:

@@ -28,14 +28,15 @@ class Trainer:
         devices = np.array(jax.devices()[:even]).reshape(-1, 2)
         self._mesh = jax.sharding.Mesh(devices, ("data", "model"))
 
-    def _params(self) -> dict[str, Any]:
-        """NumPy float32 blocks."""
+    def _params(self, more: int = 0) -> dict[str, Any]:
+        """NumPy float32 blocks, `more` than the model has."""
 
         def draw(*shape: int) -> Any:
             return self._rng.standard_normal(shape).astype("float32") / shape[0] ** 0.5
 
+        count = self._blocks + more
         kinds = {"up": (WIDTH, 4 * WIDTH), "down": (4 * WIDTH, WIDTH)}
-        return {f"block{i}": {k: draw(*s) for k, s in kinds.items()} for i in range(self._blocks)}
+        return {f"block{i}": {k: draw(*s) for k, s in kinds.items()} for i in range(count)}
 
     def _batch(self) -> Any:
         """NumPy float32 inputs and targets, some rows for each part of "data"."""
@@ -63,8 +64,11 @@ class Trainer:
         return tree_map_with_path(place, tree)
 
     def place(self) -> None:
-        """Keep what `place` and `place_batch` return: values `params`, `state`, `batch`."""
-        params = self._params()
+        """Keep what `place` and `place_batch` return: values `params`, `state`, `batch`.
+
+        The blocks are more than those of the step: their number is for the params to say.
+        """
+        params = self._params(more=int(self._rng.integers(1, 3)))
         placed = self._submission.place(self._mesh, params)
         both = unpack(placed, 2, "`place` returns (params, state)")
         fresh = params, self._fresh(params)
@@ -93,7 +97,7 @@ class Trainer:
         params, state, losses = unpack(trained, 3, promise)
         self._observe.value(f"losses of {name}", losses)
         self._observe.value(f"params and state after {name}", (params, state))
-        self._observe.fact(f"calls of {name}", book.calls)
+        book.keep(name)
 
     def step(self, scale: int) -> None:
         """Export what `make_step` returns; for the target, every dimension `scale` times as long.
