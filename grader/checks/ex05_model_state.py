@@ -69,6 +69,14 @@ def _state(model: Any) -> dict[str, Any]:
     }
 
 
+def _settings(model: Any) -> dict[str, Any]:
+    """What else the parts of a model hold: rates, and whether they are in train mode."""
+    from flax import nnx
+
+    held = [((*p, k), v) for p, part in nnx.iter_modules(model) for k, v in vars(part).items()]
+    return {".".join(map(str, path)): v for path, v in held if isinstance(v, bool | int | float)}
+
+
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Place one model; take steps with another that the drive itself has placed."""
     import jax
@@ -86,6 +94,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         raise Misused("`place` returns the model", f"it returned a {type(placed).__name__}")
     with observe.unwatched():
         observe.value(PLACED, _state(placed))
+        observe.value("settings", _settings(placed))
     losses = []
     for index, batch in enumerate(batches):
         with observe.phase("step"):
@@ -114,11 +123,12 @@ EXERCISE = Exercise(
 
 @EXERCISE.check(
     ground="observed",
-    hints=("Placing is a copy. A model made anew has other numbers, and has forgotten its steps.",),
+    hints=("Placing is a copy: no model made anew, the same numbers, and still in train mode.",),
 )
 def same_values(record: Record) -> Result:
-    """The placed model holds the values of the model that came."""
-    failure = differing_leaf(record, PLACED, rtol=0, atol=0)
+    """The placed model holds the values of the model that came, and its settings."""
+    found = (differing_leaf(record, name, rtol=0, atol=0) for name in (PLACED, "settings"))
+    failure = next((failure for failure in found if failure), None)
     return failure and replace(failure, culprits=definition(record, "place"))
 
 
@@ -144,14 +154,10 @@ def all_on_the_device(record: Record) -> Result:
     place = where(wanted(record).values[PLACED][0])
     leaves = seen(record).values[PLACED]
     left = [leaf for leaf in leaves if where(leaf) != place]
-    if not left:
-        return None
     elsewhere = ", ".join(sorted({where(leaf) for leaf in left}))
-    return Failure(
-        f"all {len(leaves)} arrays of the model are on {place}",
-        f"{len(left)} are on {elsewhere}: {_listed(left)}",
-        definition(record, "place"),
-    )
+    expected = f"all {len(leaves)} arrays of the model are on {place}"
+    observed = f"{len(left)} are on {elsewhere}: {_listed(left)}"
+    return Failure(expected, observed, definition(record, "place")) if left else None
 
 
 @EXERCISE.check(
@@ -163,10 +169,9 @@ def all_on_the_device(record: Record) -> Result:
 def committed(record: Record) -> Result:
     """Every variable of the placed model is committed to the device."""
     free = [leaf for leaf in seen(record).values[PLACED] if not leaf.committed]
-    if not free:
-        return None
     listed = f"{plural(len(free), 'array')} free to move: {_listed(free)}"
-    return Failure("every array is committed", listed, definition(record, "place"))
+    failure = Failure("every array is committed", listed, definition(record, "place"))
+    return failure if free else None
 
 
 @EXERCISE.check(
@@ -260,9 +265,8 @@ def dropout_goes_on(record: Record) -> Result:
 )
 def same_training(record: Record) -> Result:
     """After three steps, the parameters and all losses are the reference's."""
-    failure = _lost(record, TRAINED, "Param") or differing_leaf(
-        record, LOSSES, rtol=1e-3, atol=1e-5
-    )
+    failure = _lost(record, TRAINED, "Param")
+    failure = failure or differing_leaf(record, LOSSES, rtol=1e-3, atol=1e-5)
     return failure and replace(failure, culprits=definition(record, "train_step"))
 
 
@@ -272,6 +276,7 @@ def same_training(record: Record) -> Result:
         "The device has it all. A read, a NumPy array or a number passed to a jitted function "
         "is a copy, at each step.",
         "Constants inside the jitted function are a part of the program.",
+        "Is all of `train_step` compiled? Outside jit, each operation copies its constants anew.",
     ),
     anchor="committed-or-not",
 )

@@ -15,48 +15,65 @@ from grader.record import Record
 from grader.words import plural
 
 BAND = 0.05
+UNEVEN = (1.2, 0.8, 1.2, 0.8, 1.0, 1.0)
+"""Shares of the work, call after call. After one warm-up or two, neither the first nor the
+last timed call is like the mean, and the median is."""
 
 
 class Seen(msgspec.Struct):
-    """How a timer fared; `timed` counts calls between the first and the last reading."""
+    """How a timer fared.
 
-    dear: str
+    `timed` counts calls between the first and the last reading of the clock, `running`
+    those that were not done at the last one; `polls` are calls of `is_ready`.
+    """
+
+    staged: str
     cost: dict[str, float]
     wanted: int
     figure: float
     readings: int
     timed: int
+    running: int
     traced: bool
+    polls: int
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
-    """Have programs timed: of three the work is dear, of one compiling, of one the copies."""
+    """Have programs timed, each of which stages what another mistake overlooks."""
     from grader.probes.staged_clock import Staged, rounds
 
     with observe.unwatched():
         busy = rounds()
     found = []
-    for dear in ("work", "work", "work", "compiling", "copy"):
-        staged, calls = Staged(_cost(dear, rng), busy), int(rng.integers(4, 8))
+    for name in ("work", "swapped", "uneven", "compiling", "copy"):
+        shares = UNEVEN if name == "uneven" else (1.0,)
+        staged = Staged(_cost(name, rng), busy, shares, swapped=name == "swapped")
+        # As many calls as there are shares: whoever counts them all finds their mean.
+        calls = len(UNEVEN) if name == "uneven" else int(rng.integers(4, 8))
         args = staged.arguments(rng)
-        figure = _number(submission.seconds_per_call(staged.program, args, calls, staged.clock))
-        found.append(Seen(dear, staged.cost, calls, figure, *staged.history))
+        with staged.counting_polls():
+            figure = submission.seconds_per_call(staged.program, args, calls, staged.clock)
+        found.append(Seen(name, staged.cost, calls, _number(figure), *staged.history))
     observe.fact("timings", msgspec.to_builtins(found))
 
 
-def _cost(dear: str, rng: Any) -> dict[str, float]:
-    """What a program costs, in seconds; beside its work, only what is `dear`."""
+def _cost(name: str, rng: Any) -> dict[str, float]:
+    """What a program costs, in seconds; beside its work, only what it is named for."""
     work = float(rng.uniform(0.02, 0.09))
+    if name == "uneven":  # microseconds, and half of one: a rounded figure is far from them
+        work = (int(rng.integers(2, 9)) + 0.5) * 1e-6
     cost = {"work": work, "dispatch": work / 200, "compiling": 0.0, "copy": 0.0}
-    return cost | {"compiling": {"compiling": 30 * work}, "copy": {"copy": work / 2}}.get(dear, {})
+    return cost | {"compiling": {"compiling": 30 * work}, "copy": {"copy": work / 2}}.get(name, {})
 
 
 def _number(figure: Any) -> float:
+    import jax
     import numpy as np
 
     if isinstance(figure, float | int | np.floating) and not isinstance(figure, bool):
         return float(figure)
-    raise Misused("`seconds_per_call` returns a float", f"a {type(figure).__name__}")
+    kind = "jax.Array" if isinstance(figure, jax.Array) else type(figure).__name__
+    raise Misused("`seconds_per_call` returns a float", f"it returned a {kind}")
 
 
 EXERCISE = Exercise(
@@ -76,10 +93,10 @@ EXERCISE = Exercise(
 )
 
 
-def _timings(record: Record, dear: str = "") -> list[Seen]:
-    """All timings, or those of programs that are dear in one way."""
+def _timings(record: Record, *names: str) -> list[Seen]:
+    """All timings, or those of some programs."""
     found = msgspec.convert(seen(record).facts.get("timings", []), list[Seen])
-    return [timing for timing in found if dear in ("", timing.dear)]
+    return [timing for timing in found if timing.staged in (names or (timing.staged,))]
 
 
 def _failure(record: Record, expected: str, observed: str) -> Failure:
@@ -129,16 +146,19 @@ def times_all_calls(record: Record) -> Result:
     hints=(
         "A call returns when the work is handed over. What makes Python wait for the result?",
         "jax.block_until_ready(result) waits for all arrays of a tree. The clock is read after it.",
+        "Whoever waits for one array of the dict, the first or the last, knows nothing of the "
+        "others.",
     ),
 )
 def waits_for_the_work(record: Record) -> Result:
     """The clock is stopped when the work is done, not when the call returns."""
-    for timing in _timings(record, "work"):
-        if timing.figure < (1 - BAND) * timing.cost["work"]:
+    for timing in _timings(record, "work", "swapped"):
+        if timing.running or timing.figure < (1 - BAND) * timing.cost["work"]:
             return _wrong(record, timing, _short(timing))
     gap = probe_gap(seen(record), "reads")
-    if gap or any(events(seen(record), "wait", "d2h")):
-        return gap
+    waited = any(timing.polls for timing in _timings(record))
+    if waited or gap or any(events(seen(record), "wait", "d2h")):
+        return None if waited else gap
     return _failure(
         record,
         "the result is waited for",
@@ -147,9 +167,11 @@ def waits_for_the_work(record: Record) -> Result:
 
 
 def _short(timing: Seen) -> str:
-    """Why a figure is too small."""
+    """Why a figure is too small, or right by chance: what ran before the clock started is in it."""
     if timing.figure < 3 * timing.cost["dispatch"]:
         return "that is how long the call takes to return"
+    if timing.running:
+        return f"{plural(timing.running, 'call')} still ran when the clock was read last"
     return "some of the work was not done when the clock was read"
 
 
@@ -164,7 +186,7 @@ def _short(timing: Seen) -> str:
 )
 def tells_of_one_call(record: Record) -> Result:
     """The figure is the work of one call."""
-    for timing in _timings(record, "work"):
+    for timing in _timings(record, "work", "swapped"):
         if timing.figure > (1 + BAND) * timing.cost["work"]:
             return _wrong(record, timing, _long(timing))
     return None
@@ -172,11 +194,42 @@ def tells_of_one_call(record: Record) -> Result:
 
 def _long(timing: Seen) -> str:
     """Why a figure is too large, where only the work is dear."""
-    times = timing.figure / timing.cost["work"]
-    if times > 0.9 * timing.wanted:
-        return f"the sum over {plural(timing.wanted, 'call')}, not their mean"
-    counted = f"the work of {times * timing.wanted:.1f} calls is in it, not of {timing.wanted}"
-    return f"{counted}: what was called before the clock started was still running"
+    calls, times = timing.wanted, timing.figure / timing.cost["work"]
+    divided = timing.timed / times  # by what it was, if all that was timed was counted once
+    if _near(times, 1000):
+        return "milliseconds? A figure in seconds is a thousandth of that"
+    if timing.timed == calls and _near(times * calls, calls + 1):
+        counted = f"the work of {calls + 1} calls is in it, not of {calls}"
+        return f"{counted}: what was called before the clock started was still running"
+    if _near(divided, 1):
+        return f"the sum over {plural(timing.timed, 'call')}, not their mean"
+    if _near(divided, round(divided)):
+        return f"{timing.timed} calls were timed, and their time divided by {round(divided)}"
+    return f"that is {times:.3g} x the work of a call"
+
+
+def _near(number: float, whole: int) -> bool:
+    """Whether a number is a whole one, but for what the dispatch adds."""
+    return whole > 0 and abs(number / whole - 1) < BAND / 5
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("tells_of_one_call",),
+    hints=(
+        "Calls of one program do not all take the same time. Which of them does the figure tell "
+        "of?",
+        "Divide the time of all calls by their number, and leave rounding to whoever prints it.",
+    ),
+)
+def tells_of_all_calls(record: Record) -> Result:
+    """The figure is the mean of all calls, however short they are."""
+    (timing,) = _timings(record, "uneven")
+    low, high = (_ms(share * timing.cost["work"]) for share in (min(UNEVEN), max(UNEVEN)))
+    why = f"single calls take {low} to {high}, and that is not their mean"
+    if timing.figure == round(timing.figure, 6):
+        why = "it was rounded"
+    return _without(record, timing, why, ", on average")
 
 
 @EXERCISE.check(

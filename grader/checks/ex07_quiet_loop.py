@@ -6,7 +6,7 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
-from grader.checking import Exercise, Failure, LoopTiming, Observe, Result, unpack
+from grader.checking import Exercise, Failure, LoopTiming, Misused, Observe, Result, unpack
 from grader.evidence import (
     culprits,
     definition,
@@ -20,6 +20,7 @@ from grader.record import Event, Record
 from grader.words import plural
 
 PROMISE = "`train` returns (params, losses)"
+ONCE = "`train` calls `step` once for each batch"
 PREFETCHED = "after copy_to_host_async in an earlier step"
 
 
@@ -51,10 +52,12 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Train over two sizes, counting steps, so that a read can be told from a late read."""
     for width, rows, steps in ((24, 32, 7), (40, 20, 12)):
         params = _parameters(rng, width)
-        batches = [_batch(rng, rows) for _ in range(steps)]
+        batches, left = [_batch(rng, rows) for _ in range(steps)], iter(range(steps))
 
-        def step(params: Any, batch: Any) -> Any:
+        def step(params: Any, batch: Any, left: Iterator[int] = left) -> Any:
             observe.mark()
+            if next(left, None) is None:
+                raise Misused(ONCE, "it was called more often than there are batches")
             return submission.sgd_step(params, batch)
 
         with observe.phase(f"{steps} steps"):

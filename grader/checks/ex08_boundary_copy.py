@@ -2,7 +2,7 @@
 
 JAX's own log counts the copies, but does not always say of what. That is seen at the
 calls: an argument that is a NumPy array is copied there, and an array that no call got
-before, and no step returned, was copied on the way.
+before, and no step returned, was copied on the way; on the device, if the log is silent.
 """
 
 import sys
@@ -35,12 +35,9 @@ class Run(msgspec.Struct):
     steps: int = 0
     ahead: int = 0
     """Batches taken before the step of an earlier one had been called, at most."""
-    copied: dict[str, dict[str, int]] = {}
-    """Of each of NAMES: array -> copies, as the calls show them."""
-    as_numpy: list[str] = []
-    """Which of NAMES came to a call as NumPy arrays."""
-    lines: dict[str, dict[str, list[int]]] = {}
-    """Of each of `as_numpy`: array -> the line of each copy, which is the line of the call."""
+    came: dict[str, dict[str, list[tuple[str, int]]]] = {}
+    """Of each of NAMES: array -> each time it was new to a call, how it came, and the line:
+    as "numpy", in a buffer of its own ("anew"), or in one that another had ("again")."""
 
     @property
     def expected(self) -> int:
@@ -59,7 +56,9 @@ class Loop:
         self._step, self.own_error_of = submission.sgd_step, submission.error_of
         self._observe, self._run, self._file = observe, run, submission.__file__
         self._taken = 0
-        self._known: list[Any] = []  # kept, so that no new array has the identity of an old one
+        # Kept, so that no new array has the identity of an old one, or its buffer.
+        self._known: list[Any] = []
+        self._buffers: set[int | None] = set()
 
     def incoming(self, batches: list[Any]) -> Iterator[Any]:
         """The batches, counted as they are taken."""
@@ -75,6 +74,7 @@ class Loop:
         self._look(params=params, stats=stats, batch=batch)
         params = self._step(params, stats, batch)
         self._known += params.values()
+        self._buffers |= {_buffer(array) for array in params.values()}
         return params
 
     def error_of(self, params: Any, stats: Any, batch: Any) -> Any:
@@ -89,17 +89,25 @@ class Loop:
             for key, array in arrays.items() if isinstance(arrays, dict) else ():
                 if isinstance(array, jax.core.Tracer) or any(array is k for k in self._known):
                     continue
-                copies = self._run.copied.setdefault(name, {})
-                copies[key] = copies.get(key, 0) + 1
-                if isinstance(array, jax.Array):
-                    self._known.append(array)
-                else:
-                    lines = self._run.lines.setdefault(name, {})
-                    lines.setdefault(key, []).append(
-                        line_on_stack(sys._getframe(1), self._file) or 0
-                    )
-                    if name not in self._run.as_numpy:
-                        self._run.as_numpy.append(name)
+                came = self._run.came.setdefault(name, {}).setdefault(key, [])
+                came.append((self._how(array), line_on_stack(sys._getframe(1), self._file) or 0))
+
+    def _how(self, array: Any) -> str:
+        """How an array comes that no call has seen; from now on it is known."""
+        if (buffer := _buffer(array)) is None:
+            return "numpy"
+        how = "again" if buffer in self._buffers else "anew"
+        self._known.append(array)
+        self._buffers.add(buffer)
+        return how
+
+
+def _buffer(array: Any) -> int | None:
+    """Where an array begins on its (first) device; None of one in NumPy, or only traced."""
+    import jax
+
+    there = isinstance(array, jax.Array) and not isinstance(array, jax.core.Tracer)
+    return array.addressable_data(0).unsafe_buffer_pointer() if there else None
 
 
 def _inputs(rng: Any, count: int) -> tuple[dict[str, Any], dict[str, Any], list[Any]]:
@@ -164,14 +172,18 @@ def _miscounted(record: Record, name: str) -> Result:
         return gap
     for run in _runs(record):
         total, found = _copies(record, run)
-        for key, count in run.copied.get(name, {}).items():
-            if count > run.wanted(name) and total > run.expected:
-                expected = f"{plural(run.wanted(name), 'copy')} of `{name}[{key!r}]`"
-                why = "a NumPy array" if name in run.as_numpy else "an array placed anew"
-                own = _own_lines(record, run.lines.get(name, {}).get(key, []), count)
+        for key, came in run.came.get(name, {}).items():
+            in_numpy = [line for how, line in came if how == "numpy"]
+            surely = [line for how, line in came if how != "again"]
+            logged, wanted = total > run.expected, run.wanted(name)
+            if (count := len(came if logged else surely)) > wanted:
+                why = "an array placed anew" if logged else "a copy made on the device"
+                why = "a NumPy array" if in_numpy else why
+                own = _own_lines(record, in_numpy if logged else surely, count)
                 rest = f". All lines that copy are below, {plural(total, 'copy')} in all"
+                expected = f"{plural(wanted, 'copy')} of `{name}[{key!r}]` to the device"
                 return Failure(
-                    f"{expected} to the device in a run of {run.batches} batches",
+                    f"{expected} in a run of {run.batches} batches",
                     f"{plural(count, 'copy')}: calls got {why}{'' if own else rest}",
                     own or culprits(record, found),
                 )
@@ -239,6 +251,24 @@ def nothing_else_is_copied(record: Record) -> Result:
                 culprits(record, found),
             )
     return gap
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("batch_copied_once", "stats_copied_once", "params_copied_once"),
+    hints=(
+        "float(), np.asarray(), print() and jax.device_get copy an array to the host.",
+        "Keep the array that `error_of` returns as it is: the caller reads it, when it is needed.",
+    ),
+    anchor="reading-stops-the-loop",
+)
+def nothing_is_read(record: Record) -> Result:
+    """No array is copied back to the host: errors and params stay on the device."""
+    found = list(events(seen(record), "d2h"))
+    if not found:
+        return probe_gap(seen(record), "reads")
+    observed = f"{plural(sum(event.count for event in found), 'read')} in two runs"
+    return Failure("no read of an array in `train`", observed, culprits(record, found))
 
 
 @EXERCISE.check(

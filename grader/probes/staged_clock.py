@@ -7,11 +7,14 @@ real: whoever does not wait for one reads the clock before it is done.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import jax
 import numpy as np
+
+from grader.probes import private
 
 SIDE = 128
 BUSY_SECONDS = 0.02
@@ -24,21 +27,47 @@ class Staged:
     Hand out the two methods, never the object: it knows the answers.
     `cost` gives seconds on the clock: "work", "dispatch" and "compiling" of one call,
     "copy" of one argument. `rounds` is how long the real program runs (see `rounds()`).
+    Call after call, the work is multiplied by one of `shares`, over and over. `swapped`
+    lets the first result take long, not the last.
     """
 
-    def __init__(self, cost: Mapping[str, float], rounds: int) -> None:
-        self.cost, self._rounds = dict(cost), rounds
+    def __init__(
+        self,
+        cost: Mapping[str, float],
+        rounds: int,
+        shares: Sequence[float] = (1.0,),
+        swapped: bool = False,
+    ) -> None:
+        self.cost, self._rounds, self.shares, self._swapped = dict(cost), rounds, shares, swapped
         self._now, self._calls, self._traces, self._traced = 1000.0, 0, 0, False
-        self._pending: list[dict[str, Any]] = []
+        self._polls = self._running = 0
+        self._pending: list[tuple[dict[str, Any], float]] = []
         self._placed: list[Any] = []
         self._readings: list[int] = []
-        self._first, self._last = jax.jit(self._short), jax.jit(self._long)
+        self._quick, self._slow = jax.jit(self._short), jax.jit(self._long)
 
     @property
-    def history(self) -> tuple[int, int, bool]:
-        """Readings of the clock, calls between the first and the last, and if one was traced."""
+    def history(self) -> tuple[int, int, int, bool, int]:
+        """Readings of the clock, calls between the first and the last, and running at the last.
+
+        Then, whether a call was traced; and polls.
+        """
         calls = self._readings[-1] - self._readings[0] if self._readings else 0
-        return len(self._readings), calls, self._traced
+        return len(self._readings), calls, self._running, self._traced, self._polls
+
+    @contextmanager
+    def counting_polls(self) -> Iterator[None]:
+        """Count calls of an array's `is_ready` inside the block: to ask again is to wait, too."""
+
+        def before(_: Any) -> private.After:
+            self._polls += 1
+            return lambda done: None
+
+        restore = private.wrap(private.array_type(), ("is_ready",), before)
+        try:
+            yield
+        finally:
+            restore()
 
     def arguments(self, rng: Any) -> tuple[Any, Any]:
         """Two NumPy float32 arrays (SIDE, SIDE), whose products stay small."""
@@ -46,22 +75,23 @@ class Staged:
         return left, right
 
     def program(self, left: Any, right: Any) -> dict[str, Any]:
-        """Two results, of which the last takes long; to be called like a jitted function."""
+        """Two results, of which one takes long; to be called like a jitted function."""
         if isinstance(left, jax.core.Tracer):
             self._traced = True
             return self._run(left, right)
         traces = self._traces
-        self._pending.append(self._run(left, right))
+        work = self.cost["work"] * self.shares[self._calls % len(self.shares)]
+        self._pending.append((self._run(left, right), work))
         self._calls += 1
         self._now += self.cost["dispatch"]
         self._now += self.cost["compiling"] * (self._traces > traces)
         self._now += self.cost["copy"] * sum([self._comes_new(a) for a in (left, right)])
-        return dict(self._pending[-1])
+        return dict(self._pending[-1][0])
 
     def _run(self, left: Any, right: Any) -> dict[str, Any]:
         # The short one goes first: it must not wait for the other.
-        first = self._first(left, right)
-        return {"first": first, "last": self._last(left, right, self._rounds)}
+        results = self._quick(left, right), self._slow(left, right, self._rounds)
+        return dict(zip(("left", "right"), results[:: -1 if self._swapped else 1], strict=True))
 
     def _short(self, left: Any, right: Any) -> Any:
         self._traces += 1  # this line runs only while JAX traces
@@ -80,11 +110,14 @@ class Staged:
 
     def clock(self) -> float:
         """The staged time, in seconds."""
-        ready = [all(a.is_ready() for a in result.values()) for result in self._pending]
+        polls = self._polls
+        ready = [all(a.is_ready() for a in result.values()) for result, _ in self._pending]
+        self._polls = polls  # those were not the timer's
         # A device works in order: what was called before a result that is there, is done.
         done = max((number for number, there in enumerate(ready, 1) if there), default=0)
+        self._now += sum(work for _, work in self._pending[:done])
         del self._pending[:done]
-        self._now += done * self.cost["work"]
+        self._running = len(self._pending)
         self._placed = jax.live_arrays()
         self._readings.append(self._calls)
         return self._now
