@@ -4,7 +4,7 @@ from math import prod
 from types import ModuleType
 from typing import Any
 
-from grader.checking import Exercise, Failure, Misused, Observe, Result, Unable, unpack
+from grader.checking import Exercise, Failure, Observe, Result, Unable, unpack
 from grader.evidence import (
     compiled_program,
     definition,
@@ -26,64 +26,13 @@ FEATURES, OUTPUTS, ROWS = 20, 5, 4
 """Dimensions that 8 does not divide, and rows on each device."""
 LARGE, LARGE_ROWS = (1500, 8192, 100), 8192
 """Features, width and outputs, and rows, of the program for the target."""
-TREES = ("params", "mean", "square")
+HALF = "state on half of the devices"
+WORK = 2.5
+"""Times the reference's operations: Adam on whole arrays comes to 1.6, all rows to 7."""
 TRAVELS = 3.3
 """Times the params' bytes that may travel: params 1, a sum of gradients 2; with moments, 5."""
 SCALARS = 1024
 """Bytes that may be whole anywhere: the loss, `count`, what no dimension divides."""
-
-
-def _state(features: int, width: int, outputs: int) -> dict[str, Any]:
-    """The state as shapes, float32, and an int32 count."""
-    import jax
-
-    def struct(*shape: int) -> Any:
-        return jax.ShapeDtypeStruct(shape, "float32")
-
-    params = {"first": struct(features, width), "bias": struct(width), "scale": struct(outputs)}
-    params |= {"middle": struct(width, width), "last": struct(width, outputs)}
-    return {t: dict(params) for t in TREES} | {"count": jax.ShapeDtypeStruct((), "int32")}
-
-
-def _layout(submission: ModuleType, mesh: Any, state: Any) -> Any:
-    """The learner's layout, if it is one."""
-    import jax
-
-    layout, trees = submission.layout(mesh, state), jax.tree.structure
-    kinds = sorted({type(leaf).__name__ for leaf in jax.tree.leaves(layout)})
-    if kinds != ["NamedSharding"] or str(trees(state)) != str(trees(layout)):
-        promise = "`layout` returns a NamedSharding for each array, in a tree like `state`"
-        raise Misused(promise, f"it returned a {type(layout).__name__} of {', '.join(kinds)}")
-    for struct, place in zip(jax.tree.leaves(state), jax.tree.leaves(layout), strict=True):
-        try:
-            place.shard_shape(struct.shape)
-        except ValueError as error:
-            bad = f"{place.spec} for {struct.shape}, on {mesh.size} devices"
-            raise Misused("every dimension that `layout` splits can be divided", bad) from error
-    return layout
-
-
-def _batch(mesh: Any, rows: int, features: int, outputs: int) -> tuple[Any, Any]:
-    """Inputs and targets as shapes, rows split over "data"."""
-    import jax
-
-    split = jax.NamedSharding(mesh, jax.P("data"))
-    inputs = jax.ShapeDtypeStruct((rows, features), "float32", sharding=split)
-    return inputs, jax.ShapeDtypeStruct((rows, outputs), "float32", sharding=split)
-
-
-def _drawn(rng: Any, structs: Any, places: Any) -> Any:
-    """Arrays of random numbers; counts are 3, second moments positive."""
-    import jax
-    import numpy as np
-
-    def draw(path: Any, struct: Any) -> Any:
-        numbers = 0.3 * rng.standard_normal(struct.shape)
-        positive = "square" in jax.tree_util.keystr(path)
-        counted = struct.dtype == np.int32
-        return np.asarray(3 if counted else numbers**2 if positive else numbers, struct.dtype)
-
-    return jax.device_put(jax.tree_util.tree_map_with_path(draw, structs), places)
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
@@ -91,38 +40,29 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     import jax
     import numpy as np
 
+    from grader.probes import training_state
+
     mesh = jax.sharding.Mesh(np.array(jax.devices()), ("data",))
     step = submission.make_step(mesh)
     if not observe.jitted("step", step):
         return
 
-    def arguments(width: int) -> tuple[Any, Any]:
-        state = _state(FEATURES, width, OUTPUTS)
-        batch = _batch(mesh, ROWS * mesh.size, FEATURES, OUTPUTS)
-        split = jax.tree.map(lambda leaf: leaf.sharding, batch)
-        return _drawn(rng, state, _layout(submission, mesh, state)), _drawn(rng, batch, split)
+    def arguments(width: int, mesh: Any) -> Any:
+        sizes = (FEATURES, width, OUTPUTS)
+        shapes = training_state.shapes(submission, mesh, sizes, ROWS * mesh.size)
+        return training_state.drawn(rng, shapes)
 
-    state, batch = arguments(width := int(rng.integers(3, 6)) * 16)
+    half = jax.sharding.Mesh(mesh.devices[: mesh.size // 2], ("data",))
+    observe.value(HALF, arguments(3 * half.size, half)[0], data=False)
+    state, batch = arguments(width := int(rng.integers(3, 6)) * 16, mesh)
     observe.value("state", state, data=False)
     for when in ("one step", "two steps"):
         state, loss = unpack(step(state, batch), 2, "`step` returns (state, loss)")
         observe.value(f"state after {when}", state)
         observe.value(f"loss of {when}", loss)
     observe.fact("width", width + 32)
-    observe.program("step", step, *arguments(width + 32))
-    observe.target("step", step, *_large(submission, mesh))
-
-
-def _large(submission: ModuleType, mesh: Any) -> tuple[Any, Any]:
-    """Arguments for the target, as shapes."""
-    import jax
-
-    def placed(struct: Any, place: Any) -> Any:
-        return jax.ShapeDtypeStruct(struct.shape, struct.dtype, sharding=place)
-
-    state = _state(*LARGE)
-    batch = _batch(mesh, LARGE_ROWS, LARGE[0], LARGE[2])
-    return jax.tree.map(placed, state, _layout(submission, mesh, state)), batch
+    observe.program("step", step, *arguments(width + 32, mesh))
+    observe.target("step", step, *training_state.shapes(submission, mesh, LARGE, LARGE_ROWS))
 
 
 EXERCISE = Exercise(
@@ -159,17 +99,23 @@ def one_program(record: Record) -> Result:
     hints=(
         "Which dimensions can be divided, only 0? And are the optimizer's two trees split, too?",
         "Where dimension 0 cannot be divided, another may: P(None, 'data') splits dimension 1.",
+        "What can be divided depends on `mesh`, which may have only some of the devices.",
     ),
 )
 def state_is_shared(record: Record) -> Result:
     """Of every array that can be divided, a device holds one share, params and moments alike."""
-    devices, leaves = devices_of(record), seen(record).values["state"]
+    devices = devices_of(record)
+    return _beyond_share(record, "state", devices) or _beyond_share(record, HALF, devices // 2)
+
+
+def _beyond_share(record: Record, name: str, devices: int) -> Failure | None:
+    leaves = seen(record).values[name]
     if not (whole := [leaf for leaf in leaves if _excess(leaf, devices) > 0]):
         return None
     worst = max(whole, key=lambda leaf: _excess(leaf, devices))
-    expected = f"a device holds 1/{devices} of `state{worst.path}`, which is {worst.shape}"
+    expected = f"on a mesh of {devices} devices, each holds 1/{devices} of `state{worst.path}`, "
     others = f"; {plural(len(whole), 'array')} of {len(leaves)} could be smaller there"
-    return _failure(record, expected, shards(worst) + others, "layout")
+    return _failure(record, f"{expected}which is {worst.shape}", shards(worst) + others, "layout")
 
 
 def _excess(leaf: Leaf, devices: int) -> int:
@@ -256,6 +202,25 @@ def _travels(record: Record, found: list[Collective], params: int, devices: int)
 @EXERCISE.check(
     ground="program",
     after=("room_for_one_share",),
+    hints=("In jax.shard_map, in_specs say what part of the batch a device gets. P() is all.",),
+)
+def rows_are_shared(record: Record) -> Result:
+    """A device computes with its share of the rows."""
+    measured, theirs = compiled_program(record, "step"), record.reference_measured.get("step")
+    if not isinstance(measured, Measured):
+        return measured
+    if theirs is None or not (theirs.flops and measured.flops):
+        return Unable("this backend does not say how many operations a program holds")
+    if measured.flops <= (limit := WORK * theirs.flops):
+        return None
+    rows = f"{measured.flops / theirs.flops:.1f} times those for a share of the rows"
+    expected = f"at most {limit:,.0f} operations on each of {devices_of(record)} devices"
+    return _failure(record, expected, f"{measured.flops:,.0f}, {rows}")
+
+
+@EXERCISE.check(
+    ground="program",
+    after=("rows_are_shared",),
     hints=(
         "Params must be gathered to multiply by them. What else is gathered, and what for?",
         "Adam works on each number by itself: on shares as well as on whole arrays.",
@@ -274,7 +239,10 @@ def moments_stay(record: Record) -> Result:
 @EXERCISE.check(
     ground="target",
     after=("moments_stay",),
-    hints=("Does anything in the step ask for the gradient whole, on every device?",),
+    hints=(
+        "About once the params' bytes: does anything ask for the gradient whole, everywhere?",
+        'Other sums are of the activations: are the rows split over "data" in all of the step?',
+    ),
     anchor="on-eight-h200",
 )
 def on_the_target(record: Record) -> Result:
@@ -283,9 +251,9 @@ def on_the_target(record: Record) -> Result:
     if not isinstance(measured, Measured):
         return measured
     found, devices = measured.collectives, target_of(record).devices
-    whole = _bytes(found, "all-reduce")
+    whole, params = _bytes(found, "all-reduce"), _params(*LARGE)
     if whole > SCALARS:
         expected = f"all-reduces of at most {SCALARS:,} bytes"
-        times = f"every device receives the gradient whole, {devices} times what it needs"
-        return _failure(record, expected, f"{whole:,} bytes: {times}")
-    return _travels(record, found, _params(*LARGE), devices)
+        times = f"{whole / params:.2f} times the params', received by all {devices} devices whole"
+        return _failure(record, expected, f"{whole:,} bytes, {times}")
+    return _travels(record, found, params, devices)

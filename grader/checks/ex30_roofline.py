@@ -14,9 +14,13 @@ from grader.checking import Exercise, Failure, Misused, Observe, Result, unpack
 from grader.evidence import definition, seen
 from grader.record import Record
 
+Figures = tuple[float, float, float, float, float]
 CLOSE = 1e-6
 KEYS = ("intensity", "attainable", "bound", "share")
 DTYPES = (("float32", 4), ("bfloat16", 2), ("float16", 2))
+POINTS = ((0.05, 0.5, 0.5), (0.4, 0.3, 4.0), (2.5, 1.6, -1.5), (30.0, 0.7, 2.0))
+"""Times the ridge's intensity; the share, above 1 under a ceiling measured too low; and the
+ridge's power of 10, so that no single intensity parts what memory and compute bound."""
 
 
 class Count(msgspec.Struct):
@@ -24,10 +28,8 @@ class Count(msgspec.Struct):
 
     kernel: str
     call: str
-    flops: float
-    nbytes: float
-    counted_flops: int
-    counted_bytes: int
+    said: dict[str, float | str]
+    counted: dict[str, int]
 
 
 class Case(msgspec.Struct):
@@ -62,7 +64,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     counts = [count(submission, rng, *kind) for kind in DTYPES for count in (_matmul, _poly)]
     with observe.unwatched():
         cases = _measured(submission)
-    cases += [_drawn(submission, rng, ratio) for ratio in (0.05, 0.4, 2.5, 30.0)]
+    cases += [_drawn(submission, rng, point) for point in POINTS]
     observe.fact("counts", msgspec.to_builtins(counts))
     observe.fact("cases", msgspec.to_builtins(cases))
 
@@ -93,29 +95,28 @@ def _count(name: str, call: str, given: Any, kernel: Any, *args: Any) -> Count:
 
     flops, nbytes = unpack(given, 2, f"`{name}_cost` returns (flops, nbytes)")
     closed = jax.make_jaxpr(kernel)(*args)
-    said = (_number(flops, f"{name}_cost"), _number(nbytes, f"{name}_cost"))
-    work = (roofline.count_flops(closed.jaxpr), roofline.count_bytes(closed))
-    return Count(name, call, *said, *work)
+    said = {"FLOPs": _number(flops, f"{name}_cost"), "bytes": _number(nbytes, f"{name}_cost")}
+    work = {"FLOPs": roofline.count_flops(closed.jaxpr), "bytes": roofline.count_bytes(closed)}
+    return Count(name, call, said, work)
 
 
-def _number(value: Any, function: str) -> float:
+def _number(value: Any, function: str) -> float | str:
+    """A number, or the name of what JSON has no number for: nan, inf."""
     try:
-        return float(value)
+        return number if math.isfinite(number := float(value)) else str(number)
     except (TypeError, ValueError):
         promise = f"`{function}` gives numbers"
         raise Misused(promise, f"a value of type `{type(value).__name__}`") from None
 
 
-def _drawn(submission: ModuleType, rng: Any, ratio: float) -> Case:
-    """A kernel whose intensity is about `ratio` times the ridge's."""
-    peak, bandwidth = 10 ** rng.uniform(10, 15), 10 ** rng.uniform(9, 13)
-    nbytes = float(10 ** rng.uniform(5, 9))
-    flops = float(nbytes * peak / bandwidth * ratio * rng.uniform(0.8, 1.25))
-    least = max(flops / peak, nbytes / bandwidth)
-    seconds = float(least / rng.uniform(0.2, 0.9))
-    return _placed(
-        submission, (flops, nbytes, seconds, float(peak), float(bandwidth)), measured=False
-    )
+def _drawn(submission: ModuleType, rng: Any, point: tuple[float, float, float]) -> Case:
+    """A kernel of about the given ratio and share, under ceilings of about the given ridge."""
+    ratio, share = (part * rng.uniform(0.8, 1.25) for part in point[:2])
+    peak, ridge = 10 ** rng.uniform(10, 15), 10 ** (point[2] + rng.uniform(-1, 1))
+    nbytes = 10 ** rng.uniform(5, 9)
+    flops, bandwidth = nbytes * ridge * ratio, peak / ridge
+    seconds = max(flops / peak, nbytes / bandwidth) / share
+    return _placed(submission, (flops, nbytes, seconds, peak, bandwidth), measured=False)
 
 
 def _measured(submission: ModuleType) -> list[Case]:
@@ -132,9 +133,6 @@ def _measured(submission: ModuleType) -> list[Case]:
     sums = roofline.seconds(submission.poly, line, 1)
     kernels = ((2.0 * side**3, 12.0 * side**2, product), (2.0 * length, 8.0 * length, sums))
     return [_placed(submission, (*kernel, *peaks), measured=True) for kernel in kernels]
-
-
-Figures = tuple[float, float, float, float, float]
 
 
 def _placed(submission: ModuleType, figures: Figures, *, measured: bool) -> Case:
@@ -174,8 +172,7 @@ def _cases(record: Record) -> list[Case]:
 def _miscount(record: Record, kernel: str, what: str, why: str) -> Failure | None:
     """The first size at which the learner's count is not the jaxpr's."""
     for count in _counts(record, kernel):
-        pairs = {"FLOPs": (count.flops, count.counted_flops)}
-        got, want = (pairs | {"bytes": (count.nbytes, count.counted_bytes)})[what]
+        got, want = float(count.said[what]), count.counted[what]
         if not math.isclose(got, want, rel_tol=CLOSE):
             return Failure(
                 f"`{count.call}` counts {want:,} {what}, {why}",
@@ -291,7 +288,10 @@ def bound_is_the_lower_ceiling(record: Record) -> Result:
 @EXERCISE.check(
     ground="observed",
     after=("attainable_is_under_both_ceilings",),
-    hints=("A kernel bound by memory can be perfect, and far from peak_flops.",),
+    hints=(
+        "A kernel bound by memory can be perfect, and far from peak_flops.",
+        "A share above 1 says that a ceiling was measured too low. Cut off at 1, it says nothing.",
+    ),
     anchor="how-near-to-the-roof",
 )
 def share_is_of_the_attainable(record: Record) -> Result:

@@ -44,9 +44,10 @@ def step(params, state, batch):
     The state comes from host memory and goes back there; the rest is in device memory.
     """
     loss, grads = jax.value_and_grad(loss_fn)(params, batch)
-    new_params, new_state = {}, {}
+    new_params, new_state, back = {}, {}, loss
     for name in params:
-        grad, (moments, rest) = jax.lax.optimization_barrier((grads[name], state[name]))
+        together = grads[name], state[name], back
+        grad, (moments, rest), back = jax.lax.optimization_barrier(together)
         count, mu, nu = jax.device_put(tuple(moments), jax.memory.Space.Device)
         count = count + 1
         mu, nu = 0.9 * mu + 0.1 * grad, 0.999 * nu + 0.001 * grad**2

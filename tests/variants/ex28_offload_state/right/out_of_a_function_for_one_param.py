@@ -18,9 +18,9 @@ def loss_fn(params, batch):
     return jnp.mean((hidden - targets) ** 2)
 
 
-def update_one(param, moments, grad):
-    """The new param and its state, which is on the device only in here."""
-    grad, moments = jax.lax.optimization_barrier((grad, moments))
+def update_one(param, moments, grad, before):
+    """The new param and its state, which is on the device only in here, and after `before`."""
+    grad, moments, _ = jax.lax.optimization_barrier((grad, moments, before))
     update, moments = adam.update(grad, jax.device_put(moments, jax.memory.Space.Device))
     return optax.apply_updates(param, update), jax.device_put(moments, jax.memory.Space.Host)
 
@@ -49,5 +49,7 @@ def step(params, state, batch):
     The state comes from host memory and goes back there; the rest is in device memory.
     """
     loss, grads = jax.value_and_grad(loss_fn)(params, batch)
-    done = {name: update_one(params[name], state[name], grads[name]) for name in params}
+    done, last = {}, (loss,)
+    for name in params:
+        done[name] = last = update_one(params[name], state[name], grads[name], last[-1])
     return {n: pair[0] for n, pair in done.items()}, {n: pair[1] for n, pair in done.items()}, loss

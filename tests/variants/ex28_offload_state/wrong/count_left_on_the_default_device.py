@@ -39,11 +39,11 @@ def step(params, state, batch):
     The state comes from host memory and goes back there; the rest is in device memory.
     """
     loss, grads = jax.value_and_grad(loss_fn)(params, batch)
-    new_params, new_state = {}, {}
+    new_params, new_state, before = {}, {}, loss
     for name, grad in grads.items():
-        grad, waiting = jax.lax.optimization_barrier((grad, state[name]))
+        grad, waiting, before = jax.lax.optimization_barrier((grad, state[name], before))
         moments = jax.device_put(waiting, jax.memory.Space.Device)
         update, moments = adam.update(grad, moments)
         new_params[name] = params[name] + update
-        new_state[name] = jax.device_put(moments, jax.memory.Space.Host)
+        new_state[name] = before = jax.device_put(moments, jax.memory.Space.Host)
     return new_params, new_state, loss
