@@ -211,9 +211,15 @@ class Session(AbstractContextManager["Session"]):
         """The platform and number of devices for an exercise.
 
         GPUs if there are enough of them, else simulated CPU devices.
+
+        Raises:
+          NoDevice: fewer were asked for than the exercise can do with.
         """
         wanted = self.options.devices or exercise.devices
-        fewest = self.options.devices or exercise.fewest_gpus or exercise.devices
+        fewest = exercise.fewest_gpus or exercise.devices
+        if wanted < fewest:
+            raise NoDevice(f"it takes {fewest} devices, and --devices says {wanted}")
+        fewest = self.options.devices or fewest
         if self.gpus() >= fewest:
             return "gpu", min(self.gpus(), wanted)
         return "cpu", wanted

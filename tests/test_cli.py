@@ -328,3 +328,10 @@ def test_a_jax_too_old_or_new_is_code_2(folder: Path) -> None:
 
 def test_the_installed_versions_are_supported() -> None:
     assert versions.unsupported() == ""
+
+
+def test_fewer_devices_than_an_exercise_takes_are_no_failure(grader: Cli) -> None:
+    done = grader("check", "ex03", "--submission", ROOT / "solutions", "--devices", "2")
+    assert done.returncode == 3
+    assert "it takes 3 devices, and --devices says 2" in done.stdout
+    assert "FAIL" not in done.stdout

@@ -52,7 +52,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         shapes = training_state.shapes(submission, mesh, sizes, ROWS * mesh.size)
         return training_state.drawn(rng, shapes)
 
-    half = jax.sharding.Mesh(mesh.devices[: mesh.size // 2], ("data",))
+    half = jax.sharding.Mesh(mesh.devices[: mesh.size // 2 or 1], ("data",))
     observe.value(HALF, arguments(3 * half.size, half)[0], data=False)
     state, batch = arguments(width := int(rng.integers(3, 6)) * 16, mesh)
     observe.value("state", state, data=False)
@@ -105,7 +105,7 @@ def one_program(record: Record) -> Result:
 def state_is_shared(record: Record) -> Result:
     """Of every array that can be divided, a device holds one share, params and moments alike."""
     devices = devices_of(record)
-    return _beyond_share(record, "state", devices) or _beyond_share(record, HALF, devices // 2)
+    return _beyond_share(record, "state", devices) or _beyond_share(record, HALF, devices // 2 or 1)
 
 
 def _beyond_share(record: Record, name: str, devices: int) -> Failure | None:
