@@ -20,11 +20,6 @@ type Ran = subprocess.CompletedProcess[str]
 type Cli = Callable[..., Ran]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The site first: one process builds it, while the others go on. Last, what runs alone."""
-    items.sort(key=lambda item: (item.path.stem in ALONE) - (item.path.stem == "test_site"))
-
-
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Let tests that look at the whole machine run alone; all others may run side by side."""

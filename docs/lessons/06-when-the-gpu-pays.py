@@ -85,7 +85,7 @@ ways = {"NumPy": [], "JAX, five launches": [], "JAX, one launch": []}
 for size in sizes:
     on_host = np.ones(size, np.float32)
     on_device = jax.device_put(on_host)
-    rounds = min(200, max(5, 5_000_000 // size))
+    rounds = min(200, max(25, 5_000_000 // size))
     runs = [partial(formula, on_host), partial(formula, on_device), partial(jitted, on_device)]
     for times, shortest in zip(ways.values(), in_turn(rounds, *runs), strict=True):
         times.append(shortest)
