@@ -1,10 +1,9 @@
 """Every exercise, found by its files: all pieces are there, and each does what it says.
 
 The starter fails, the solution passes, right variants pass, and a wrong variant fails
-exactly the check that its first line names. Where an exercise has checks for a target,
-starter, solution and right variants are graded for one of eight, and so is a wrong variant
-whose check is one of these; a second line `# target: NAME` asks for another target. Nothing
-here names an exercise: a new one is tested because its files exist.
+exactly the check that its first line names. Where an exercise has checks for a target, all
+of that holds for a target: one of eight, unless a second line `# target: NAME` asks for
+another. Nothing here names an exercise: a new one is tested because its files exist.
 """
 
 import ast
@@ -51,8 +50,8 @@ class Grading:
         self._references: dict[tuple[str, str], Reference] = {}
 
     def record(self, entry: Entry, path: Path, target: str) -> Record:
-        """What was observed of a file, and compiled for the target, if one is named."""
-        machine = targets.find(target) if target else None
+        """What was observed of a file, and compiled for the target if the exercise asks for one."""
+        machine = targets.find(target) if entry.exercise.has_target else None
         key = entry.stem, target
         if key not in self._references:
             self._references[key] = Reference(entry, self._session, runner.new_seed(), machine)
@@ -66,18 +65,15 @@ def grading(session: Session) -> Grading:
     return Grading(session)
 
 
-def graded(
-    stem: str, path: Path, grading: Grading, target: str | None = None
-) -> tuple[Record, Report]:
-    """Grade a file, for its target if none is given; again if only time could not be judged.
+def graded(stem: str, path: Path, grading: Grading, target: str = "") -> tuple[Record, Report]:
+    """Grade a file, again if nothing but time could not be judged.
 
     On a machine that does other work too, a comparison of times may stay undecided: it
     says so, rather than guess. Only that is tried again; no verdict ever is.
     """
     entry = Entry(stem)
-    aim = target_of(path, entry) if target is None else target
     for _ in range(ATTEMPTS):
-        record = grading.record(entry, path, aim)
+        record = grading.record(entry, path, target or target_of(path))
         report = judge(record, entry.exercise)
         undecided = [v for v in report.verdicts if v.status == "could not check"]
         if report.exit_code != 3 or any(v.ground != "timing" for v in undecided):
@@ -113,15 +109,11 @@ def blind(record: Record, entry: Entry) -> dict[str, Status]:
     return {verdict.check: verdict.status for verdict in judge(record, entry.exercise).verdicts}
 
 
-def target_of(path: Path, entry: Entry) -> str:
-    """The target that a file's second line names, else the usual one; "" if it takes none."""
-    grounds = {check.name: check.ground for check in entry.exercise.checks}
-    if path in WRONG and grounds.get(expectation(path)) != "target":
-        return ""  # what its own check says is said before anything is compiled
+def target_of(path: Path) -> str:
+    """The target that a file's second line names, else the usual one."""
     second = "".join(path.read_text("utf-8").splitlines()[1:2])
     found = TARGET.match(second)
-    usual = USUAL_TARGET if entry.exercise.has_target else ""
-    return found[1] if found else usual
+    return found[1] if found else USUAL_TARGET
 
 
 def expectation(path: Path) -> str:
