@@ -128,6 +128,8 @@ class LoopTiming:
 
     `naive` replaces the edited function in the control run, which must fail. `unit`
     measures seconds that every window may scale with; only the reference is asked.
+    `apart(steps)` units of a window are not counted: time that every loop takes alike, and
+    that would hide how they differ.
     """
 
     at_most: float
@@ -135,6 +137,7 @@ class LoopTiming:
     unit: Callable[[ModuleType, Any], float]
     naive: Callable[..., Any]
     function: str
+    apart: Callable[[int], float] = lambda _: 0.0
     window_seconds: float = 0.04
     """How long one window is to be, about."""
 

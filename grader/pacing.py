@@ -10,6 +10,7 @@ import math
 import random
 import statistics
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
@@ -24,6 +25,8 @@ from grader.session import Session
 
 CHECKED_WINDOWS = 3
 TOLERANCE = 1e-3
+LEAST = 1e-9
+"""Seconds; no window takes less."""
 UNITS = 5
 """The unit is the median of so many latest measurements."""
 
@@ -55,8 +58,12 @@ class Runner:
         done = self._ask(Turn("go"))
         return time.perf_counter() - start, done.values
 
-    def against(self, reference: "Runner") -> timing.Window:
-        """Windows of this side, all scaled by the reference's latest units."""
+    def against(self, reference: "Runner", apart: Callable[[int], float]) -> timing.Window:
+        """Windows of this side, all scaled by the reference's latest units.
+
+        `apart` is `LoopTiming.apart`. A run that takes no longer than that left out what
+        every loop must do, and its results tell.
+        """
 
         def run(calls: int, /) -> float:
             if reference is self:
@@ -64,7 +71,7 @@ class Runner:
             seed, unit = self._seed(), statistics.median(reference.units[-UNITS:])
             elapsed, values = self.window(seed, calls, unit)
             self.results.append((seed, calls, values))
-            return elapsed
+            return max(elapsed - apart(calls) * unit, LEAST)
 
         return run
 
@@ -103,7 +110,7 @@ def duel(entry: Entry, mine: PaceJob, session: Session, platform: str, devices: 
                 sides = list(pool.map(runner, (mine, reference, naive)))
             sides[1].measure()
             result = timing.with_controls(
-                *(side.against(sides[1]) for side in sides),
+                *(side.against(sides[1], wanted.apart) for side in sides),
                 k=wanted.at_most,
                 rng=rng,
                 target_seconds=wanted.window_seconds,

@@ -6,6 +6,7 @@ Only glue: notebooks are made in `lesson_pages`, captures in `captures`, exercis
 
 import html
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -30,6 +31,7 @@ _ERRORS = (
     captures.CaptureError,
     claims.ClaimError,
     exercise_pages.ExerciseError,
+    LessonError,
     programs.ProgramError,
 )
 BEFORE_PLUGINS = 150
@@ -47,19 +49,30 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 @event_priority(BEFORE_PLUGINS)
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add one executed notebook for each lesson; the lesson's own file stays a download."""
+    """Add one executed notebook for each lesson; the lesson's own file stays a download.
+
+    What the other pages show is run meanwhile: a lesson seldom keeps more than one core busy.
+    """
     docs, cache = Path(config.docs_dir), _cache(config)
-    captures.Grader(docs.parent, cache).prepare()
-    for path in notebooks.lesson_paths(docs / "lessons"):
+    with ThreadPoolExecutor(1) as beside:
+        others = beside.submit(_prepare, docs.parent, cache)
         try:
-            notebook, stale = lesson_pages.build(path, docs / "recorded", cache)
-        except LessonError as error:
+            for path in notebooks.lesson_paths(docs / "lessons"):
+                notebook, stale = lesson_pages.build(path, docs / "recorded", cache)
+                for line in stale:
+                    _log.info("GPU recording %s", line)
+                uri = f"lessons/{path.stem}.ipynb"
+                files.append(File.generated(config, uri, abs_src_path=str(notebook)))
+            others.result()
+        except _ERRORS as error:
             raise PluginError(str(error)) from None
-        for line in stale:
-            _log.info("GPU recording %s", line)
-        uri = f"lessons/{path.stem}.ipynb"
-        files.append(File.generated(config, uri, abs_src_path=str(notebook)))
     return files
+
+
+def _prepare(root: Path, cache: Path) -> None:
+    """Run what exercise pages and document pages show."""
+    captures.Grader(root, cache).prepare()
+    programs.Programs(root, cache).prepare()
 
 
 @event_priority(AFTER_JUPYTER)

@@ -13,6 +13,7 @@ of words runs nothing.
 """
 
 import argparse
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -71,8 +72,9 @@ def cache_key(this: Lesson, versions: tuple[str, ...], helpers: tuple[Path, ...]
     return digest.hexdigest()[:20]
 
 
+@functools.cache
 def installed_versions() -> tuple[str, ...]:
-    """Python and every installed distribution, as `name==version`."""
+    """Python and every installed distribution, as `name==version`: read once, for it is slow."""
     found = {f"{dist.name}=={dist.version}" for dist in importlib.metadata.distributions()}
     return (sys.version, *sorted(found))
 

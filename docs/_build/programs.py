@@ -35,12 +35,16 @@ class Programs:
 
     def fill(self, markdown: str) -> str:
         """Markdown with every marker replaced by code and output."""
-        names = MARKER.findall(markdown)
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            printed = dict(zip(names, pool.map(self.output, names), strict=True))
-        return MARKER.sub(lambda match: self._block(match[1], printed[match[1]]), markdown)
+        return MARKER.sub(lambda match: self._block(match[1]), markdown)
 
-    def _block(self, name: str, printed: str) -> str:
+    def prepare(self) -> None:
+        """Run all programs that the cache does not have, as many at a time as there are cores."""
+        names = sorted(path.stem for path in (self.root / FOLDER).glob("*.py"))
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(self.output, names))
+
+    def _block(self, name: str) -> str:
+        printed = self.output(name)
         code = self._path(name).read_text("utf-8").strip("\n")
         return (
             f'```python title="{FOLDER / name}.py"\n{code}\n```\n\n'

@@ -1,5 +1,6 @@
 """ex07_quiet_loop: the loop runs ahead of the device, and losses are read at the end."""
 
+import functools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -21,6 +22,10 @@ from grader.words import plural
 
 PROMISE = "`train` returns (params, losses)"
 ONCE = "`train` calls `step` once for each batch"
+HOST_IN_STEPS = 0.75
+"""What a batch costs the host, in steps of the device."""
+STAGED_SECONDS = 0.006
+"""How long a CPU device is busy with a step."""
 PREFETCHED = "after copy_to_host_async in an earlier step"
 
 
@@ -66,43 +71,79 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         observe.value(f"params after {steps}", params)
 
 
-def _paced(rng: Any) -> tuple[Any, list[Any]]:
-    """Parameters and batches whose step takes some milliseconds."""
+def _paced(submission: ModuleType, rng: Any) -> tuple[Callable[..., Any], Any, list[Any]]:
+    """A step that keeps the device busy for some milliseconds, its parameters and batches.
+
+    A GPU takes none of the host's cores. A CPU device would: the same loop would be fast on
+    one machine and slow on another that is busy. There the step is small, and its device
+    waits, as a callback of the compiled program that sleeps.
+    """
     import jax
 
-    width, rows = (1792, 1024) if jax.default_backend() == "cpu" else (32768, 8192)
-    return _parameters(rng, width), [_batch(rng, rows) for _ in range(2)]
+    on_cpu = jax.default_backend() == "cpu"
+    width, rows = (24, 32) if on_cpu else (32768, 8192)
+    params, batches = _parameters(rng, width), [_batch(rng, rows) for _ in range(2)]
+    if not on_cpu:
+        return submission.sgd_step, params, batches
+    after_work = _staged_work()
+
+    def step(params: Any, batch: Any) -> Any:
+        return after_work(*submission.sgd_step(params, batch))
+
+    return step, params, batches
+
+
+@functools.cache
+def _staged_work() -> Callable[..., Any]:
+    """A program that returns what it is given, (params, loss), after `STAGED_SECONDS`."""
+    import jax
+
+    def busy(loss: Any) -> Any:
+        time.sleep(STAGED_SECONDS)
+        return loss
+
+    @jax.jit
+    def after_work(params: Any, loss: Any) -> Any:
+        held = jax.pure_callback(busy, jax.ShapeDtypeStruct(loss.shape, loss.dtype), loss)
+        return jax.lax.optimization_barrier((params, held))
+
+    return after_work
 
 
 def seconds_of_a_step(submission: ModuleType, rng: Any) -> float:
     """Seconds one step takes now, on this machine under this load."""
     import jax
 
-    params, batches = _paced(rng)
-    jax.block_until_ready(submission.sgd_step(params, batches[0]))
+    step, params, batches = _paced(submission, rng)
+    jax.block_until_ready(step(params, batches[0]))
     start = time.perf_counter()
-    for batch in batches * 2:
-        params, loss = submission.sgd_step(params, batch)
+    for batch in batches:
+        params, loss = step(params, batch)
     jax.block_until_ready((params, loss))
-    return (time.perf_counter() - start) / 4
+    return (time.perf_counter() - start) / len(batches)
 
 
 def pace(submission: ModuleType, rng: Any, steps: int, unit: float) -> Callable[[], list[float]]:
-    """A run of `steps` steps whose batches each cost the host `unit` seconds, as a step does.
+    """A run of `steps` steps, each with a batch that costs the host three quarters of a step.
 
-    Then a loop that overlaps both takes about half the time of one that does not.
+    That time passes in any loop, and is not counted. What is left is the wait for the device:
+    a quarter of a step where the two overlap, a whole step where they do not.
     """
-    params, ready = _paced(rng)
+    step, params, ready = _paced(submission, rng)
+
+    taken = []
 
     def batches() -> Iterator[Any]:
+        # Reading a file or a socket: the host waits, and the device could work.
         for index in range(steps):
-            # Reading a file or a socket: the host waits, and the device could work.
-            time.sleep(unit)
+            time.sleep(HOST_IN_STEPS * unit)
+            taken.append(index)
             yield ready[index % 2]
+        time.sleep(HOST_IN_STEPS * unit)  # that there is no more takes as long to find out
 
     def run() -> list[float]:
-        _, losses = submission.train(submission.sgd_step, params, batches())
-        return [float(loss) for loss in losses]
+        _, losses = submission.train(step, params, batches())
+        return [float(loss) for loss in losses] + [float(len(taken))]
 
     return run
 
@@ -123,7 +164,13 @@ EXERCISE = Exercise(
     edits=("train",),
     drive=drive,
     loop_timing=LoopTiming(
-        at_most=1.33, pace=pace, unit=seconds_of_a_step, naive=naive, function="train"
+        at_most=2,
+        pace=pace,
+        unit=seconds_of_a_step,
+        naive=naive,
+        function="train",
+        apart=lambda steps: HOST_IN_STEPS * (steps + 1),
+        window_seconds=0.012,
     ),
     hints=(
         "A call of a jitted function returns before the device has finished. "
@@ -230,5 +277,5 @@ def no_waits_in_loop(record: Record) -> Result:
     anchor="read-one-step-late",
 )
 def as_fast_as_the_reference(record: Record) -> Result:
-    """The loop takes at most 1.33 times the reference's time."""
-    return timing_result(record, "loop", "a step")
+    """Beyond preparing the batches, the loop takes at most twice the reference's time."""
+    return timing_result(record, "loop", "a step, beyond preparing its batch,")
