@@ -22,7 +22,7 @@ from grader.process import Failed
 from grader.record import Record, Target, decode_record
 from grader.session import NoDevice, Options, Session, modules_of
 from grader.sides import Reference
-from grader.state import Remembered, State, digest
+from grader.state import Remembered, State, digest, is_own
 from grader.verdict import Report, encode
 from grader.versions import unsupported
 
@@ -65,7 +65,7 @@ def run(entries: Sequence[Entry], names: Sequence[str], wanted: Wanted, *, brief
     if len(entries) > 1 and wanted.submission is not None and wanted.submission.is_file():
         raise Unusable(f"one file for {len(entries)} exercises; give a folder, or name one of them")
     _target(wanted)  # before anything is run
-    work = [(e, _path(e, name, wanted.submission)) for e, name in _named(entries, names)]
+    work = _work(entries, names, wanted.submission)
     with open_session(entries, wanted) as session:
         return grade_all(work, session, wanted, brief=brief)
 
@@ -129,9 +129,17 @@ def _target(wanted: Wanted) -> Target | None:
         raise Unusable(str(error)) from None
 
 
-def _named(entries: Sequence[Entry], names: Sequence[str]) -> list[tuple[Entry, str]]:
-    padded = list(names) + [""] * (len(entries) - len(names))
-    return list(zip(entries, padded, strict=False))
+def _work(
+    entries: Sequence[Entry], names: Sequence[str], submission: Path | None
+) -> list[tuple[Entry, Path]]:
+    """The file of each exercise. Of a whole folder, one that is missing fails its own exercise."""
+    if not any(names):
+        folder = submission or Path("exercises")
+        files = [folder / entry.file_name for entry in entries]
+        if any(path.is_file() for path in files):
+            return list(zip(entries, files, strict=True))
+    padded = list(names) or [""] * len(entries)
+    return [(e, _path(e, name, submission)) for e, name in zip(entries, padded, strict=True)]
 
 
 def _path(entry: Entry, name: str, submission: Path | None) -> Path:
@@ -235,8 +243,7 @@ def _save(record: Record, folder: Path) -> None:
 
 
 def _remember(entry: Entry, record: Record, done: Report, path: Path) -> None:
-    """Only for the learner's own copy under the current folder."""
-    if path.parent.name not in ("", "exercises") or path.name != entry.file_name:
+    if not is_own(path, entry.stem):
         return
     failed = [v.check for v in done.verdicts if v.status == "fail"]
     state, new = State(Path.cwd()), Remembered(digest(record.source), done.exit_code, failed)

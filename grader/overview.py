@@ -40,11 +40,13 @@ def _status(entry: Entry, folder: Path) -> str:
     if not path.is_file():
         return f"no file; grader reset {entry.id}"
     known = State(folder).get(entry.stem)
-    if known is None:
+    if known is None or not known.digest:
         return "not checked"
     said = _SAID.get(known.exit_code, "not yet")
     said = said if _same(path, known) else "changed since the last check"
-    return f"solved before; {said}" if known.solved_once and said != "solved" else said
+    if known.solved_once and said != "solved":
+        return f"solved before; {'fails now' if said == _SAID[1] else said}"
+    return said
 
 
 def _same(path: Path, known: Remembered) -> bool:

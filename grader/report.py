@@ -5,11 +5,13 @@ escapes. Nothing is cut that holds a difference; long lines are folded on a term
 """
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from grader.record import Machine
+from grader.state import is_own
 from grader.verdict import Report, Reports, Verdict, encode
 from grader.words import plural
 
@@ -163,5 +165,7 @@ def _summary(report: Report) -> str:
     if report.exit_code == 0:
         return f"{report.exercise}: all {len(report.verdicts)} checks pass{took}"
     short = report.exercise.split("_", 1)[0]
-    more = f"\n  a hint: grader hint {short}; the same inputs again: --seed {report.seed}"
+    again = f"the same inputs again: --seed {report.seed}"
+    known = is_own(Path(report.path), report.exercise)
+    more = f"\n  a hint: grader hint {short}; {again}" if known else f"\n  {again}"
     return f"{report.exercise}: {', '.join(said)}{took}{more if counts['fail'] else ''}"

@@ -26,6 +26,11 @@ def digest(source: str) -> str:
     return hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
+def is_own(path: Path, stem: str) -> bool:
+    """Whether a graded file is the learner's own copy of an exercise: that alone is remembered."""
+    return path.parent.name in ("", "exercises") and path.name == f"{stem}.py"
+
+
 class State:
     """The memory of one folder."""
 

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 from conftest import ROOT, Cli, python
 
-from grader import versions
+from grader import catalog, versions
 from grader.cli import cli
 
 STEM = "ex07_quiet_loop"
@@ -198,6 +198,7 @@ def test_hints_go_from_mild_to_plain(grader: Cli) -> None:
     assert "more: grader hint ex07" in said[0]
     assert "grader solution ex07 shows one answer" in said[2] == said[3]
     assert all("/lessons/04-the-inner-loop/#reading-stops-the-loop" in text for text in said)
+    assert "ex07  quiet_loop         not checked" in grader("status").stdout
 
 
 def test_hints_are_for_what_failed(grader: Cli) -> None:
@@ -224,6 +225,29 @@ def test_hints_speak_of_a_file_that_was_not_run_and_of_one_that_is_solved(
     assert grader("hint", "ex04").stdout.startswith("ex04 is solved")
     path.write_text(starter)
     assert "solved before; changed since the last check" in grader("status").stdout
+
+
+def test_no_hint_is_offered_for_a_file_that_is_not_remembered(grader: Cli, folder: Path) -> None:
+    (folder / "mine.py").write_text("def (")
+    ran = grader("check", "ex04", "--submission", "mine.py")
+    assert ran.returncode == 1
+    assert "grader hint" not in ran.stdout
+    assert "--seed" in ran.stdout
+
+
+def test_of_a_whole_folder_a_missing_file_fails_its_own_exercise(grader: Cli, folder: Path) -> None:
+    for path in (folder / "exercises").iterdir():
+        path.write_text("def (")
+    ran = grader("check", "--all", "--submission", "exercises", "--format", "json")
+    reports = json.loads(ran.stdout)["reports"]
+    assert (ran.returncode, len(reports)) == (1, len(catalog.entries()))
+    observed = {one["exercise"]: one["verdicts"][0]["observed"] for one in reports}
+    assert "No such file" in observed["ex04_place_model"]
+    assert "No such file" not in observed[STEM]
+    (folder / "empty").mkdir()
+    ran = grader("check", "--all", "--submission", "empty")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "in the folder empty" in ran.stderr
 
 
 def test_status_knows_what_was_checked(grader: Cli, folder: Path) -> None:
