@@ -132,10 +132,4 @@ class Grader:
         return done.returncode, done.stdout.replace(f"{self.root}{os.sep}", "").strip("\n")
 
     def _keep(self, file: Path, kind: str, text: str) -> None:
-        kept = self._kept(file, kind)
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        for old in kept.parent.glob(f"{file.stem}-{kind}-*.txt"):
-            old.unlink(missing_ok=True)
-        part = kept.with_suffix(f".{os.getpid()}")
-        part.write_text(text, encoding="utf-8")
-        part.replace(kept)
+        notebooks.keep(self._kept(file, kind), f"{file.stem}-{kind}", text)

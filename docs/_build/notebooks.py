@@ -96,17 +96,18 @@ def load(path: Path, cache: Path = CACHE, cell_seconds: float = CELL_SECONDS) ->
     if kept.exists():
         return Run(**json.loads(kept.read_text(encoding="utf-8")))
     run = execute(this, cell_seconds, {"JAX_PLATFORMS": "cpu"})
-    _keep(kept, this.name, run)
+    keep(kept, this.name, json.dumps(asdict(run)))
     return run
 
 
-def _keep(kept: Path, name: str, run: Run) -> None:
-    """Write a run where the next build finds it, and drop the older runs of the lesson."""
+def keep(kept: Path, name: str, text: str) -> None:
+    """Write what was run where the next build finds it, and drop older ones of that name."""
     kept.parent.mkdir(parents=True, exist_ok=True)
-    for old in kept.parent.glob(f"{name}-*.json"):
-        old.unlink(missing_ok=True)
+    for old in kept.parent.glob(f"{name}-*{kept.suffix}"):
+        if old != kept:
+            old.unlink(missing_ok=True)
     part = kept.with_suffix(f".{os.getpid()}")
-    part.write_text(json.dumps(asdict(run)), encoding="utf-8")
+    part.write_text(text, encoding="utf-8")
     part.replace(kept)
 
 

@@ -58,7 +58,7 @@ class Programs:
         return path
 
     def output(self, name: str) -> str:
-        """What a program prints. Raises ProgramError where it fails or prints nothing."""
+        """What a program prints. Raises ProgramError where it fails, warns or prints nothing."""
         path = self._path(name)
         versions = "\0".join(notebooks.installed_versions())
         key = hashlib.sha256(path.read_bytes() + versions.encode()).hexdigest()[:20]
@@ -66,12 +66,9 @@ class Programs:
         if kept.exists():
             return kept.read_text("utf-8")
         ended = run(path)
-        if ended.returncode or not ended.stdout.strip():
+        if ended.returncode or ended.stderr or not ended.stdout.strip():
             raise ProgramError(f"{path}: exit code {ended.returncode}\n{ended.stderr}")
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        for old in kept.parent.glob(f"{name}-*.txt"):
-            old.unlink(missing_ok=True)
-        kept.write_text(ended.stdout.strip("\n"), "utf-8")
+        notebooks.keep(kept, name, ended.stdout.strip("\n"))
         return ended.stdout.strip("\n")
 
 

@@ -403,8 +403,22 @@ plt.show()
 changed, because its count was dropped with the copy. `nnx.jit` takes the state out of the model,
 gives it to the program as an argument, and writes the result back into the model.
 
-You can do that yourself, with `nnx.split`, `jax.jit` and `nnx.update`. Then *all* of the state has
-to be among the results. Linen makes you say so:
+You can do that yourself: split the model outside, put it together inside, and hand back the state.
+
+```python
+graph, state = nnx.split(model)
+
+@jax.jit
+def step(state, batch):
+    model = nnx.merge(graph, state)
+    loss = sgd(model, batch)
+    return nnx.state(model), loss  # all of the state, not the parameters alone
+
+state, loss = step(state, batch)  # in the loop
+nnx.update(model, state)          # after it
+```
+
+Then *all* of the state has to be among the results. Linen makes you say so:
 """
 
 # %%

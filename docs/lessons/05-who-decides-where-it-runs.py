@@ -303,8 +303,9 @@ being the default.
 
 </quiz>
 
-A fresh process tries one value after the other. This page is built without a GPU, so we lend it
-two: a made-up plugin calls itself `cuda`, and hands out the CPU. Everything else is JAX's own.
+A fresh process tries one value after the other. This page is built without a GPU, so a stand-in
+takes its place: a made-up plugin calls itself `cuda`, and hands out the CPU. Everything else is
+JAX's own.
 """
 
 # %% gpu=false
@@ -455,7 +456,8 @@ whole line.
 With two versions of plugin and jaxlib the GPU is listed all the same, and some functions fail later
 ([recovar #64](https://github.com/ma-gilles/recovar/issues/64)).
 
-`grader doctor` prints versions, backend, log and variables of your machine, in that order.
+`grader doctor` prints versions, backend, targets (machines that it can compile for), log and
+variables of your machine, in that order.
 
 !!! quote "Claim S0-04 (haiku-gpu): false"
     The document says that a GPU and its driver are not enough: the code must tell JAX to use it.

@@ -13,8 +13,8 @@ After this lesson you can
 - tell faults that cost time from those that change what is learned.
 
 **Why care.** The trainer below runs, prints a falling loss, and has six faults. Mended, it takes
-**1/{{ gain:.0f}}** of the time for a step. Two of its faults cost nothing at all, and are the
-worse ones.
+**1/{{ gain:.0f}}** of the time for a step. Two of its faults hardly show in the time, and
+are the worse ones.
 """
 
 # %%
@@ -138,7 +138,7 @@ The loop has a switch for each fault. The names of the switches say what is *rig
 """
 
 # %%
-FAULTS = ["one program", "model stays", "default device", "no reads", "state kept", "new keys"]
+REPAIRS = ["one program", "model stays", "default device", "no reads", "state kept", "new keys"]
 compiled = jax.jit(step, static_argnums=3)
 
 
@@ -186,14 +186,14 @@ assert by_six[-1] < by_six[0]
 # %% [markdown]
 """
 A falling loss. Nothing in the output shows that anything is wrong. So we measure what a step
-*does*: how many programs it starts, how long it takes, where it ran, which keys it used.
+*does*: how many operations it makes, how long it takes, where it ran, which keys it used.
 """
 
 # %%
 from time import perf_counter as now
 
 
-def programs_in(run):  # each operation that is not inside a jit is a program of its own
+def operations_in(run):  # counted in a trace; a jitted function counts as one
     key = jax.random.key(0)
     model = jax.eval_shape(fresh_model, key, batches[0])
     made = jax.make_jaxpr(lambda *args: run(*args, True))(model, key, batches[0])
@@ -218,7 +218,7 @@ def measured(right, steps=8):
 
 
 def steps_of(count):
-    return [measured(FAULTS[:count]) for _ in range(3)]
+    return [measured(REPAIRS[:count]) for _ in range(3)]
 
 
 def ms(stage):
@@ -227,7 +227,7 @@ def ms(stage):
 
 stages = [steps_of(0)]
 broken = stages[0][0]
-print(f"programs in a step  {programs_in(step):8}")
+print(f"operations a step   {operations_in(step):8}")
 print(f"time of a step      {ms(0):8.1f} ms")
 print(f"model on the host   {broken['host']!s:>8}")
 print(f"ran on              {broken['devices']}, the default is {gpu}")
@@ -245,7 +245,7 @@ Each line shows a fault, and the second the sum of some. We go through them.
 itself, once. So what is missing?
 - [ ] Nothing after the first step
 > Each operation is compiled by then. It must still be started, one by one, from Python.
-- [x] One program in place of {{ programs }}
+- [x] One start in place of one for each of {{ operations }} operations
 > Right. And the gradient is worked out anew in Python at each call.
 - [ ] The GPU: without jit, all runs on the CPU
 > Where it runs has nothing to do with jit.
@@ -256,12 +256,12 @@ itself, once. So what is missing?
 
 # %%
 stages.append(steps_of(1))
-programs = programs_in(step)
+operations = operations_in(step)
 jit_gain = ms(0) / ms(1)
-print(f"without jit {ms(0):7.1f} ms a step, {programs} programs")
-print(f"with jit    {ms(1):7.1f} ms a step, {programs_in(compiled)} program")
+print(f"without jit {ms(0):7.1f} ms a step, {operations} operations")
+print(f"with jit    {ms(1):7.1f} ms a step, {operations_in(compiled)} operation")
 
-model, _ = train(batches[:1], FAULTS, lambda *_: None)
+model, _ = train(batches[:1], REPAIRS, lambda *_: None)
 start = now()
 anew = jax.jit(lambda *args: step(*args, True))
 jax.block_until_ready(anew(model, jax.random.key(0), batches[0]))
@@ -320,7 +320,8 @@ assert stages[3][0]["devices"] == {str(gpu)}
 # %% [markdown]
 """
 The cure is to delete the line. Model and batch then follow the default, which is the GPU where
-there is one. Here both devices are the same CPU, so the clock says nothing. The name does.
+there is one. Here both devices are the same CPU: what the clock gains is the copies that are gone,
+not a faster device. The name tells.
 
 ## A read a step { #a-read-a-step }
 
@@ -328,19 +329,21 @@ there is one. Here both devices are the same CPU, so the clock says nothing. The
 array, read it later.
 
 <quiz>
-**Predict.** In this loop nothing is loaded from a disk, and the batches are there. How much time
-does the trainer gain without the read?
-- [ ] A lot, as in lesson 04
-> There, the host had work to do meanwhile: it prepared the next batch.
-- [x] Little or nothing
-> Right: a wait costs what could have run meanwhile. Here that is Python's part of the next step.
+**Predict.** In this loop nothing is loaded from a disk, and the batches are there. What can the
+trainer gain without the read?
+- [ ] The time to prepare a batch, as in lesson 04
+> There, the host had that work to do meanwhile. Here the batches are ready.
+- [x] At most Python's part of a step
+> Right: a wait costs what could have run meanwhile. Here that is Python's start of the next step.
+- [ ] The time of the step on the device
+> The device has as much to do as before.
 
 </quiz>
 """
 
 # %%
 stages.append(steps_of(4))
-pairs = [[measured(FAULTS[:count])["ms"] for count in (3, 4)] for _ in range(15)]  # in turn
+pairs = [[measured(REPAIRS[:count])["ms"] for count in (3, 4)] for _ in range(15)]  # in turn
 before, after = np.median(pairs, axis=0)
 low, high = np.percentile(np.subtract(*np.transpose(pairs)), [25, 75])
 print(f"before: {before:6.2f} ms a step, median of {len(pairs)} runs")
@@ -350,13 +353,14 @@ print("a difference" if low > 0 or high < 0 else "no difference", "that this run
 
 # %% [markdown]
 """
-If that range holds zero, the run has seen no gain. Mend it all the same. The day the
-batches come from a disk, it counts.
+If that range holds zero, the run has seen no gain. The gain is Python's part of a step: a large
+share only where the step is short. Mend it all the same. The day the batches come from a disk, it
+counts.
 
 ## State that is thrown away { #state-that-is-thrown-away }
 
-Now the two that cost no time. Haiku has no hidden state: `apply` *returns* the new one, and
-whoever drops it trains with the old one for ever.
+Now the two that hardly show in the time. Haiku has no hidden state: `apply` *returns* the new one,
+and whoever drops it trains with the old one for ever.
 """
 
 # %%
@@ -376,8 +380,8 @@ without, and its loss fell. With `jax.value_and_grad`, say `has_aux=True` and ha
 A key is not a generator. The same key gives the same numbers, each time.
 
 <quiz>
-**Predict.** `PRNGKey(0)` stands in the loss, as in the document. At step 1, dropout takes out units
-3, 4 and 9 of the first row. Which ones at step 2?
+**Predict.** `PRNGKey(0)` stands in the loss, as in the document. At step 1, dropout keeps units
+3, 4 and 9 of the first row, and takes out the others. Which ones does it keep at step 2?
 - [ ] Others: each step draws anew
 > It draws anew from the same key, and gets the same.
 - [x] 3, 4 and 9
@@ -428,7 +432,7 @@ All stages in one picture. Each has the repairs of those before it.
 
 # %% alt="Time of a step for seven stages, logarithmic. The first is far right of all others."
 times = [ms(stage) for stage in range(len(stages))]
-names = ["broken", *(f"+ {name}" for name in FAULTS)]
+names = ["broken", *(f"+ {name}" for name in REPAIRS)]
 figure, ax = plt.subplots(figsize=(7, 2.8))
 ax.hlines(names, min(times) / 2, times, color="tab:blue", linewidth=1)
 ax.plot(times, names, "o", color="tab:blue")
@@ -444,13 +448,13 @@ assert gain > 2
 
 # %% [markdown]
 """
-Here most of the time is in the first repair; copies and places cost little where host and devices
-share one memory. The third decides whether a GPU is used at all. The last two show in no clock, on
-any machine: a split of the key even costs a little.
+Here the first repair saves most of the milliseconds; copies and places cost little where host and
+devices share one memory. The third decides whether a GPU is used at all. The last two are not for
+the clock: handing on the state saves no time, and a split of the key costs a little.
 
 | what you see | look for |
 |---|---|
-| many programs, or a compile, at each step | no `jit`, `jit` in the loop, a static number |
+| many operations, or a compile, at each step | no `jit`, `jit` in the loop, a static number |
 | arrays that turn into NumPy | `device_get`, `np.asarray`, `tree_map(np.array, ...)` |
 | results on another device | a device by name, a committed batch (lesson 05) |
 | a wait at each step | `float`, `print`, `block_until_ready` (lesson 04) |
@@ -520,7 +524,7 @@ On a CPU, host and device share their memory. Only the guard and the types tell 
 
 ## Recap
 
-- Measure what a step does: programs, copies, waits, place, keys, state.
+- Measure what a step does: operations, copies, waits, place, keys, state.
 - One jitted step: 1/{{ jit_gain:.0f}} of the time here.
 - The model goes from step to step and never to the host.
 - Name no device. Delete the line.

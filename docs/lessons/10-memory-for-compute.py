@@ -53,7 +53,10 @@ def layer(x, weights):
 def fresh(layers):
     keys = iter(jax.random.split(jax.random.key(0), 3 * layers + 1))
     shapes = {"up": (WIDTH, HIDDEN), "gate": (WIDTH, HIDDEN), "down": (HIDDEN, WIDTH)}
-    draws = [{n: jax.random.normal(next(keys), s) / 8 for n, s in shapes.items()}] * layers
+    draws = [
+        {name: jax.random.normal(next(keys), shape) / 8 for name, shape in shapes.items()}
+        for _ in range(layers)
+    ]
     return draws, jax.random.normal(next(keys), (ROWS, WIDTH))
 
 

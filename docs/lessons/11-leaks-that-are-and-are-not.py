@@ -200,6 +200,9 @@ assert results["reports kept"][1] == results["floats kept"][1]
 The second line looks flat in MiB, and is not flat: {{ more_losses:.0f }} arrays more. Count arrays
 as well as bytes.
 
+`float` at each step waits for the device. Where that matters, read
+[one step late](04-the-inner-loop.ipynb#read-one-step-late).
+
 !!! quote "Claim S3-10 (dgx): true with conditions"
     The document says that JAX does not prevent leaks. Right: what a list, a cache or a closure
     holds, stays. It is Python that holds it, and in Python you find it.

@@ -13,9 +13,9 @@ After this lesson you can
 - make an array of a file that no memory of yours could hold;
 - say what an Auto mesh and an Explicit mesh do differently, and notice which one you have.
 
-**Why care.** Below, a table of {{ table_kib:.0f }} KiB is put on {{ count }} devices. One letter
-between two brackets decides whether they hold {{ split_kib:.0f }} KiB in all, or
-{{ copied_kib:.0f }} KiB. Nothing fails, and every result is the same.
+**Why care.** Below, a table of {{ table_kib:.0f }} KiB is put on {{ count }} devices. One word
+between two brackets, `P("data")` against `P()`, decides whether they hold {{ split_kib:.0f }} KiB
+in all, or {{ copied_kib:.0f }} KiB. Nothing fails, and every result is the same.
 """
 
 # %%

@@ -116,7 +116,8 @@ weights. That is data parallelism: each device holds the **whole** model.
 
 `in_axes=(None, 0, 0)` hands the weights out anew at every call. Old code does it otherwise: it
 gives the weights a device axis too, places slice i on device i once, and lets every step return
-them there. `jax.device_put_replicated` did that. It is gone, and so is its sister for batches:
+them there. `jax.device_put_replicated` did that. It is gone, and so is its sister for batches. The
+word "deprecated" below is JAX's own:
 """
 
 # %%
