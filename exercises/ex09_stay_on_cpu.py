@@ -13,6 +13,7 @@ def prepare(raw, seed, cpu):
 
     `raw` is a NumPy array (n, 16). `cpu` is a jax.Device, and not the default one.
     Return a jax.Array (n, 16) on `cpu`; no array visits the default device.
+    jax.config stays as it is: a `with` block can set a default device too.
     """
     # TODO: prepare on `cpu` alone; predict on `device`, even if the batch is committed to a CPU.
     return add_noise(standardise(raw), seed)

@@ -1,8 +1,8 @@
 """ex01_find_devices: three questions, answered on this machine and on staged ones.
 
 The staged machines (`grader.probes.staging`) have no GPU, one, four, a number drawn
-afresh, AMD's, TPUs in their place, or a fault. Answers are kept as words, such as
-"GPU 2", told by identity.
+afresh, AMD's, some beside a CPU that is the default, TPUs in their place, or a fault.
+Answers are kept as words, such as "GPU 2", told by identity.
 """
 
 import ast
@@ -20,7 +20,7 @@ from grader.verdict import Culprit
 from grader.words import plural
 
 if TYPE_CHECKING:
-    from grader.probes.staging import Fault, Stage
+    from grader.probes.staging import Fault, Made, Stage
 
 A_CPU = "a CPU device"
 A_CPU_LIST = f"[{A_CPU}]"
@@ -50,12 +50,13 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     answers = list(_questions("this machine", submission, staging.real()))
     try:
         stages = [(gpus, staging.NVIDIA) for gpus in (0, 1, 4, int(rng.integers(5, 9)))]
-        for gpus, made in (*stages, (2, staging.AMD)):
+        for gpus, made in (*stages, (2, staging.AMD), (3, staging.CPU_FIRST)):
             with staging.machine(gpus=gpus, made=made) as stage:
-                name = _machine(gpus, made.name)
+                name = _machine(gpus, made)
                 answers += _questions(name, staging.fresh(submission), stage)
         with staging.machine(gpus=2, made=staging.GOOGLE) as stage:  # only: are they counted?
-            answers.append(_ask(_machine(2, "TPU"), staging.fresh(submission), stage, "num_gpus"))
+            module = staging.fresh(submission)
+            answers.append(_ask("a machine with 2 TPUs", module, stage, "num_gpus"))
         for fault, name in FAULTS.items():
             for function in ("num_gpus", "try_gpu", "try_all_gpus"):
                 with staging.machine(broken=fault) as stage:
@@ -65,8 +66,9 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.fact("answers", msgspec.to_builtins(answers))
 
 
-def _machine(count: int, name: str) -> str:
-    return f"a machine with {plural(count, name)}" if count else "a machine without GPUs"
+def _machine(count: int, made: "Made") -> str:
+    there = f"a machine with {plural(count, made.name)}" if count else "a machine without GPUs"
+    return there + (f" and JAX_PLATFORMS={made.platforms}" if made.platforms else "")
 
 
 def _questions(machine: str, module: ModuleType, stage: "Stage") -> Iterator[Answer]:
@@ -177,6 +179,8 @@ def _place(record: Record, mine: Answer, function: str) -> list[Culprit]:
     hints=(
         "jax.device_count() without an argument counts the default backend's devices, CPUs too. "
         'A GPU\'s platform is "gpu", whoever made it.',
+        "The default backend need not be the GPUs': JAX_PLATFORMS=cpu,cuda makes it the CPU's. "
+        'jax.devices("gpu") finds GPUs behind any backend.',
     ),
 )
 def counts_gpus(record: Record) -> Result:
@@ -194,8 +198,8 @@ def gives_gpu_i(record: Record) -> Result:
     ground="observed",
     after=("counts_gpus", "gives_gpu_i"),
     hints=(
-        "With n GPUs, the first one is number 0 and the last one is number n - 1. To a list, -1 is "
-        "an index too.",
+        "With n GPUs, their numbers are 0 to n - 1. For any other i there is no GPU: not for n, "
+        "and not for -1, though to a list that is an index.",
         'Where there are GPUs, jax.devices()[0] is one of them. jax.devices("cpu") is not.',
     ),
 )

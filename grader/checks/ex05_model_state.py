@@ -273,15 +273,15 @@ def same_training(record: Record) -> Result:
 @EXERCISE.check(
     ground="observed",
     hints=(
+        "Is all of `train_step` compiled? Outside jit, each operation copies its constants anew.",
         "The device has it all. A read, a NumPy array or a number passed to a jitted function "
         "is a copy, at each step.",
         "Constants inside the jitted function are a part of the program.",
-        "Is all of `train_step` compiled? Outside jit, each operation copies its constants anew.",
     ),
     anchor="committed-or-not",
 )
 def step_copies_nothing(record: Record) -> Result:
-    """A step copies nothing, and leaves the model where it was."""
+    """With a placed model, a step copies nothing, and leaves it where it was."""
     found = list(events(seen(record), "h2d", "d2d", "d2h", phase="step"))
     place = where(wanted(record).values[TRAINED][0])
     gone = [leaf for leaf in seen(record).values[TRAINED] if where(leaf) != place]

@@ -176,7 +176,8 @@ EXERCISE = Exercise(
         "A call of a jitted function returns before the device has finished. "
         "Which line of the loop makes Python wait for it?",
         "An array can be kept without being read. What if the list held arrays, not floats?",
-        "Fill a list with the arrays; after the loop, one jax.device_get(list) reads them all.",
+        "Fill a list with the arrays; after the loop, one jax.device_get(list) reads them all, "
+        "as NumPy arrays. float() of each comes last.",
     ),
 )
 
@@ -240,7 +241,7 @@ def no_reads_in_loop(record: Record) -> Result:
         return gap
     total = sum(event.count for event in reads)
     return Failure(
-        "no read between the steps, but of an array whose copy_to_host_async was called "
+        "no read between the steps, except of an array whose copy_to_host_async was called "
         "a step before",
         f"{plural(total, 'read')} between the steps of two runs, of 7 and 12 steps",
         culprits(record, reads),

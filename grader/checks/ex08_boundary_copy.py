@@ -22,7 +22,7 @@ from grader.words import line_on_stack, plural
 PROMISE = "`train` returns (params, errors)"
 BATCHES = (5, 8)
 AHEAD = 2
-"""Batches that may be taken before the one a step works on is done with."""
+"""Batches after its own that may have been taken when a step begins."""
 NAMES = ("params", "stats", "batch")
 
 
@@ -34,7 +34,7 @@ class Run(msgspec.Struct):
     """How many arrays there are in each of NAMES."""
     steps: int = 0
     ahead: int = 0
-    """Batches taken before the step of an earlier one had been called, at most."""
+    """Batches after a step's own that had been taken when it began, at most."""
     came: dict[str, dict[str, list[tuple[str, int]]]] = {}
     """Of each of NAMES: array -> each time it was new to a call, how it came, and the line:
     as "numpy", in a buffer of its own ("anew"), or in one that another had ("again")."""
@@ -285,8 +285,8 @@ def one_batch_at_a_time(record: Record) -> Result:
             expected = f"{plural(run.batches, 'call')} of `step`, one for each batch"
             return Failure(expected, plural(run.steps, "call"), definition(record, "train"))
         if run.ahead > AHEAD:
-            expected = f"at most {AHEAD} batches are taken before the step of the one before them"
-            observed = f"{run.ahead} of {run.batches} were"
+            expected = f"when a step begins, at most {AHEAD} batches after its own have been taken"
+            observed = f"at one step, {run.ahead} had been taken, in a run of {run.batches} batches"
             return Failure(expected, observed, definition(record, "train"))
     return None
 

@@ -10,7 +10,7 @@ import linecache
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import ModuleType
 from typing import Any, Literal, NoReturn
@@ -28,17 +28,22 @@ though JAX_PLATFORMS=cuda asks for one."""
 
 @dataclass(frozen=True)
 class Made:
-    """What sort of devices a machine has beside the CPU, and what JAX calls them."""
+    """What sort of devices a machine has beside the CPU, and what JAX calls them.
+
+    `platforms` is what JAX_PLATFORMS says there: the first one is the default backend.
+    """
 
     name: str
     plugin: str
     platform: str
     kind: str
+    platforms: str = ""
 
 
 NVIDIA = Made("GPU", "cuda", "gpu", "NVIDIA H200")
 AMD = Made("AMD GPU", "rocm", "gpu", "AMD Instinct MI300X")
 GOOGLE = Made("TPU", "tpu", "tpu", "TPU v5")
+CPU_FIRST = replace(NVIDIA, platforms="cpu,cuda")
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,8 @@ def real() -> Stage:
 def machine(*, gpus: int = 0, made: Made = NVIDIA, broken: Fault = "") -> Iterator[Stage]:
     """While entered, JAX finds `gpus` GPUs beside the CPU, or the fault `broken`.
 
-    Made by `GOOGLE`, they are TPUs, and there is no GPU.
+    Made by `GOOGLE`, they are TPUs, and there is no GPU. With `CPU_FIRST` they are not the
+    default backend.
     Backends have not started yet when the block begins, as in a fresh process.
 
     Raises:
@@ -74,11 +80,11 @@ def machine(*, gpus: int = 0, made: Made = NVIDIA, broken: Fault = "") -> Iterat
     if gpus or broken in ("plugin raises", "no device"):
         start = _fails if broken else lambda: client
         registered[made.plugin] = _plugin(bridge, start, 500)
-    forced = "cuda" if broken in ("no plugin", "no device") else ""
-    visible = (gpus > 0 and made is NVIDIA) or broken in ("plugin raises", "no plugin")
+    forced = "cuda" if broken in ("no plugin", "no device") else made.platforms
+    visible = (gpus > 0 and made.plugin == "cuda") or broken in ("plugin raises", "no plugin")
     with _replaced(bridge, registered, visible, forced):
         if not broken:
-            _prove(client.devices())
+            _prove(client.devices(), made)
         yield Stage(client.devices() if made.platform == "gpu" else [], cpu.devices())
 
 
@@ -181,8 +187,11 @@ def _forget(kept: list[Any]) -> None:
         function.cache_clear()
 
 
-def _prove(gpus: list[Any]) -> None:
+def _prove(gpus: list[Any], made: Made) -> None:
     """See the stage as a learner would."""
     shown = jax.devices()
+    if gpus and made.platforms:  # the default backend is the first of them
+        default = {d.platform for d in shown}
+        shown = jax.devices(made.platform) if default == {"cpu"} else shown[:0]
     if shown != gpus if gpus else {d.platform for d in shown} != {"cpu"}:
         raise Gone(f"a stage with {len(gpus)} GPUs shows as {shown}")

@@ -7,14 +7,16 @@ Ask JAX what is there; create no arrays.
 import functools
 
 import jax
+from jax.extend.backend import backends
 
 
 class Hardware:
     """What JAX found; it cannot change while a process runs."""
 
     def __init__(self):
-        self.default = jax.devices()
-        self.gpus = [device for device in self.default if isinstance(device, jax.Device)]
+        self.cpus = jax.devices("cpu")
+        found = [device for backend in backends().values() for device in backend.devices()]
+        self.gpus = [device for device in found if isinstance(device, jax.Device)]
         self.gpus = [device for device in self.gpus if device.platform == "gpu"]
 
 
@@ -40,4 +42,4 @@ def try_gpu(i=0):
 
 def try_all_gpus():
     """A list of all GPUs, in order. Never empty: without GPUs, it holds a CPU device."""
-    return list(hardware().gpus or hardware().default)
+    return list(hardware().gpus or hardware().cpus)

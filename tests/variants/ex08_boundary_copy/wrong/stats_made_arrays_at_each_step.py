@@ -13,7 +13,7 @@ def train(step, params, stats, batches):
 
     `params` and `stats` are dicts of NumPy arrays, as read from a file. `batches` is an
     iterator of dicts of NumPy arrays: "inputs" (n, 16) and "targets" (n,).
-    Return (params, errors): errors is a list of arrays, one for each batch.
+    Return (params, errors): errors is a list of jax.Arrays, one for each batch, not read.
     """
     params, stats = jax.device_put((params, stats))
     errors = []

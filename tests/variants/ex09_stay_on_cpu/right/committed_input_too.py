@@ -13,6 +13,7 @@ def prepare(raw, seed, cpu):
 
     `raw` is a NumPy array (n, 16). `cpu` is a jax.Device, and not the default one.
     Return a jax.Array (n, 16) on `cpu`; no array visits the default device.
+    jax.config stays as it is: a `with` block can set a default device too.
     """
     with jax.default_device(cpu):
         rows = jax.device_put(raw, cpu)

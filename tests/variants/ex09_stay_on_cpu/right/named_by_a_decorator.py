@@ -17,6 +17,7 @@ def prepare(raw, seed, cpu):
 
     `raw` is a NumPy array (n, 16). `cpu` is a jax.Device, and not the default one.
     Return a jax.Array (n, 16) on `cpu`; no array visits the default device.
+    jax.config stays as it is: a `with` block can set a default device too.
     """
     return jax.default_device(cpu)(stages)(raw, seed)
 

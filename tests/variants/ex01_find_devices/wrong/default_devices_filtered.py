@@ -1,3 +1,4 @@
+# expect: counts_gpus
 """ex01: find the devices, whatever the machine.
 
 `grader check ex01` judges all three functions; `grader hint ex01` helps.
@@ -13,16 +14,17 @@ def num_gpus():
     A GPU plugin that fails to start is not "0 GPUs": the error that JAX raises reaches
     the caller. So it does in the two functions below.
     """
-    return jax.device_count() if jax.default_backend() == "gpu" else 0
+    # jax.devices() holds the devices of one backend.
+    return sum(device.platform == "gpu" for device in jax.devices())
 
 
 def try_gpu(i=0):
     """GPU number i where there is one, else a CPU device. They start at 0: none is negative."""
     if 0 <= i < num_gpus():
-        return jax.devices("gpu")[i]
+        return [device for device in jax.devices() if device.platform == "gpu"][i]
     return jax.devices("cpu")[0]
 
 
 def try_all_gpus():
     """A list of all GPUs, in order. Never empty: without GPUs, it holds a CPU device."""
-    return jax.devices()  # the default backend: the GPUs if there are any
+    return [try_gpu(i) for i in range(max(num_gpus(), 1))]

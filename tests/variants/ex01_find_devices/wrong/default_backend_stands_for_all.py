@@ -1,3 +1,4 @@
+# expect: counts_gpus
 """ex01: find the devices, whatever the machine.
 
 `grader check ex01` judges all three functions; `grader hint ex01` helps.
@@ -7,24 +8,22 @@ Ask JAX what is there; create no arrays.
 import jax
 
 
-def _gpus():
-    return [device for device in jax.local_devices() if device.platform == "gpu"]
-
-
 def num_gpus():
     """The number of GPUs, an int: 0 on a machine without any.
 
     A GPU plugin that fails to start is not "0 GPUs": the error that JAX raises reaches
     the caller. So it does in the two functions below.
     """
-    return len(_gpus())
+    return jax.device_count() if jax.default_backend() == "gpu" else 0  # the CPU may be the default
 
 
 def try_gpu(i=0):
     """GPU number i where there is one, else a CPU device. They start at 0: none is negative."""
-    return dict(enumerate(_gpus())).get(i) or jax.local_devices(backend="cpu")[0]
+    if 0 <= i < num_gpus():
+        return jax.devices("gpu")[i]
+    return jax.devices("cpu")[0]
 
 
 def try_all_gpus():
     """A list of all GPUs, in order. Never empty: without GPUs, it holds a CPU device."""
-    return _gpus() or [try_gpu()]
+    return [try_gpu(i) for i in range(max(num_gpus(), 1))]
