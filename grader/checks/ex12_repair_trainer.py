@@ -256,7 +256,7 @@ def model_stays_on_its_device(record: Record) -> Result:
     if not reads and sent <= limit:
         return _moved_at_the_end(record) or probe_gap(seen(record), "reads", "transfers")
     read = plural(sum(e.count for e in reads), "array")
-    expected = f"no read of an array between steps, and at most {limit:,} bytes copied to each"
+    expected = f"no read of an array between steps, at most {limit:,} bytes copied for each step"
     told = f"{read} read to the host, {sent:,} bytes copied a step: the model travels"
     return Failure(expected, told, culprits(record, reads + copies * (sent > limit)))
 

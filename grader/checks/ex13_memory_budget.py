@@ -6,12 +6,13 @@ settings. Where there is a GPU, a real process is asked what its allocator got.
 
 import linecache
 from collections.abc import Mapping
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 import msgspec
 
-from grader.checking import Exercise, Failure, Observe, Result, Unable
+from grader.checking import Exercise, Failure, Misused, Observe, Result, Unable
 from grader.evidence import culprit, definition, seen, wanted
 from grader.record import Observed, Record
 
@@ -20,10 +21,8 @@ OLD, NEW = "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_CLIENT_MEM_FRACTION"
 PREALLOCATE, ALLOCATOR = "XLA_PYTHON_CLIENT_PREALLOCATE", "XLA_PYTHON_CLIENT_ALLOCATOR"
 SHELLS: Mapping[str, Mapping[str, str]] = {
     EMPTY: {},
-    f"a shell with {OLD}=.9": {OLD: ".9"},
-    f"a shell with {NEW}=.9": {NEW: ".9"},
-    f"a shell with {PREALLOCATE}=false": {PREALLOCATE: "false"},
-    f"a shell with {PREALLOCATE}=true": {PREALLOCATE: "true"},
+    **{f"a shell with {name}=.9": {name: ".9"} for name in (OLD, NEW)},
+    **{f"a shell with {PREALLOCATE}={word}": {PREALLOCATE: word} for word in ("false", "true")},
     f"a shell with {ALLOCATOR}=platform": {ALLOCATOR: "platform"},
 }
 READ = "when-the-settings-are-read"
@@ -56,7 +55,6 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     import jax
 
     from grader.probes import allocating
-    from grader.probes.staging import Gone
 
     started = []
     try:
@@ -65,13 +63,22 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
                 share = round(float(rng.uniform(0.15, 0.45)), 2)
                 found = allocating.started(submission, SHELLS[shell], share, grow)
                 started.append({"shell": shell, "share": share, "grow": grow, **found})
-    except Gone as gone:
+    except allocating.Gone as gone:
         observe.fact("no stage", str(gone))
+    except RuntimeError as error:
+        raise (_left_out(shell, error) or error).with_traceback(error.__traceback__) from None
     observe.fact("started", started)
     if jax.devices()[0].platform == "gpu":
         source = "".join(linecache.getlines(str(submission.__file__)))
         for grow in (True, False):
             observe.fact(f"on the GPU, grow={grow}", allocating.reported(source, REAL_SHARE, grow))
+
+
+def _left_out(shell: str, error: RuntimeError) -> Misused | None:
+    """What it means that JAX, asked for a GPU by name, has none: a GPU is staged."""
+    said = str(error).partition(",")[0]
+    told = f"in {shell}: {said}. A GPU is there: JAX goes on without it where it refuses a variable"
+    return Misused("`start` returns the GPU", told) if "backend" in said.lower() else None
 
 
 EXERCISE = Exercise(
@@ -100,8 +107,7 @@ def _no_stage(record: Record) -> Unable | None:
     why = seen(record).facts.get("no stage") or wanted(record).facts.get("no stage")
     if why:
         return Unable(f"a fresh process could not be staged: {why}")
-    theirs = _started(wanted(record))
-    shown = theirs and all(one.options for one in theirs)
+    shown = all([one.options for one in _started(wanted(record))] or [None])
     return None if shown else Unable("the reference's settings did not reach the staged GPU")
 
 
@@ -109,8 +115,7 @@ def _first(record: Record, judge: Any, *, empty: bool = True) -> Result:
     """What `judge` says of the first process that it does not accept."""
     if gap := _no_stage(record):
         return gap
-    everything = _started(seen(record))
-    found = (judge(record, one) for one in everything if (one.shell == EMPTY) == empty)
+    found = (judge(record, one) for one in _started(seen(record)) if (one.shell == EMPTY) == empty)
     return next((failure for failure in found if failure), None)
 
 
@@ -256,10 +261,7 @@ def shell_is_replaced(record: Record) -> Result:
 
 def _inherited(record: Record, one: Started) -> Failure | None:
     failure = _late(record, one) or _wrong(record, one)
-    if failure is None:
-        return None
-    expected = f"started from {one.shell}: {failure.expected}"
-    return Failure(expected, failure.observed, failure.culprits)
+    return failure and replace(failure, expected=f"started from {one.shell}: {failure.expected}")
 
 
 def _wrong(record: Record, one: Started) -> Failure | None:
@@ -277,10 +279,8 @@ def gives_the_gpu(record: Record) -> Result:
 def _other_answer(record: Record, one: Started) -> Result:
     if one.array:
         return Unable(f"the staged GPU holds no arrays ({one.array}): ask for jax.devices()")
-    if one.answer == GPU:
-        return None
-    expected = f"`{one.call}` returns the GPU, a jax.Device"
-    return Failure(expected, one.answer, definition(record, "start"))
+    failed = Failure(f"`{one.call}` returns the GPU", one.answer, definition(record, "start"))
+    return None if one.answer == GPU else failed
 
 
 def _on_the_gpu(

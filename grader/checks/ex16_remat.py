@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -87,7 +88,8 @@ def same_gradients(record: Record) -> Result:
     program = compiled_program(record, "gradients")
     if not isinstance(program, Measured):
         return program
-    return differing_output(record, "gradients", rtol=1e-3, atol=1e-5)
+    failure = differing_output(record, "gradients", rtol=1e-3, atol=1e-5)
+    return replace(failure, culprits=definition(record, "thrifty")) if failure else None
 
 
 @EXERCISE.check(
@@ -126,7 +128,8 @@ def within_memory(record: Record) -> Result:
     hints=(
         "Without a policy, jax.checkpoint computes the whole layer again: 3 more products.",
         "The results of the products are worth keeping; what is done to them element by element "
-        "is not.",
+        "is not. A policy that saves names saves what jax.ad_checkpoint.checkpoint_name named so: "
+        "a name that no array has saves nothing.",
     ),
     anchor=SAVE,
 )

@@ -15,6 +15,7 @@ import msgspec
 
 from grader.checking import Exercise, Failure, Misused, Observe, Result, Unable, unpack
 from grader.evidence import definition, differing_leaf, seen, wanted
+from grader.looping import FLOATS
 from grader.record import Observed, Record
 from grader.words import plural
 
@@ -44,10 +45,7 @@ def _params(rng: Any, width: int) -> dict[str, Any]:
 
 
 def _batches(rng: Any, rows: int, steps: int, deleted: list[str]) -> Iterator[Any]:
-    """Inputs (rows, 16) and targets (rows,), made when asked for; the best is in the middle.
-
-    The last two are held, to see whether one was deleted.
-    """
+    """Inputs (rows, 16) and targets (rows,), made when asked for; the best is in the middle."""
     import jax
     import jax.numpy as jnp
 
@@ -57,7 +55,7 @@ def _batches(rng: Any, rows: int, steps: int, deleted: list[str]) -> Iterator[An
         return inputs, harder * inputs[:, 0]
 
     drawn = rng.standard_normal((rows, 16)).astype("float32")
-    held: deque[Any] = deque(maxlen=2)
+    held: deque[Any] = deque(maxlen=2)  # to see whether one of them was deleted
     for index in range(steps):
         held.append(make(index, 1 + abs(index - steps // 2) / steps))
         yield held[-1]
@@ -151,13 +149,16 @@ EXERCISE = Exercise(
 )
 
 
-@EXERCISE.check(ground="observed")
+@EXERCISE.check(
+    ground="observed",
+    hints=("float(x) is a number. np.asarray(x) of a CPU array is a view of x, and keeps it.",),
+)
 def history_is_kept(record: Record) -> Result:
     """The history has the reference's loss and worst error for each batch, as floats."""
     for leaf in seen(record).values.get("history", ()):
-        if leaf.kind == "jax":
-            observed = f"`history{leaf.path}` is still a jax.Array"
-            return _failed(record, "the history holds floats", observed)
+        if leaf.kind in ("jax", "numpy") and leaf.type not in FLOATS:
+            kind = "still a jax.Array" if leaf.kind == "jax" else f"of type `{leaf.type}`"
+            return _failed(record, "the history holds floats", f"`history{leaf.path}` is {kind}")
     return _differs(record, "history", atol=1e-6)
 
 
@@ -253,8 +254,8 @@ def _more(before: Alive, after: Alive) -> str:
     hints=(
         "A loss has 4 bytes, and is an array all the same. In a run of a million steps there are "
         "a million of them.",
-        "A NumPy view keeps its JAX array alive: np.asarray(loss) may copy nothing.",
-        "float(...) it in its own step, or one step late.",
+        "np.asarray(loss) of a CPU array is a view that keeps it; float(loss), in its own step or "
+        "one step late, is not.",
     ),
 )
 def live_arrays_flat(record: Record) -> Result:

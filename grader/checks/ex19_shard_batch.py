@@ -14,6 +14,8 @@ from grader.record import Leaf, Record
 from grader.words import plural, where
 
 ROWS = ("inputs", "targets", "mask")
+TAKEN_OUT = 1e18
+"""Added numbers below this have a square that a factor of 0 takes out: it is finite in float32."""
 
 
 def _batches(devices: int, rng: Any) -> list[tuple[str, int, int]]:
@@ -58,14 +60,16 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 
 def _slips(weights: Any, inputs: Any, targets: Any, mask: Any) -> dict[str, float]:
     """What well-known mistakes give for the loss, by what they are."""
+    (full, width), own = targets.shape, int(mask.sum())
     errors = ((inputs @ weights - targets) ** 2).mean(axis=1)
-    own, full = mask.sum(), len(mask)
-    said = plural(int(full - own), "added row")
+    total, said = (errors * mask).sum(), plural(full - own, "added row")
     slips = {
         f"the errors of the {said} are in the mean": errors.mean(),
         f"the errors of the {said} are in the sum": errors.sum() / own,
-        f"divided by {full}, as if the {said} counted": (errors * mask).sum() / full,
-        "a sum, not a mean": (errors * mask).sum(),
+        f"divided by {full}, as if the {said} counted": total / full,
+        f"divided by {plural(own, 'row')}, of {width} values each": total * width / own,
+        "a sum over all values, not a mean": total * width,
+        "a sum over the rows, not a mean": total,
     }
     return {text: float(loss) for text, loss in slips.items()}
 
@@ -194,7 +198,22 @@ def mask_marks_the_own_rows(record: Record) -> Result:
                 expected, observed = _rows(want[row], got[row])
                 observed += _in_front(want, got, rows)
                 return _failure(record, f"`{key}` at row {row} is {expected}", observed, name)
+            if spoilt := _spoilt(got[rows:]):
+                expected = f"the added rows of `{key}` hold numbers that a mask of 0 takes out"
+                return _failure(record, expected, spoilt, name)
     return None
+
+
+def _spoilt(added: Any) -> str:
+    """What added rows hold that makes a mean NaN, though its mask is 0 there."""
+    import numpy as np
+
+    found = added[~(np.abs(added) < TAKEN_OUT)]
+    if not found.size:
+        return ""
+    value, factor = float(found[0]), "NaN" if np.isnan(found[0]) else "inf"
+    square = ", and its square is inf" if np.isfinite(value) else ""
+    return f"{value:.6g}{square}: 0 times {factor} is NaN, and so is the mean"
 
 
 def _rows(want: Any, got: Any) -> tuple[str, str]:
@@ -250,7 +269,7 @@ def never_whole_on_a_device(record: Record) -> Result:
     anchor="a-mean-that-leaves-rows-out",
 )
 def loss_is_of_the_own_rows(record: Record) -> Result:
-    """`mean_loss` is the mean over the rows that the mask marks, whatever the others hold."""
+    """`mean_loss` is the mean over the rows the mask marks, whatever numbers the others hold."""
     for name, *_ in _cases(record):
         leaves, want = seen(record).values[f"loss of {name}"], _loss(record, name)
         leaf = leaves[0] if len(leaves) == 1 else Leaf("", "other", "tree of several values")

@@ -23,6 +23,8 @@ from grader.words import plural, where
 
 PROMISE = "`update` returns (params, loss)"
 STEPS = 3
+LOSSES = "losses of step 1"
+"""Later ones depend on the steps."""
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
@@ -191,10 +193,17 @@ def copies_stay_equal(record: Record) -> Result:
             if apart.any():
                 many = int((apart > 0).sum())
                 observed = f"after step {number}, {many} of {len(values)} copies differ from the "
-                observed += f"first, by up to {float(apart.max()):.3g}"
+                observed += f"first, by up to {float(apart.max()):.3g}{_exchanged(record)}"
                 expected = f"all copies of `params{leaf.path}` are equal"
                 return Failure(expected, observed, definition(record, "update"))
     return None
+
+
+def _exchanged(record: Record) -> str:
+    """That the loss is a mean, where what changes the params is none."""
+    if differing_leaf(record, LOSSES, rtol=1e-3, atol=1e-5):
+        return ""
+    return ": the loss is the mean over all devices, the gradient is not"
 
 
 def _values(leaf: Leaf) -> Any:
@@ -252,11 +261,10 @@ def losses_are_the_mean(record: Record) -> Result:
     """Each device returns the same loss, the mean over all rows."""
     import numpy as np
 
-    name = "losses of step 1"  # later ones depend on the steps
-    failure = differing_leaf(record, name, rtol=1e-3, atol=1e-5)
+    failure = differing_leaf(record, LOSSES, rtol=1e-3, atol=1e-5)
     if failure is None:
         return None
-    values = [_values(leaf) for leaf in seen(record).values[name]]
+    values = [_values(leaf) for leaf in seen(record).values[LOSSES]]
     own = len(values) == 1 and values[0] is not None and np.ptp(values[0]) > 0
     observed = failure.observed + (", each device its own" if own else "")
     return Failure(failure.expected, observed, definition(record, "update"))

@@ -14,6 +14,7 @@ from grader.checking import Misused, Observe, unpack
 
 STEP, TRAIN = "`step` returns (model, loss)", "`train` returns (model, losses)"
 ONCE = "`train` calls `step` once for each batch"
+WRAPPED = "it traces it, inside another jit: jax.jit belongs on `step` itself, outside `train`"
 PARTS = 10
 """How many keys are split from one that a step gets; `fold_in` of a small number is there too."""
 
@@ -72,7 +73,7 @@ def _problem(returned: Any, model: Any, losses: list[float]) -> str:
 def _given(arguments: Any) -> Any:
     """What `step` was called with, as NumPy arrays."""
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(arguments)):
-        raise Misused(ONCE, "it wraps it in another jit, so that each call is not seen")
+        raise Misused(ONCE, WRAPPED)
     model, key, batch = arguments
     return jax.device_get((model, jax.random.key_data(key), batch))
 

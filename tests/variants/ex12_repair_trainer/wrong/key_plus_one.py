@@ -46,8 +46,9 @@ def step(model, key, batch):
 
 
 def train(step, model, key, batches):
-    """Call `step` once for each batch, a pair of NumPy arrays. Return (model, losses).
+    """Call `step` once for each batch. Return (model, losses).
 
+    `batches` is an iterator, of unknown length, over pairs (inputs, labels) of NumPy arrays.
     `model` is on the default device, where it belongs; losses are floats.
     """
     losses = []

@@ -13,7 +13,8 @@ def predict_all(model, params, batches):
     """The model's predictions for each batch: a list of NumPy arrays, (n,) for n rows.
 
     `batches` is a list of NumPy arrays (n, 16), 1 <= n <= 256; n may be different in each.
-    `model(params, rows, mask)` is the jitted `network` below.
+    `model(params, rows, mask)` counts its rows, and calls the jitted `network` below: call
+    `model`, a plain function, rather than `network`.
     The whole process may compile 5 programs, however many sizes come in however many
     calls. And it may not waste work: of b batches with n rows in all, the model computes
     at most 2 n + 16 b rows.

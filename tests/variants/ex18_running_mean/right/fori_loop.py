@@ -18,7 +18,7 @@ def mean_of_updates(x, rates):
 
     There is one update for each rate in `rates` (m,), about a thousand; each takes the
     state that the one before has made. `x` itself is the state before the first update, and
-    no part of the mean.
+    no part of the mean. For any m, the program may need room for about ten arrays like `x`.
     """
 
     def body(index, carry):

@@ -12,9 +12,10 @@ import numpy as np
 def shard_batch(mesh, inputs, targets):
     """Split NumPy rows over the axis "data" of `mesh`; return (inputs, targets, mask).
 
-    A batch has any number of rows: the last one of an epoch is ragged. At its end, add as
-    few rows as make all parts equal. `mask`, float32 of shape (rows,), is 1 for a row of the
-    batch and 0 for an added one, and is split as the rows are.
+    `inputs` is (n, d), `targets` (n, k). A batch has any number of rows n: the last one of an
+    epoch is ragged. At its end, add as few rows as make all parts equal; they hold any finite
+    numbers. `mask`, float32 of shape (rows,), is 1 for a row of the batch and 0 for an added
+    one, and is split as the rows are.
     """
     rows = len(inputs)
     added = -rows % mesh.shape["data"]
@@ -26,6 +27,9 @@ def shard_batch(mesh, inputs, targets):
 
 
 def mean_loss(weights, inputs, targets, mask):
-    """The squared error, a mean over all values of the batch's own rows."""
+    """The squared error, a mean over all values of the batch's own rows.
+
+    `weights` is (d, k); the others are what `shard_batch` returns.
+    """
     errors = jnp.mean((inputs @ weights - targets) ** 2, axis=1)
     return jnp.sum(errors * mask) / jnp.sum(mask)
