@@ -432,7 +432,7 @@ up the whole gradient with an all-reduce, and then drops seven eighths of it. Is
 You need no GPU to *compile* for one. The cell below hands the steps of this lesson, with larger
 sizes, to XLA's compiler for eight NVIDIA H200 with NVLink between them. Nothing is run, so no time
 is known, and kernels are not tuned. But the collectives and the memory are the compiler's real
-decision.
+decision. It takes a checkout of the course: alone, the program of this page stops here.
 
 <quiz>
 **Predict.** For *shared*, the CPU's program held an all-reduce of the gradient. What does the one

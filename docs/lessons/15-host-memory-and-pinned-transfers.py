@@ -230,7 +230,7 @@ for: the step works, and after it the state is in device memory, and stays there
 Between two steps the state is now in host memory. And *during* a step? A small network on a CPU
 can't tell, so here is a large one, for eight H200: eight layers, split over the devices. It is only
 compiled for them, by the compiler that a machine with eight H200 would use. Nothing is run, and
-nothing is allocated.
+nothing is allocated. It takes a checkout of the course: alone, the program of this page stops here.
 
 Three ways to write the same step:
 
@@ -517,10 +517,10 @@ for loop, speedup in zip(loops, speedups, strict=True):
 
 # %% [markdown]
 """
-The generator gains next to nothing. What runs inside `next()` can't overlap with a step that the
-loop has waited for already. A generator that keeps two batches, such as
-`flax.jax_utils.prefetch_to_device`, does overlap the *copies*: they run by themselves once started.
-It does not overlap the *reading*, which runs in Python.
+The generator gains next to nothing, and below 1 it even loses. What runs inside `next()` can't
+overlap with a step that the loop has waited for already. A generator that keeps two batches, such
+as `flax.jax_utils.prefetch_to_device`, does overlap the *copies*: they run by themselves once
+started. It does not overlap the *reading*, which runs in Python.
 
 ## A few ahead { #a-few-ahead }
 

@@ -108,6 +108,9 @@ except RuntimeError as error:
 
 # %% [markdown]
 """
+The large ids are those of process 1: on CPUs, a wide range is kept for each process. Those of GPUs
+would go on with 2 and 3.
+
 Joining has three parts, and each can go wrong:
 
 - **before anything else.** The first use of a device starts a backend, and it is too late.
@@ -116,7 +119,14 @@ Joining has three parts, and each can go wrong:
 - **an index of its own**, from 0. Process 0 also keeps the meeting place.
 
 On a cluster with a scheduler that JAX knows, such as Slurm, `initialize()` without arguments finds
-all three. Elsewhere it raises.
+all three. Elsewhere it raises, and you say them yourself. Let `train.py` read its index and the
+address from `sys.argv`, and join with `initialize(address, 2, index)`. Then, on two machines:
+
+```console
+first$ hostname -I                          # say it prints 10.0.0.1; the port is any free one
+first$ python train.py 0 10.0.0.1:1234
+second$ python train.py 1 10.0.0.1:1234
+```
 
 !!! quote "Claim S1-19 (gpu-memory): true with conditions"
     The document says that JAX is made for distributed computing. It is, for those who ask: without

@@ -32,7 +32,8 @@ print(jax.device_count(), "x", jax.devices()[0].device_kind)
     A small model runs here, on simulated devices, and shows that the numbers stay what they were.
     A large one is only compiled, for the target: by the compiler that eight H200 would use, but
     without a GPU. Nothing of it is run, so no time is known. What it holds and what it sends is
-    the compiler's real decision; small intermediate arrays may differ on a real machine.
+    the compiler's real decision; small intermediate arrays may differ on a real machine. The
+    compiling takes a checkout of the course: alone, the program of this page stops there.
 
 ## One trainer { #one-trainer }
 
@@ -244,17 +245,21 @@ for (data, model), program in by_mesh.items():
 few, many = ([gibs[column] for gibs in sent_by.values()] for column in (0, -1))
 assert min(few) == sent_by[1, 8][0]
 assert min(many) == sent_by[4, 2][-1]
+assert all(max(column) == sent_by[8, 1][0] for column in zip(*sent_by.values(), strict=True))
+whole_gradients = sent_by[8, 1][0]
 
 # %% [markdown]
 """
 More "model" means less memory: that is what it is for. With 4,096 rows less travels, too: the
-gradients are split, and only activations are added. For such a batch, take 1 x 8. But 65,536 rows
-are only 16 texts of 4,096 words, and there it has turned: 4 x 2 sends least. One more point is not
+gradients are split, and only activations are added. For such a batch, 1 x 8 sends least. But 65,536
+rows are only 16 texts of 4,096 words, and there it has turned: 4 x 2 sends least. 8 x 1 sends most
+in every column, {{ whole_gradients:.0f}} GiB: the gradients of all weights. One more point is not
 in the table. Gradients are needed at the end, and can travel while the rest is computed; for an
 activation, the next product waits.
 
-So for a large batch, take the smallest "model" with which the step fits. 8 x 1 does not fit; this
-lesson goes on with 4 x 2.
+So no mesh is best for every batch: compile your own step for each, with your own rows, and compare.
+For this lesson's batch of 4,096 rows that would be 1 x 8. It goes on with 4 x 2 all the same,
+because there both axes have work, and you see what each of them costs.
 
 !!! quote "Claim S3-03 (dgx): true with conditions"
     The document says that efficiency hinges on data movement, from the host and over NVLink. The

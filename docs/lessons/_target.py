@@ -23,6 +23,7 @@ from types import SimpleNamespace
 from typing import Any
 
 MACHINES = Path(__file__).resolve().parents[2] / "grader" / "targets" / "machines.toml"
+CHECKOUT = f"this lesson reads {MACHINES}: run it in docs/lessons of a checkout of the course"
 INSTALL = "this lesson compiles for a GPU that is not here; it needs: make target"
 QUICK = {"xla_gpu_enable_triton_gemm": False, "xla_backend_optimization_level": 0}
 """Kernels that take little time to compile, as `grader.program.targeting` has them."""
@@ -79,7 +80,7 @@ class Compiled:
 
 def machine(name: str = "h200x8") -> SimpleNamespace:
     """What is known of a machine: nodes, devices, bytes of memory, bytes a second of its links."""
-    machines = tomllib.loads(MACHINES.read_text("utf-8"))
+    machines = _machines()
     about = machines["targets"][name]
     gpu = machines["gpus"][about["gpu"]]
     known = {"network_bandwidth": 0.0, **about, "name": name, "device_kind": gpu["device_kind"]}
@@ -90,6 +91,12 @@ def machine(name: str = "h200x8") -> SimpleNamespace:
     return SimpleNamespace(**known)
 
 
+def _machines() -> dict[str, Any]:
+    if not MACHINES.is_file():
+        raise RuntimeError(CHECKOUT)
+    return tomllib.loads(MACHINES.read_text("utf-8"))
+
+
 def compiled(function: Any, *args: Any, target: str = "h200x8") -> Compiled:
     """`function` compiled for a machine; `args` are arrays or ShapeDtypeStructs with shardings."""
     return compiled_all([(function, *args)], target=target)[0]
@@ -97,6 +104,7 @@ def compiled(function: Any, *args: Any, target: str = "h200x8") -> Compiled:
 
 def compiled_all(calls: Sequence[tuple[Any, ...]], *, target: str = "h200x8") -> list[Compiled]:
     """Several `(function, *args)`, in one process: its start is paid once."""
+    title = machine(target).title
     _require_plugin()
     programs = [_exported(function, args) for function, *args in calls]
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "1"}
@@ -111,7 +119,6 @@ def compiled_all(calls: Sequence[tuple[Any, ...]], *, target: str = "h200x8") ->
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
         raise RuntimeError(f"compiling for {target} failed: {last[0]}")
-    title = machine(target).title
     return [
         Compiled(title, found["text"], SimpleNamespace(**found["memory"]))
         for found in json.loads(done.stdout.splitlines()[-1])
@@ -181,7 +188,7 @@ def _serve(job: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _config(gpu: str) -> str:
     """What XLA wants to know of a GPU, as the text of a protocol buffer."""
-    gpus = tomllib.loads(MACHINES.read_text("utf-8"))["gpus"]
+    gpus = _machines()["gpus"]
     device = {**gpus["common"]["config"], **gpus[gpu]["config"]}
 
     def text(fields: dict[str, Any]) -> str:

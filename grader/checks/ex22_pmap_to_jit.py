@@ -183,9 +183,9 @@ def one_program(record: Record) -> Result:
     ground="observed",
     after=("one_program",),
     hints=(
-        "A sum over 8 devices is 8 times their mean. Who adds the gradients, and how often?",
+        "A sum over n devices is n times their mean. Who adds the gradients, and how often?",
         "In jax.shard_map, jax.grad for params that are equal on all devices already holds the "
-        "sum over them.",
+        'sum over them: lesson 14, "The sum you did not write".',
     ),
     anchor="what-pmap-does",
 )

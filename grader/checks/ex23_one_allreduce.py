@@ -29,8 +29,9 @@ SEEN = 1e-5
 LARGE = {"w1": (2048, 8192), "b1": (8192,), "w2": (8192, 1024)}
 """Params of the program for the target; a device takes micro-batches of `LARGE_ROWS`."""
 LARGE_ROWS = 8192
-ROOM = 1.5
-"""Intermediate results on the target, against the reference's; n micro-batches need n times."""
+ROOM = 2.5
+"""Intermediate results on the target, against the reference's. Right answers were seen to need up
+to 1.6 times that; all micro-batches at once, 4 at the least, n times."""
 
 
 def _shapes(width: int) -> dict[str, tuple[int, ...]]:

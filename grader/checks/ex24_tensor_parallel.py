@@ -14,6 +14,7 @@ from grader.evidence import (
     exchanged,
     not_jitted,
     seen,
+    step_ratio,
     target_of,
     target_program,
     wanted,
@@ -179,8 +180,15 @@ def same_numbers(record: Record) -> Result:
         for name in (f"loss of {when}", f"params after {when}"):
             failure = differing_leaf(record, name, rtol=1e-3, atol=5e-5)
             if failure:
-                return _failure(record, failure.expected, failure.observed, "make_step")
+                observed = failure.observed + _length(record)
+                return _failure(record, failure.expected, observed, "make_step")
     return None
+
+
+def _length(record: Record) -> str:
+    """By how much the first step is too long or too short, where that is all that is wrong."""
+    ratio = step_ratio(record, "params", "params after one step")
+    return f"; the first step is {ratio:.4g} times as long as the reference's" if ratio else ""
 
 
 @EXERCISE.check(

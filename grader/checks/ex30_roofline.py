@@ -126,13 +126,15 @@ def _measured(submission: ModuleType) -> list[Case]:
 
     from grader.probes import roofline
 
-    peaks = roofline.measure()
     side, length = (512, 1 << 22) if jax.default_backend() == "cpu" else (8192, 1 << 28)
     square, line = jnp.ones((side, side), jnp.float32), jnp.ones(length, jnp.float32)
-    product = roofline.seconds(submission.matmul, square, square)
-    sums = roofline.seconds(submission.poly, line, 1)
-    kernels = ((2.0 * side**3, 12.0 * side**2, product), (2.0 * length, 8.0 * length, sums))
-    return [_placed(submission, (*kernel, *peaks), measured=True) for kernel in kernels]
+    kernels = [
+        roofline.Kernel(2.0 * side**3, 12.0 * side**2, submission.matmul, (square, square)),
+        roofline.Kernel(2.0 * length, 8.0 * length, lambda x: submission.poly(x, 1), (line,)),
+    ]
+    spans, peaks = roofline.measure(kernels)
+    figures = [(k.flops, k.nbytes, span, *peaks) for k, span in zip(kernels, spans, strict=True)]
+    return [_placed(submission, one, measured=True) for one in figures]
 
 
 def _placed(submission: ModuleType, figures: Figures, *, measured: bool) -> Case:

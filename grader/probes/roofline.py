@@ -1,13 +1,14 @@
 """Counts a kernel's work in its jaxpr, and measures this machine's ceilings.
 
 Ceilings are what a program can reach here and now: products of large matrices for FLOP/s,
-a copy of a large array, or an addition to it, for bytes per second. No figure comes from a
-data sheet.
+a copy of a large array, or an addition to it, for bytes per second. They take turns with the
+kernels that are placed under them, and a kernel that reaches more raises the ceiling. No
+figure comes from a data sheet.
 """
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -17,31 +18,53 @@ REPEATS = 4
 
 
 class Ceilings(NamedTuple):
-    """FLOP/s of float32 matrix products, and bytes/s of a copy or an addition, both ways."""
+    """The most FLOP/s and the most bytes/s that any program of a run reached."""
 
     flops: float
     bandwidth: float
 
 
-def seconds(program: Callable[..., Any], *args: Any) -> float:
-    """The shortest of some runs, each waited for, after one that compiles."""
-    jax.block_until_ready(program(*args))
-    spans = []
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        jax.block_until_ready(program(*args))
-        spans.append(time.perf_counter() - start)
-    return min(spans)  # noise only adds
+class Kernel(NamedTuple):
+    """A program with its arguments, and what one run of it does and moves."""
+
+    flops: float
+    nbytes: float
+    program: Callable[..., Any]
+    args: tuple[Any, ...]
 
 
-def measure() -> Ceilings:
-    """Both ceilings, on the default device."""
+def measure(kernels: Sequence[Kernel]) -> tuple[list[float], Ceilings]:
+    """Seconds of each kernel, its shortest run, and both ceilings, on the default device."""
+    programs = [*kernels, *_fast_ones()]
+    spans = _side_by_side(programs)
+    rates = [(k.flops / span, k.nbytes / span) for k, span in zip(programs, spans, strict=True)]
+    return spans[: len(kernels)], Ceilings(*map(max, zip(*rates, strict=True)))
+
+
+def _fast_ones() -> list[Kernel]:
+    """What comes near the ceilings of most machines: a large product, a copy, an addition."""
     side, length = (768, 1 << 22) if jax.default_backend() == "cpu" else (8192, 1 << 28)
     square = jnp.full((side, side), 1 / side, jnp.float32)
     line = jnp.ones(length, jnp.float32)
-    product, copy, add = jax.jit(lambda x: x @ x), jax.jit(jnp.copy), jax.jit(lambda x: x + 1)
-    moving = min(seconds(copy, line), seconds(add, line))
-    return Ceilings(2 * side**3 / seconds(product, square), 2 * line.nbytes / moving)
+    return [
+        Kernel(2 * side**3, 2 * square.nbytes, jax.jit(lambda x: x @ x), (square,)),
+        Kernel(0, 2 * line.nbytes, jax.jit(jnp.copy), (line,)),
+        Kernel(length, 2 * line.nbytes, jax.jit(lambda x: x + 1), (line,)),
+    ]
+
+
+def _side_by_side(programs: Sequence[Kernel]) -> list[float]:
+    """The shortest run of each, after one that compiles; they take turns, as does the noise."""
+    for kernel in programs:
+        jax.block_until_ready(kernel.program(*kernel.args))
+    turns = [[_seconds(kernel) for kernel in programs] for _ in range(REPEATS)]
+    return [min(spans) for spans in zip(*turns, strict=True)]  # noise only adds
+
+
+def _seconds(kernel: Kernel) -> float:
+    start = time.perf_counter()
+    jax.block_until_ready(kernel.program(*kernel.args))
+    return time.perf_counter() - start
 
 
 def count_bytes(closed: Any) -> int:

@@ -131,6 +131,8 @@ class Trainer:
             return False
         self._observe.fact("on host", arithmetic_on_host(str(traced.jaxpr)))
         self._observe.fact("results", names(traced.out_info))
+        asked = zip(names(arguments[:2]), jax.tree.leaves(traced.args_info), strict=False)
+        self._observe.fact("donated", [name for name, info in asked if info.donated])
         return True
 
 

@@ -62,7 +62,7 @@ def make_step(mesh):
 def train(step, params, state, batches, put, stop):
     """Train on an iterator of NumPy batches, placed by `put`; return (params, state, losses).
 
-    `stop(loss)` judges each loss, a float, before the next step; True ends the run.
+    `stop(loss)` judges each loss, a float, before the next step; True ends. Put at most 4 ahead.
     """
     losses, batches = [], iter(batches)
     following = next(batches, None)
