@@ -63,8 +63,12 @@ found = {
     "half": counted(product, struct((3, 5), "bfloat16"), struct((5, 7), "bfloat16")),
     "sum": counted(lambda x: x * x + 1, struct((11,), "float32")),
 }
-peaks = roofline.measure()
-print(json.dumps({"found": found, "positive": min(peaks) > 0}))
+matrix = jax.numpy.ones((64, 64))
+kernel = roofline.Kernel(2.0 * 64**3, 12.0 * 64**2, product, (matrix, matrix))
+boast = kernel._replace(flops=1e18)  # more than any ceiling that was known
+spans, peaks = roofline.measure([kernel, boast])
+shares = [k.flops / span / peaks.flops for k, span in zip([kernel, boast], spans)]
+print(json.dumps({"found": found, "peaks": list(peaks), "shares": shares}))
 """
 
 
@@ -102,4 +106,5 @@ def test_work_is_counted_in_the_jaxpr() -> None:
         "half": [2 * 3 * 5 * 7, 2 * (15 + 35 + 21)],
         "sum": [2 * 11, 4 * 2 * 11],
     }
-    assert found["positive"]
+    assert min(found["peaks"]) > 0
+    assert 0 < found["shares"][0] < found["shares"][1] == 1, "a kernel raises its ceiling"

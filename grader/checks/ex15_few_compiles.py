@@ -43,8 +43,9 @@ def _batches(rng: Any, sizes: Sequence[int]) -> list[Any]:
 
 
 def _sizes(rng: Any) -> list[int]:
-    """19 different sizes from 2 to 255, small ones and large, in no order."""
-    small = rng.permutation(60)[:11] + 2
+    """19 different sizes from 2 to 255, of each magnitude some, in no order."""
+    small = [low + 1 + int(rng.integers(low)) for low in (1, 2, 4, 8)]
+    small += (17 + rng.permutation(45)[:7]).tolist()
     large = [64 + 24 * index + int(rng.integers(8)) for index in range(8)]
     return [int(size) for size in rng.permutation([*small, *large])]
 
