@@ -20,6 +20,11 @@ type Ran = subprocess.CompletedProcess[str]
 type Cli = Callable[..., Ran]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the site: one worker builds it for minutes, and the others go on meanwhile."""
+    items.sort(key=lambda item: item.path.stem != "test_site")
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Let tests that look at the whole machine run alone; all others may run side by side."""

@@ -41,7 +41,8 @@ def _tree(rng: Any, rows: int) -> dict[str, Any]:
 
     draw = rng.standard_normal((rows, rows)) * 9
     dtypes = rng.permutation(["float32", "bfloat16", "int32", "float16"])
-    one, two, three, four = (jax.numpy.asarray(draw, dtype) for dtype in dtypes)
+    # NumPy converts them: for each dtype JAX would compile a program.
+    one, two, three, four = (draw.astype(jax.numpy.dtype(str(dtype))) for dtype in dtypes)
     last = jax.device_put(four, jax.devices()[-1])
     drawn = [_put(one, "x"), _put(two, None, "x"), _put(three), last]
     a, b, c, d = (drawn[i] for i in rng.permutation(4))  # no name tells where an array lies

@@ -129,7 +129,7 @@ EXERCISE = Exercise(
     edits=("train",),
     drive=drive,
     loop_timing=LoopTiming(
-        at_most=1.75,
+        at_most=1.9,
         pace=pace,
         unit=seconds_of_a_step,
         naive=naive,
@@ -285,5 +285,5 @@ def copied_before_the_wait(record: Record) -> Result:
     anchor="a-few-ahead",
 )
 def as_fast_as_the_reference(record: Record) -> Result:
-    """The loop takes at most 1.75 times the reference's time."""
+    """The loop takes at most 1.9 times the reference's time."""
     return timing_result(record, "loop", "a step")
