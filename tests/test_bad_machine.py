@@ -143,8 +143,9 @@ HANG = fenced.submission("def train(step, params, batches):\n    while True: pas
 def started(folder: Path, token: str) -> "subprocess.Popen[str]":
     """A grader in a session of its own, whose learner's code hangs."""
     (folder / "exercises" / FILE).write_text(HANG, "utf-8")
+    # Tests that were started in the background ignore Ctrl-C, and what they start would too.
     return subprocess.Popen(
-        [*CHECK, "--device", "cpu"],
+        ["env", "--default-signal=INT", *CHECK, "--device", "cpu"],
         cwd=folder,
         env=fenced.environ({TOKEN: token}),
         stdout=PIPE,

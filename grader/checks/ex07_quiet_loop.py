@@ -1,6 +1,5 @@
 """ex07_quiet_loop: the loop runs ahead of the device, and losses are read at the end."""
 
-import functools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -17,6 +16,7 @@ from grader.evidence import (
     seen,
     timing_result,
 )
+from grader.looping import staged
 from grader.record import Event, Record
 from grader.words import plural
 
@@ -24,8 +24,6 @@ PROMISE = "`train` returns (params, losses)"
 ONCE = "`train` calls `step` once for each batch"
 HOST_IN_STEPS = 0.75
 """What a batch costs the host, in steps of the device."""
-STAGED_SECONDS = 0.006
-"""How long a CPU device is busy with a step."""
 PREFETCHED = "after copy_to_host_async in an earlier step"
 
 
@@ -72,42 +70,14 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 
 
 def _paced(submission: ModuleType, rng: Any) -> tuple[Callable[..., Any], Any, list[Any]]:
-    """A step that keeps the device busy for some milliseconds, its parameters and batches.
-
-    A GPU takes none of the host's cores. A CPU device would: the same loop would be fast on
-    one machine and slow on another that is busy. There the step is small, and its device
-    waits, as a callback of the compiled program that sleeps.
-    """
+    """A step that keeps the device busy for some milliseconds, its parameters and batches."""
     import jax
 
     on_cpu = jax.default_backend() == "cpu"
     width, rows = (24, 32) if on_cpu else (32768, 8192)
     params, batches = _parameters(rng, width), [_batch(rng, rows) for _ in range(2)]
-    if not on_cpu:
-        return submission.sgd_step, params, batches
-    after_work = _staged_work()
-
-    def step(params: Any, batch: Any) -> Any:
-        return after_work(*submission.sgd_step(params, batch))
-
+    step = staged(submission.sgd_step) if on_cpu else submission.sgd_step
     return step, params, batches
-
-
-@functools.cache
-def _staged_work() -> Callable[..., Any]:
-    """A program that returns what it is given, (params, loss), after `STAGED_SECONDS`."""
-    import jax
-
-    def busy(loss: Any) -> Any:
-        time.sleep(STAGED_SECONDS)
-        return loss
-
-    @jax.jit
-    def after_work(params: Any, loss: Any) -> Any:
-        held = jax.pure_callback(busy, jax.ShapeDtypeStruct(loss.shape, loss.dtype), loss)
-        return jax.lax.optimization_barrier((params, held))
-
-    return after_work
 
 
 def seconds_of_a_step(submission: ModuleType, rng: Any) -> float:

@@ -18,7 +18,17 @@ from grader.evidence import (
     timing_result,
     wanted,
 )
-from grader.looping import FLOATS, Book, Future, calls_of, indices, most_ahead, stalls, unjudged
+from grader.looping import (
+    FLOATS,
+    Book,
+    Future,
+    calls_of,
+    indices,
+    most_ahead,
+    staged,
+    stalls,
+    unjudged,
+)
 from grader.record import Record
 from grader.words import plural
 
@@ -69,42 +79,45 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         book.keep(name)
 
 
-def _paced(rng: Any) -> tuple[Any, list[Any]]:
-    """Parameters and NumPy batches whose step takes some milliseconds."""
+def _paced(submission: ModuleType, rng: Any) -> tuple[Callable[..., Any], Any, list[Any]]:
+    """A step that takes some milliseconds, its parameters and NumPy batches."""
     import jax
 
-    width, rows = (1792, 1024) if jax.default_backend() == "cpu" else (32768, 8192)
-    return _parameters(rng, width), [_batch(rng, rows) for _ in range(2)]
+    on_cpu = jax.default_backend() == "cpu"
+    width, rows = (24, 32) if on_cpu else (32768, 8192)
+    step = staged(submission.sgd_step) if on_cpu else submission.sgd_step
+    return step, _parameters(rng, width), [_batch(rng, rows) for _ in range(2)]
 
 
 def seconds_of_a_step(submission: ModuleType, rng: Any) -> float:
     """Seconds one step takes now, its batch copied and its loss read, and nothing else."""
     import jax
 
-    params, batches = _paced(rng)
+    step, params, batches = _paced(submission, rng)
     placed = _put(batches)
-    jax.block_until_ready(submission.sgd_step(params, placed[0]))
+    jax.block_until_ready(step(params, placed[0]))
     start = time.perf_counter()
-    for batch in placed * 2:
-        params, loss = submission.sgd_step(params, batch)
+    for batch in placed:
+        params, loss = step(params, batch)
         float(loss)
-    return (time.perf_counter() - start) / 4
+    return (time.perf_counter() - start) / len(placed)
 
 
 def pace(submission: ModuleType, rng: Any, steps: int, unit: float) -> Callable[[], list[float]]:
     """A run of `steps` steps whose reads each take as long as three steps.
 
     A sleep stands for the disk or the bus: the host has nothing to do, and the device could
-    work. Ahead of time, a run takes what its steps take; one by one, four times that.
+    work. Ahead of time, a run takes what its steps take; one by one, four times that. The
+    first read is not counted: any loop waits for it.
     """
-    params, batches = _paced(rng)
+    step, params, batches = _paced(submission, rng)
 
     def ask(index: int) -> Future:
         now = time.perf_counter()
         return Future(batches[index % 2], now + READ_IN_STEPS * unit, lambda: None)
 
     def run() -> list[float]:
-        given = submission.sgd_step, params, steps, ask, _put, lambda _: False
+        given = step, params, steps, ask, _put, lambda _: False
         _, losses = submission.train(*given)
         return [float(loss) for loss in losses]
 
@@ -129,12 +142,13 @@ EXERCISE = Exercise(
     edits=("train",),
     drive=drive,
     loop_timing=LoopTiming(
-        at_most=1.9,
+        at_most=1.75,
         pace=pace,
         unit=seconds_of_a_step,
         naive=naive,
         function="train",
-        window_seconds=0.1,
+        apart=lambda _: READ_IN_STEPS,
+        window_seconds=0.042,
     ),
     hints=(
         "`ask`, `put` and `step` return before their work is done. `.result()` and float() "
@@ -285,5 +299,5 @@ def copied_before_the_wait(record: Record) -> Result:
     anchor="a-few-ahead",
 )
 def as_fast_as_the_reference(record: Record) -> Result:
-    """The loop takes at most 1.9 times the reference's time."""
+    """Beyond the first read, the loop takes at most 1.75 times the reference's time."""
     return timing_result(record, "loop", "a step")
