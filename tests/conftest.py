@@ -21,8 +21,9 @@ type Cli = Callable[..., Ran]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the site: one worker builds it for minutes, and the others go on meanwhile."""
-    items.sort(key=lambda item: item.path.stem != "test_site")
+    """First the site: one worker builds it for minutes, and the others go on meanwhile. Last
+    what runs alone, for which all others would wait."""
+    items.sort(key=lambda i: (i.path.stem in ALONE) - (i.path.stem == "test_site"))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
