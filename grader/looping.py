@@ -2,11 +2,10 @@
 
 The drive of an exercise gives out `ask`, `put`, `step` and `stop`. A `Book` writes down each
 call, in order, and makes it a mark, so that a read of a loss, which only a probe sees, has
-its place between the calls. How a batch is placed is the drive's. For timed runs, `staged`
-makes a CPU device keep time as a GPU does.
+its place between the calls. Nothing here depends on speed, and nothing knows JAX: how a
+batch is placed is the drive's.
 """
 
-import functools
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -20,40 +19,6 @@ from grader.record import Event, Record
 Call = tuple[str, int]
 FLOATS = ("float", "float32", "float64")
 """Types of numbers on the host, Python's and NumPy's."""
-STAGED_SECONDS = 0.006
-"""How long a CPU device is busy with a staged step."""
-
-
-def staged(step: Callable[..., Any]) -> Callable[..., Any]:
-    """A step, (params, batch) -> (params, loss), whose CPU device is busy for STAGED_SECONDS.
-
-    A GPU takes none of the host's cores. A CPU device would: the same loop would be fast on
-    one machine and slow on another that is busy. So the step is to be small, and its device
-    waits, as a callback of a compiled program that sleeps.
-    """
-    after_work = _staged_work()
-
-    def longer(params: Any, batch: Any) -> Any:
-        return after_work(*step(params, batch))
-
-    return longer
-
-
-@functools.cache
-def _staged_work() -> Callable[..., Any]:
-    """A program that returns what it is given, (params, loss), after STAGED_SECONDS."""
-    import jax
-
-    def busy(loss: Any) -> Any:
-        time.sleep(STAGED_SECONDS)
-        return loss
-
-    @jax.jit
-    def after_work(params: Any, loss: Any) -> Any:
-        held = jax.pure_callback(busy, jax.ShapeDtypeStruct(loss.shape, loss.dtype), loss)
-        return jax.lax.optimization_barrier((params, held))
-
-    return after_work
 
 
 class Future:

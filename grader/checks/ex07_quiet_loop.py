@@ -16,7 +16,6 @@ from grader.evidence import (
     seen,
     timing_result,
 )
-from grader.looping import staged
 from grader.record import Event, Record
 from grader.words import plural
 
@@ -72,6 +71,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 def _paced(submission: ModuleType, rng: Any) -> tuple[Callable[..., Any], Any, list[Any]]:
     """A step that keeps the device busy for some milliseconds, its parameters and batches."""
     import jax
+
+    from grader.probes.staged_step import staged
 
     on_cpu = jax.default_backend() == "cpu"
     width, rows = (24, 32) if on_cpu else (32768, 8192)

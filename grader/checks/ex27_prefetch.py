@@ -18,17 +18,7 @@ from grader.evidence import (
     timing_result,
     wanted,
 )
-from grader.looping import (
-    FLOATS,
-    Book,
-    Future,
-    calls_of,
-    indices,
-    most_ahead,
-    staged,
-    stalls,
-    unjudged,
-)
+from grader.looping import FLOATS, Book, Future, calls_of, indices, most_ahead, stalls, unjudged
 from grader.record import Record
 from grader.words import plural
 
@@ -82,6 +72,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 def _paced(submission: ModuleType, rng: Any) -> tuple[Callable[..., Any], Any, list[Any]]:
     """A step that takes some milliseconds, its parameters and NumPy batches."""
     import jax
+
+    from grader.probes.staged_step import staged
 
     on_cpu = jax.default_backend() == "cpu"
     width, rows = (24, 32) if on_cpu else (32768, 8192)
