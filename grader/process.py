@@ -20,6 +20,8 @@ from grader.record import Outcome
 MAX_OUTPUT = 1 << 24
 TAIL = 4000
 MAX_STACK = 1 << 18
+STACK_SECONDS = 3.0
+"""How long, beyond its time, a process may take to tell where it was."""
 LOOK_SECONDS = 0.2
 """How often a wait looks whether it has been cancelled."""
 _OFTEN = {6: "; a library gave up, often for lack of memory", 9: "; often a lack of memory"}
@@ -100,6 +102,7 @@ class Worker(AbstractContextManager["Worker"]):
             if self._cancelled:
                 raise Failed(self._outcome("killed", "stopped by the grader"))
             if left <= 0:
+                self._await_stack()
                 raise Failed(self._outcome("timeout", f"still running after {seconds:.0f} s"))
             if self._result not in self._open:
                 raise Failed(self._ended())
@@ -148,6 +151,12 @@ class Worker(AbstractContextManager["Worker"]):
                 self._open.discard(self._output)
             self._printed = (self._printed + chunk)[-TAIL:]
         return self._printed.decode("utf-8", "replace")
+
+    def _await_stack(self) -> None:
+        """Give the stack a little more time: what tells it may be starved, by a fork bomb, say."""
+        deadline = time.monotonic() + STACK_SECONDS
+        while not (self.stack() or self._cancelled or time.monotonic() > deadline):
+            time.sleep(0.02)
 
     def stack(self) -> str:
         """Where the process was when it crashed, or shortly before its time was up."""

@@ -67,8 +67,7 @@ def test_attack(name: str, place: Place, victim: Path, server: http.server.HTTPS
     outcome = record.submission.outcome
     assert outcome.kind == wanted["outcome"][0], (outcome.message, outcome.output)
     assert wanted.get("says", [""])[0] in outcome.message
-    lines = fenced.lines_of(text, "# here")
-    if lines and (outcome.frames or "starves" not in wanted):
+    if lines := fenced.lines_of(text, "# here"):
         assert outcome.frames[-1].line in lines
     if outcome.kind != "finished":
         assert report.exit_code == 1

@@ -1,7 +1,6 @@
 # policy: import os
 # outcome: timeout
 # says: still running after 3 s
-# starves: what would tell its line, at times
 import os
 
 
