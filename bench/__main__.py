@@ -18,10 +18,11 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from bench import commands, margins, sessions, verdicts
+from bench import commands, margins, next_door, sessions, terminals, verdicts
 from bench.figures import Row
+from grader.course.catalog import find
 
-Plan = list[tuple[str, Callable[[], Row]]]
+Plan = list[tuple[str, Callable[[], Row | list[Row]]]]
 """What is measured, in order: a word for the progress line, and the measurement."""
 
 
@@ -45,8 +46,10 @@ def plan(*, quick: bool) -> Plan:
     steps: Plan = [
         ("grader --help", partial(commands.help_row, max(rounds, 7))),
         ("cold check of ex04", partial(commands.cold_row, rounds)),
+        ("second check of ex04", partial(terminals.row, find("ex04"), rounds)),
         ("all solutions", partial(commands.all_row, max(2, rounds // 3))),
     ]
+    steps.append(("the device next door", partial(next_door.rows, max(2, rounds // 3))))
     for entry in commands.with_peers():
         steps.append((f"warm re-check of {entry.id}", partial(sessions.warm_row, entry, rounds)))
     for entry in margins.timed():
@@ -63,7 +66,8 @@ def measured(steps: Plan, console: Console) -> Iterator[Row]:
     for number, (name, measure) in enumerate(steps, 1):
         console.print(f"[{number}/{len(steps)}] {name}", markup=False, highlight=False)
         try:
-            yield measure()
+            found = measure()
+            yield from found if isinstance(found, list) else [found]
         except (commands.DidNotRun, subprocess.CalledProcessError) as error:
             yield Row(name, "", f"did not run: {error}", "", holds=False)
 

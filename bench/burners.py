@@ -1,7 +1,7 @@
 """Processes that burn CPU in random bursts, to make a machine noisy on purpose.
 
-A burner is this file run as a program, with no imports beyond the standard library;
-it ends with its parent, even if the parent is killed.
+A burner is this file, run as a program. It imports only the standard library, and it ends
+with its parent, even if the parent is killed.
 """
 
 import os
@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 MEAN_SECONDS = 0.3
-"""Mean length of a burst and of the pause after it, exponentially distributed."""
+"""Mean length, in seconds, of a burst and of a pause; both are exponentially distributed."""
 
 
 @contextmanager
 def burning(count: int) -> Iterator[None]:
-    """`count` burners run inside the block; they share the caller's CPU affinity."""
+    """Run `count` burners inside the block, on the CPUs that this process may use."""
     command = [sys.executable, "-S", __file__]
     burners = [subprocess.Popen([*command, str(os.getpid())]) for _ in range(count)]
     try:
@@ -30,7 +30,7 @@ def burning(count: int) -> Iterator[None]:
 
 
 def burn(parent: int) -> None:
-    """Burst and pause until `parent` is gone."""
+    """Burn CPU and pause, in turn, until the process `parent` is gone."""
     rng = random.Random()
     while os.getppid() == parent:
         end = time.perf_counter() + rng.expovariate(1 / MEAN_SECONDS)

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from bench.figures import Row, Seconds, interleaved, ratios, spread
-from grader.catalog import Entry, entries, find
+from grader.course.catalog import Entry, entries, find
 
 ROOT = Path(__file__).resolve().parent.parent
 FLOOR_SECONDS = 0.1
@@ -29,7 +29,9 @@ def command(*words: str) -> list[str]:
     return [*([str(script)] if script.is_file() else [sys.executable, "-m", "grader"]), *words]
 
 
-def timed(words: list[str]) -> Seconds:
+def timed(
+    words: list[str], stdin: int = subprocess.DEVNULL, stderr: int = subprocess.STDOUT
+) -> Seconds:
     """Runs a command to its end.
 
     Raises (when called):
@@ -43,9 +45,9 @@ def timed(words: list[str]) -> Seconds:
             words,
             cwd=ROOT,
             env={**os.environ, "JAX_PLATFORMS": "cpu"},
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=stderr,
             check=False,
         )
         seconds = time.perf_counter() - start
@@ -98,7 +100,7 @@ def imported_by_help() -> list[str]:
         "seen = lambda: print('\\n', *(m for m in heavy if m in sys.modules))\n"
         "atexit.register(seen)\n"
         "sys.argv = ['grader', '--help']\n"
-        "from grader.cli import main\n"
+        "from grader.app.cli import main\n"
         "main()\n"
     )
     words = [sys.executable, "-c", program]

@@ -1,6 +1,6 @@
-"""Medians with their spread, and the rows they stand in.
+"""The figures of the table: medians with their spread, ratios, proportions, and a row.
 
-Nothing is measured here; numbers come from `commands` and `verdicts`.
+What is measured comes from `commands`, `sessions`, `margins` and `verdicts`.
 """
 
 import math
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 Seconds = Callable[[], float]
-"""Does the work once and returns its wall time."""
+"""Does the work once and returns its wall time in seconds."""
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -26,7 +26,7 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One line of the table: what was run, what came out, whether it may."""
+    """One line of the table: what was run, what came out, and whether that keeps the limit."""
 
     title: str
     command: str
@@ -44,25 +44,27 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def interleaved(rounds: int, *runs: Seconds) -> list[list[float]]:
-    """Run each once a round, so that drift meets all alike; one list of times for each.
+    """Time each of `runs` once a round; return one list of times for each.
 
-    Every other round goes backwards: none is always the first.
+    So a machine that slows down slows all of them alike. Every second round goes in reverse
+    order, so that none is always the first.
     """
     times: list[list[float]] = [[] for _ in runs]
-    for number in range(rounds):
-        order = list(enumerate(runs))
-        for index, run in order if number % 2 == 0 else reversed(order):
-            times[index].append(run())
+    order = list(range(len(runs)))
+    for _ in range(rounds):
+        for index in order:
+            times[index].append(runs[index]())
+        order.reverse()
     return times
 
 
 def ratios(above: Sequence[float], below: Sequence[float]) -> Spread:
-    """The ratio within each round, summarised."""
+    """The ratios `above / below` of each round, summarised."""
     return spread([a / b for a, b in zip(above, below, strict=True)])
 
 
 def interval(count: int, of: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a proportion."""
+    """Wilson's 95 % interval of the proportion `count / of`."""
     if of == 0:
         return 0.0, 1.0
     z = statistics.NormalDist().inv_cdf(0.975)

@@ -1,49 +1,52 @@
 """How far the reference and the known slow answers lie from each timing threshold.
 
-A threshold is worth something if the reference stays well below it and what the exercise is
-about well above. Both are measured as the grader measures them, on this machine. What counts
-as slow comes from the exercise's own wrong variants: those that must fail its timing check.
+A threshold is useful if the reference stays well below it, and the mistake that the exercise
+is about stays well above it. Both are measured as the grader measures them, on this machine. The
+slow answers are the exercise's own wrong variants that must fail its timing check.
 """
 
 import os
 from pathlib import Path
 
 from bench.figures import Row, Spread, spread
-from grader.catalog import Entry, entries
-from grader.runner import grade
-from grader.session import Options, Session, modules_of
+from grader.course.catalog import Entry, entries
+from grader.running.grade import grade
+from grader.running.session import Options, Session, modules_of
 
 ROOT = Path(__file__).resolve().parent.parent
-WANTED = 1.5
+WANTED_MARGIN = 1.5
+"""How many times below or above the threshold an answer should lie."""
 
 
 def timed() -> list[Entry]:
-    """The exercises whose verdict holds a timing."""
+    """The exercises that have a timing check."""
     return [e for e in entries() if e.exercise.loop_timing or e.exercise.program_timing]
 
 
 def row(entry: Entry, rounds: int) -> Row:
     """The grader's ratios, of the reference and of each slow answer, beside the threshold."""
     files = {"the reference": entry.solution, **slow_answers(entry)}
-    k = threshold(entry)
-    with Session(Options(device=os.environ.get("BENCH_DEVICE", "cpu")), modules_of([entry])) as s:
-        found = {name: ratios(entry, path, s, rounds) for name, path in files.items()}
+    options = Options(device=os.environ.get("BENCH_DEVICE", "cpu"))
+    with Session(options, modules_of([entry])) as session:
+        found = {name: ratios(entry, path, session, rounds) for name, path in files.items()}
     reference, *slow = found.values()
     quickest = min((each.median for each in slow), default=0.0)
-    margins = k / reference.median, quickest / k
+    k = threshold(entry)
+    below, above = k / reference.median, quickest / k
+    baseline = "reference" if k > 1 else "naive version"
+    answers = "; ".join(f"{name} {each} x" for name, each in found.items())
     return Row(
-        title=f"threshold of {entry.id}: {k:g} x the {'reference' if k > 1 else 'naive version'}",
+        title=f"threshold of {entry.id}: {k:g} x the {baseline}",
         command=f"grader check {entry.id}",
-        figures="; ".join(f"{name} {each} x" for name, each in found.items())
-        + f"; margins {margins[0]:.2f} below, {margins[1]:.2f} above",
-        limit=f"{WANTED:.2f} either side",
-        holds=min(margins) >= WANTED,
+        figures=f"{answers}; margins {below:.2f} below, {above:.2f} above",
+        limit=f"{WANTED_MARGIN:.2f} either side",
+        holds=min(below, above) >= WANTED_MARGIN,
         spreads=found,
     )
 
 
 def threshold(entry: Entry) -> float:
-    """k of the exercise's timing."""
+    """The ratio k at which the exercise's timing check decides."""
     timing = entry.exercise.loop_timing or entry.exercise.program_timing
     assert timing is not None
     return timing.at_most
@@ -52,15 +55,16 @@ def threshold(entry: Entry) -> float:
 def slow_answers(entry: Entry) -> dict[str, Path]:
     """The wrong variants that must fail a timing check, by name."""
     checks = {check.name for check in entry.exercise.checks if check.ground == "timing"}
-    wrong = sorted((ROOT / "tests" / "variants" / entry.stem / "wrong").glob("*.py"))
-    first = {path: path.read_text("utf-8").split("\n", 1)[0] for path in wrong}
-    return {
-        path.stem: path for path, line in first.items() if line.removeprefix("# expect: ") in checks
-    }
+    found = {}
+    for path in sorted((ROOT / "tests" / "variants" / entry.stem / "wrong").glob("*.py")):
+        first_line = path.read_text("utf-8").split("\n", 1)[0]
+        if first_line.removeprefix("# expect: ") in checks:
+            found[path.stem] = path
+    return found
 
 
 def ratios(entry: Entry, path: Path, session: Session, rounds: int) -> Spread:
-    """The grader's own ratio, of several gradings."""
+    """The ratios that the grader measures in `rounds` gradings, or 0 if it measures none."""
     found = []
     for _ in range(rounds):
         for timing in grade(entry, path, session).timing.values():

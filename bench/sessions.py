@@ -1,30 +1,30 @@
 """Wall time of a re-check in a session that is kept, against a bare script.
 
-The session is what `grader watch` and the test suite keep: libraries are imported once,
-and every grading still gets fresh processes.
+`grader watch` and the test suite keep such a session: libraries are imported once, and every
+grading still gets fresh processes. The bare scripts come from `commands`.
 """
 
 import time
 
 from bench.commands import DidNotRun, bare, shown, timed
 from bench.figures import Row, Seconds, interleaved, ratios, spread
-from grader.catalog import Entry
-from grader.judge import judge
-from grader.runner import grade, look_ahead
-from grader.session import Options, Session, modules_of
+from grader.course.catalog import Entry
+from grader.judging.judge import judge
+from grader.running.grade import grade, look_ahead
+from grader.running.session import Options, Session, modules_of
 
 BETWEEN_SAVES = 1.5
-"""Seconds a learner takes at the least from one save to the next."""
+"""The shortest time, in seconds, that a learner takes from one save to the next."""
 
 
-def kept(entry: Entry, session: Session, *, standing_by: bool) -> Seconds:
-    """Grades the reference solution, from the file to the verdicts.
+def regrading(entry: Entry, session: Session, *, standing_by: bool) -> Seconds:
+    """Times one grading of the solution, from the file to the verdicts.
 
-    With `standing_by`, as `grader watch` does on a save: the next grading's workers were
-    started since the last one, while nobody waited.
+    With `standing_by`, the grading's workers are started before the clock, as `grader watch`
+    starts them between two saves.
 
     Raises (when called):
-      DidNotRun: it did not pass.
+      DidNotRun: the solution did not pass.
     """
 
     def run() -> float:
@@ -44,24 +44,25 @@ def kept(entry: Entry, session: Session, *, standing_by: bool) -> Seconds:
 
 
 def warm_row(entry: Entry, rounds: int) -> Row:
-    """A re-check of one exercise against its bare script."""
+    """The row that compares a re-check of one exercise with its bare script."""
     peer = bare(entry)
     with Session(Options(device="cpu"), modules_of([entry])) as session:
-        waiting, forking = (kept(entry, session, standing_by=on) for on in (True, False))
-        forking()
-        checks, forks, scripts = interleaved(rounds, waiting, forking, timed(peer))
+        ready = regrading(entry, session, standing_by=True)
+        unready = regrading(entry, session, standing_by=False)
+        unready()  # the first grading of a session is slower
+        checks, without, scripts = interleaved(rounds, ready, unready, timed(peer))
     ratio = ratios(checks, scripts)
     return Row(
         title=f"warm re-check of {entry.id}",
         command=f"grader watch {entry.id}, then save",
         figures=f"{ratio} x the bare script; {spread(checks)} s and {spread(scripts)} s; "
-        f"without workers that stand by {spread(forks)} s",
+        f"without workers that stand by {spread(without)} s",
         limit=f"0.3 x {shown(peer)}",
         holds=ratio.median <= 0.3,
         spreads={
             "ratio": ratio,
             "check": spread(checks),
-            "check without stand-by": spread(forks),
+            "check without stand-by": spread(without),
             "bare": spread(scripts),
         },
     )

@@ -1,9 +1,9 @@
 """How often a timing verdict is wrong, or missing, when the true ratio is known.
 
-Each load is measured by a process of its own (`python -m bench.verdicts`), tied to two
-CPUs and printing what it found as JSON, so that the rest of the benchmark needs no JAX.
-Both sides of a comparison are one compiled loop whose cost is its trip count: the true
-ratio is a ratio of trip counts, on any machine.
+Each load is measured in a separate process (`python -m bench.verdicts`), which is pinned to two
+CPUs and prints its gradings as JSON. So the rest of the benchmark needs no JAX. Both sides of a
+comparison run the same compiled loop, whose cost is its trip count. So the true ratio is the
+ratio of the trip counts, on any machine.
 """
 
 import argparse
@@ -19,14 +19,14 @@ import msgspec
 
 from bench.burners import burning
 from bench.figures import Row, proportion, spread
-from grader.timing import Window, calibrate, compare
+from grader.judging.timing import Window, calibrate, compare
 
 ROOT = Path(__file__).resolve().parent.parent
 CALL_SECONDS = 0.002
 WINDOW_SECONDS = 0.010
 UNDECIDABLE = 0.02
-"""No true ratio is drawn nearer to the threshold: there, what a call costs beyond its
-loop decides on which side it lies."""
+"""No true ratio is drawn nearer to the threshold than this: there, what a call costs besides
+its loop would decide the side."""
 THRESHOLDS = (1.5, 2.0, 0.5)
 
 
@@ -51,7 +51,7 @@ class Grading(msgspec.Struct, frozen=True):
 
 
 def row(burners: int, gradings: int) -> Row:
-    """Measure in another process, and hold the outcome against the limits."""
+    """Measure in another process, and compare what it found with the limits."""
     module = ["-m", "bench.verdicts", "--burners", str(burners), "--gradings", str(gradings)]
     words = [sys.executable, *module]
     done = subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, check=True)
@@ -60,19 +60,21 @@ def row(burners: int, gradings: int) -> Row:
 
 
 def judged(found: list[Grading], burners: int, command: str) -> Row:
-    """The row: wrong at most 0.2 %, undecided at most 5 % outside +-10 %."""
+    """The row. Its limits: at most 0.2 % wrong, and at most 5 % undecided outside +-10 %."""
     wrong = sum(g.wrong for g in found)
     clear = [g for g in found if abs(g.true - 1) > 0.1]
     near = [g for g in clear if 0.8 < g.true < 1.25]
-    undecided, nearly = (sum(g.undecided for g in some) for some in (clear, near))
+    undecided = sum(g.undecided for g in clear)
+    undecided_near = sum(g.undecided for g in near)
     seconds = spread([g.seconds for g in found])
     bias = spread([g.measured / g.true for g in found])
     figures = (
         f"wrong {proportion(wrong, len(found))}; undecided {proportion(undecided, len(clear))}, "
-        f"of these {nearly} of {len(near)} within 0.8x to 1.25x; {seconds} s each"
+        f"of these {undecided_near} of {len(near)} within 0.8x to 1.25x; {seconds} s each"
     )
+    load = f"{burners} CPU burners on 2 cores" if burners else "quiet"
     return Row(
-        title=f"timing verdicts, {f'{burners} CPU burners on 2 cores' if burners else 'quiet'}",
+        title=f"timing verdicts, {load}",
         command=command,
         figures=figures,
         limit="wrong <= 0.2 %, undecided <= 5 % outside +-10 % of the threshold",
@@ -89,7 +91,7 @@ def judged(found: list[Grading], burners: int, command: str) -> Row:
 
 
 def looped() -> Callable[[int], Window]:
-    """What makes a window of a compiled loop, given the loop's trip count."""
+    """A function from a trip count to a window of the compiled loop with that many trips."""
     import jax
     import jax.numpy as jnp
 
@@ -104,8 +106,8 @@ def looped() -> Callable[[int], Window]:
     def side(trips: int) -> Window:
         def window(calls: int) -> float:
             start = time.perf_counter()
-            # One wait for all, as the grader's own windows have it: a wait for each call
-            # costs a wake-up for each, which on a busy machine is no part of the loop.
+            # One wait for all calls, as in the grader's own windows. A wait for each call would
+            # add the time of a wake-up, which on a busy machine has nothing to do with the loop.
             jax.block_until_ready([work(choice.choice(inputs), trips) for _ in range(calls)])
             return time.perf_counter() - start
 
@@ -118,7 +120,7 @@ def looped() -> Callable[[int], Window]:
 def measure(
     gradings: int, rng: random.Random, side: Callable[[int], Window], trips: int
 ) -> list[Grading]:
-    """Judge true ratios drawn log-uniformly from 0.25 to 4 times the threshold."""
+    """Grade true ratios, drawn log-uniformly from 0.25 to 4 times the threshold."""
     found = []
     for number in range(1, gradings + 1):
         found.append(grade(side, trips, rng))
@@ -128,7 +130,7 @@ def measure(
 
 
 def grade(side: Callable[[int], Window], trips: int, rng: random.Random) -> Grading:
-    """Draw a threshold and a true ratio, and judge as the grader does, retry included.
+    """Draw a threshold and a true ratio, and compare as the grader does, retry included.
 
     The controls are left out: they are comparisons of the same kind, far from the
     threshold, and would only dilute what is counted here.
@@ -155,10 +157,10 @@ def main() -> None:
     parser.add_argument("--gradings", type=int, default=500)
     options = parser.parse_args()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
-    os.environ["JAX_PLATFORMS"] = "cpu"  # the loop is the CPU's, whatever else is here
+    os.environ["JAX_PLATFORMS"] = "cpu"  # the loop runs on the CPU, whatever devices are here
     side = looped()
-    # Sized before the noise: calls that came out too short would cost more than their loop,
-    # and the ratio of trip counts would not be the true one.
+    # Calibrated before the noise starts. If the loop came out too short, the cost of a call would
+    # outweigh it, and the ratio of trip counts would not be the true ratio.
     trips = calibrate(lambda count: side(count)(1), CALL_SECONDS)
     with burning(options.burners):
         found = measure(options.gradings, random.SystemRandom(), side, trips)

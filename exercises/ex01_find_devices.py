@@ -11,14 +11,14 @@ def num_gpus():
     """The number of GPUs, an int: 0 on a machine without any.
 
     A GPU plugin that fails to start is not "0 GPUs": the error that JAX raises reaches
-    the caller. So it does in the two functions below.
+    the caller. The same holds for the two functions below.
     """
     # TODO: right on a machine with GPUs, on one without, and on one with a broken plugin.
     return jax.device_count("gpu")
 
 
 def try_gpu(i=0):
-    """GPU number i where there is one, else a CPU device. They start at 0: none is negative."""
+    """GPU number i if there is one, else a CPU device. GPUs count from 0: none is negative."""
     return jax.devices("gpu")[i]
 
 

@@ -11,10 +11,10 @@ def run(step, arrays, state, steps, device):
     """Take `steps` steps from `state`, all of them on `device`; return the last state.
 
     `step(arrays, state)` returns the next state. `arrays` is a dict. Its arrays and
-    `state` lie on different devices, some committed, some free.
+    `state` lie on different devices, some committed, some not.
     Call `step` once for each step, and give it arrays on `device` only.
     """
-    # TODO: let all steps run on `device`, where each array is copied at most once, before.
+    # TODO: run all steps on `device`; copy each array there at most once, before the first.
     for _ in range(steps):
         state = step(arrays, state)
     return state

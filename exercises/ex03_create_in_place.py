@@ -14,7 +14,7 @@ def create(key, rows, device):
     Return a dict: "weights" (rows, 16) normal from `key`, "bias" (16,) zeros, "scale" (16,) ones,
     all three float32, and "order" (rows,) with 0, 1, 2, ... as int32.
     """
-    # TODO: make all four on `device`, so that nothing is copied: not even a number.
+    # TODO: make all four on `device`, so that nothing is copied, not even a number.
     order = jnp.arange(rows, dtype=jnp.int32)
     return {
         "weights": jax.random.normal(key, (rows, 16)),

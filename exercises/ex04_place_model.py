@@ -14,8 +14,8 @@ optimizer = optax.adam(1e-2)
 def place(params, opt_state, batch, device):
     """Put all that `train_step` reads on `device`, and commit it there.
 
-    `params` is Haiku's dict of dicts, `opt_state` is what an optax optimizer made of it, not
-    always the one above: both lie on the default device, uncommitted. `batch` is (inputs,
+    `params` is Haiku's dict of dicts, and `opt_state` is the state of an optax optimizer, not
+    always the one above. Both lie on the default device, uncommitted. `batch` is (inputs,
     labels) as NumPy arrays. `device` is a jax.Device, and not the default one.
     Return (params, opt_state, batch): the same trees with the same values.
     """

@@ -28,9 +28,9 @@ def loss_fn(model, batch):
 
 
 def place(model, device):
-    """Return the model with every variable on `device`, committed; same values.
+    """Return the model with every variable on `device`, committed, with the same values.
 
-    It comes free, on the default device. Change the model itself, or return a new one.
+    It comes uncommitted, on the default device. Change the model itself, or return a new one.
     """
     # TODO: place all of the model, and let `train_step` keep all that a step changes.
     params = nnx.state(model, nnx.Param)
@@ -42,7 +42,7 @@ def place(model, device):
 def train_step(model, batch):
     """One step of gradient descent, in train mode, on the model itself; returns the loss.
 
-    After it `model` has new parameters, statistics and count, all where they were.
+    After it, `model` has new parameters, statistics and count, each where it was.
     """
     loss, grads = nnx.value_and_grad(loss_fn)(model, batch)
     params = nnx.state(model, nnx.Param)

@@ -20,7 +20,7 @@ def seconds_per_call(function, args, calls, clock):
     """
     start = clock()
     for _ in range(calls):
-        # TODO: a figure of the work on the device, to within 5 %, and of nothing else.
+        # TODO: measure the work on the device to within 5 %, and nothing else.
         function(*args)
     return (clock() - start) / calls
 

@@ -16,7 +16,7 @@ def train(step, params, stats, batches):
     """
     errors = []
     for batch in batches:
-        # TODO: copy each batch once, when it comes, and nothing else on the way.
+        # TODO: copy each batch once, when it comes, and copy nothing else in the loop.
         errors.append(error_of(params, stats, batch))
         params = step(params, stats, batch)
     return params, errors

@@ -13,5 +13,5 @@ def load(dataset, sharding):
     `shape` and a `dtype` like an array, and reads from the disk what is indexed.
     `dataset[0:4, 8:16]` is a NumPy array.
     """
-    # TODO: of the file, only what a device is to hold is read, for each device by itself.
+    # TODO: read only the blocks that the devices hold, each block by itself.
     return jax.device_put(dataset[:, :], sharding)

@@ -32,7 +32,7 @@ def update(params, inputs, targets):
 
     Loss and gradient are means over the rows of all devices: all copies take one step.
     """
-    # TODO: the copies lie on their devices, and are as equal after each step as before.
+    # TODO: each copy lies on its device, and all copies are equal after each step.
     loss, grads = jax.value_and_grad(loss_fn)(params, inputs, targets)
     return jax.tree.map(lambda p, g: p - 0.1 * g, params, grads), loss
 

@@ -25,18 +25,18 @@ def loss_fn(params, batch):
 def layout(mesh, params):
     """Return a NamedSharding for each array of `params`, in a tree like it.
 
-    `mesh` has the axes "data" and "model". `params` may be mere shapes. Of "up", "up_bias" and
-    "down", a device holds one part in as many as "model" has devices; "down_bias" is whole.
+    `mesh` has the axes "data" and "model". `params` may be mere shapes. Each device holds all of
+    "down_bias", and 1/m of every other array, where m is the size of the axis "model".
     """
-    # TODO: split the weights so that a block's devices meet once, to add up its outputs.
+    # TODO: split the weights so that a block needs one all-reduce, to add up its outputs.
     return jax.tree.map(lambda _: jax.NamedSharding(mesh, jax.P()), params)
 
 
 def make_step(mesh):
     """Return step(params, batch) -> (params, loss); the new params lie as the old ones.
 
-    The rows of the batch are split over "data", the params as `layout` says. All are float32,
-    or all bfloat16; so is whatever is sent.
+    The rows of the batch are split over "data", the params as `layout` says, for any number of
+    blocks. All are float32, or all are bfloat16. What the devices send has the same type.
     """
 
     def step(params, batch):

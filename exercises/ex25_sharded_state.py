@@ -31,8 +31,8 @@ def adam(state, grads):
 def layout(mesh, state):
     """Return a NamedSharding for each array of `state`, in a tree like it.
 
-    `mesh` has one axis, "data". `state` may be mere shapes. An array none of whose dimensions
-    can be divided by `mesh.size` stays whole.
+    `mesh` has one axis, "data". `state` may hold shapes instead of arrays. Where `mesh.size`
+    divides none of an array's dimensions, the array stays whole.
     """
     # TODO: no device holds more of any array than its share.
     return jax.tree.map(lambda _: jax.NamedSharding(mesh, jax.P()), state)
@@ -41,7 +41,8 @@ def layout(mesh, state):
 def make_step(mesh):
     """Return step(state, batch) -> (state, loss), which replaces the old state by the new.
 
-    The rows of the batch are split over "data". The new state lies as the old one did.
+    The rows of the batch are split over "data". The new state is sharded like the old one. Each
+    device gathers the params once, and no more of the state.
     """
 
     def step(state, batch):

@@ -21,8 +21,8 @@ def loss_fn(params, batch):
 def init(params):
     """Adam's state for each param: {name: state}, all of it in pinned host memory.
 
-    `params` {name: array} are split over a mesh of devices. Adam's two averages are split
-    as their param is; its count belongs to every device of the mesh.
+    `params` {name: array} are split over a mesh of devices. Adam's two averages are
+    sharded like their param; its count is on every device of the mesh.
     """
     return {name: adam.init(param) for name, param in params.items()}
 

@@ -1,6 +1,6 @@
 """ex29: two processes, one array.
 
-`grader check ex29` starts two processes with this file, two CPU devices each;
+`grader check ex29` starts two processes with this file, and then three, on CPU devices;
 `grader hint ex29` helps.
 """
 
@@ -24,8 +24,8 @@ def data_mesh():
 def global_batch(mesh, rows):
     """Return one array of all processes' rows, split over "data".
 
-    `rows` (NumPy, float32) are those that this process has read: no other has them, and
-    every process has as many. They stay on this process's devices.
+    `rows` (NumPy, float32) are those that this process has read. No other process has them,
+    and every process has equally many. They stay on this process's devices.
     """
     return jax.device_put(rows, jax.NamedSharding(mesh, jax.P("data")))
 

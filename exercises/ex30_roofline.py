@@ -10,20 +10,20 @@ import jax
 
 
 def matmul_cost(m, k, n, itemsize):
-    """(flops, nbytes) of `matmul` for (m, k) and (k, n): operations done, bytes moved."""
+    """Return (flops, nbytes) of `matmul` for (m, k) and (k, n): operations done, bytes moved."""
     # TODO: costs and places that hold for every kernel size and every machine.
     return m * k * n, itemsize * m * n
 
 
 def poly_cost(n, degree, itemsize):
-    """(flops, nbytes) of `poly` for x (n,)."""
+    """Return (flops, nbytes) of `poly` for x (n,)."""
     return degree * n, itemsize * degree * n
 
 
 def place(flops, nbytes, seconds, peak_flops, peak_bandwidth):
-    """Where a kernel that takes `seconds` stands; peaks in FLOP/s and bytes/s.
+    """Place a kernel that takes `seconds` under two peaks, in FLOP/s and bytes/s.
 
-    A dict: "intensity" in FLOPs per byte; "attainable" FLOP/s under both ceilings; "bound",
+    Return a dict: "intensity" in FLOPs per byte; "attainable" FLOP/s under both ceilings; "bound",
     "memory" or "compute"; "share" of the attainable FLOP/s that the kernel reaches.
     """
     intensity, share = flops / nbytes, flops / seconds / peak_flops

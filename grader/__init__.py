@@ -1,14 +1,22 @@
 """Runs a submission on real devices and judges, on evidence, where its arrays live.
 
-Layers, each importing only what stands below it:
+Each folder is a room and holds one kind of thing. Its docstring says what lives there,
+what does not, and which rooms it may call:
 
-    cli, worker    what a person types; what runs in a process of its own
-    runner         one grading: source, workers, measurer, judge, report
-    checks/        one file an exercise: metadata, drive, checks, hints
-    evidence       what a check finds in a record
-    checking       the words a check is written in
-    verdict        what was decided, as data
-    record         what was observed, as data
+    app        what a person meets: commands, printing, files, watching
+    running    the grader's side of every process, from a file to a record
+    worker     the inside of a worker process: it meets JAX and runs the file
+    checks     one folder for each exercise: how it is driven, how it is judged
+    stages     machines that are not there
+    program    the exported program, and the targets it is compiled for
+    probes     what watches JAX
+    device     a JAX device in another process, and its book
+    course     where exercises, solutions and starters lie
+    judging    records, evidence, verdicts: pure
+    fences     what the operating system holds around a process
+
+`pyproject.toml` enforces who may import whom: downward only. JAX is imported in worker
+processes only, and in those of a device.
 """
 
 __version__ = "0.1.0"

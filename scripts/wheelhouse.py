@@ -1,9 +1,9 @@
-"""Fetches into `wheelhouse/` the wheels that an air-gapped GPU node lacks.
+"""Downloads into `wheelhouse/` the wheels that an air-gapped GPU node lacks.
 
-The node has Python 3.12 on x86-64 Linux with jax, jaxlib and what these bring.
-The rest of the course's base, `test` and `lessons` extras comes from here, in the versions of
-`constraints.txt`. What is needed is read from the metadata of the packages in `.venv`.
-`scripts/gpu.py` installs it there, and says which packages are the node's own.
+The node has Python 3.12 on x86-64 Linux, with jax, jaxlib and their dependencies. What else
+the course needs there (its base, `test` and `lessons` extras) comes from the wheelhouse, in the
+versions of `constraints.txt`. The metadata of the packages in `.venv` says which packages these
+are. `scripts/gpu.py` installs the wheels on the node, and says which packages are its own.
 """
 
 import re
@@ -21,7 +21,7 @@ from gpu import is_nodes_own
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = "where-does-my-array-live"
 EXTRAS = frozenset({"test", "lessons"})
-# flax asks for these to write checkpoints, imports them only then, and they weigh 40 MB.
+# flax requires these 40 MB, but imports them only to write checkpoints.
 UNUSED = frozenset({"orbax-checkpoint", "tensorstore"})
 NODE = {
     "implementation_name": "cpython",
@@ -37,7 +37,7 @@ OLDEST_GLIBC, NEWEST_GLIBC = 5, 34  # minor versions of the wheels' platform tag
 
 
 def needed_by(name: str, extras: frozenset[str]) -> list[Requirement]:
-    """The direct requirements of an installed package, as the node would read them."""
+    """The direct requirements of an installed package, on the node."""
     found = [Requirement(text) for text in requires(name) or []]
     return [
         need
@@ -48,7 +48,10 @@ def needed_by(name: str, extras: frozenset[str]) -> list[Requirement]:
 
 
 def closure(root: str, extras: frozenset[str], without: Callable[[str], bool]) -> set[str]:
-    """Names of all packages that `root[extras]` needs, not looking into those left out."""
+    """Names of all packages that `root[extras]` needs, directly or indirectly.
+
+    A package for which `without` is true is left out, and so are its own requirements.
+    """
     seen: set[tuple[str, frozenset[str]]] = set()
     todo = [(str(canonicalize_name(root)), extras)]
     while todo:
@@ -71,7 +74,7 @@ def pins(text: str) -> dict[str, str]:
 
 
 def download(wanted: list[str], folder: Path) -> str:
-    """Runs `pip download` for the node's platform; why it failed, or nothing."""
+    """Download wheels for the node's platform; return why pip failed, or an empty text."""
     platforms = [f"manylinux_2_{minor}_x86_64" for minor in range(OLDEST_GLIBC, NEWEST_GLIBC + 1)]
     platforms += ["manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64"]
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet"]
@@ -89,7 +92,7 @@ def pin_of(wheel: Path) -> str:
 
 
 def main() -> int:
-    """Brings `wheelhouse/` up to date; 0 when it holds every wheel and no other."""
+    """Bring `wheelhouse/` up to date. Returns 0 if it holds exactly the needed wheels, else 1."""
     pinned = pins((ROOT / "constraints.txt").read_text("utf-8"))
     try:
         needed = closure(PROJECT, EXTRAS, lambda name: name in UNUSED or is_nodes_own(name))

@@ -11,21 +11,21 @@ def num_gpus():
     """The number of GPUs, an int: 0 on a machine without any.
 
     A GPU plugin that fails to start is not "0 GPUs": the error that JAX raises reaches
-    the caller. So it does in the two functions below.
+    the caller. The same holds for the two functions below.
     """
     # The first question starts all plugins. One that fails raises here, outside the `try`.
     jax.devices()
     try:
         return len(jax.devices("gpu"))
-    # A broken plugin and a missing GPU raise the same type. Past the first question, only
-    # one meaning is left: all plugins run, and none has a GPU.
+    # A broken plugin and a missing GPU raise the same type. After the first question only
+    # one meaning is left: all plugins work, and none has a GPU.
     except RuntimeError:
         return 0
 
 
 def try_gpu(i=0):
-    """GPU number i where there is one, else a CPU device. They start at 0: none is negative."""
-    # -1 is an index of a list, and no number of a GPU.
+    """GPU number i if there is one, else a CPU device. GPUs count from 0: none is negative."""
+    # -1 is an index of a list, but no GPU has that number.
     if 0 <= i < num_gpus():
         return jax.devices("gpu")[i]
     # By name: plain jax.devices() lists the default backend, which may be the GPU's.

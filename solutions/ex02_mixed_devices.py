@@ -11,11 +11,11 @@ def run(step, arrays, state, steps, device):
     """Take `steps` steps from `state`, all of them on `device`; return the last state.
 
     `step(arrays, state)` returns the next state. `arrays` is a dict. Its arrays and
-    `state` lie on different devices, some committed, some free.
+    `state` lie on different devices, some committed, some not.
     Call `step` once for each step, and give it arrays on `device` only.
     """
-    # One copy, before the loop. What is on `device` already is not copied again. The free
-    # array moves too: left behind, it raises nothing, and every call copies it anew.
+    # One copy, before the loop. What is on `device` already is not copied. The uncommitted
+    # array moves too: left behind, it would raise nothing, and every call would copy it.
     arrays, state = jax.device_put((arrays, state), device)
     for _ in range(steps):
         state = step(arrays, state)

@@ -15,8 +15,8 @@ def create(key, rows, device):
     all three float32, and "order" (rows,) with 0, 1, 2, ... as int32.
     """
 
-    # Inside jit the constants belong to the program, and it runs where its results are asked
-    # for. Outside, jnp.zeros makes its array on the default device, and `device=` copies it.
+    # Inside jit the constants are part of the program, and the program runs where its results
+    # are to be. Outside, jnp.zeros makes its array on the default device; `device=` copies it.
     def layer(key):
         return {
             "weights": jax.random.normal(key, (rows, 16)),

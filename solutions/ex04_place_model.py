@@ -14,14 +14,14 @@ optimizer = optax.adam(1e-2)
 def place(params, opt_state, batch, device):
     """Put all that `train_step` reads on `device`, and commit it there.
 
-    `params` is Haiku's dict of dicts, `opt_state` is what an optax optimizer made of it, not
-    always the one above: both lie on the default device, uncommitted. `batch` is (inputs,
+    `params` is Haiku's dict of dicts, and `opt_state` is the state of an optax optimizer, not
+    always the one above. Both lie on the default device, uncommitted. `batch` is (inputs,
     labels) as NumPy arrays. `device` is a jax.Device, and not the default one.
     Return (params, opt_state, batch): the same trees with the same values.
     """
-    # One call takes any tree, and reaches every leaf: Adam's integer `count` too, which
-    # follows no parameter. A device named in the call commits: a step then runs there.
-    # Each array goes straight to the device. The batch, from the host, needs no stop between.
+    # One call takes any tree, and reaches every leaf: also Adam's integer `count`, which
+    # belongs to no parameter. A device named in the call commits: a step then runs there.
+    # Each array goes straight to the device, the batch too, which comes from the host.
     return jax.device_put((params, opt_state, batch), device)
 
 

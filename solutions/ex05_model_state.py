@@ -28,23 +28,23 @@ def loss_fn(model, batch):
 
 
 def place(model, device):
-    """Return the model with every variable on `device`, committed; same values.
+    """Return the model with every variable on `device`, committed, with the same values.
 
-    It comes free, on the default device. Change the model itself, or return a new one.
+    It comes uncommitted, on the default device. Change the model itself, or return a new one.
     """
     # Without a filter, the state holds all kinds: parameters, statistics, key and count. A
-    # statistic left behind raises nothing: it is free, and follows at the first step.
+    # statistic left behind raises nothing: it is uncommitted, and follows at the first step.
     nnx.update(model, jax.device_put(nnx.state(model), device))
     return model
 
 
-# jax.jit traces a copy of the model, and drops it with all its changes. nnx.jit takes the state
-# out, passes it through the program as argument and result, and writes it back.
+# jax.jit traces a copy of the model, and drops the copy with all its changes. nnx.jit takes the
+# state out, passes it through the program as argument and result, and writes it back.
 @nnx.jit
 def train_step(model, batch):
     """One step of gradient descent, in train mode, on the model itself; returns the loss.
 
-    After it `model` has new parameters, statistics and count, all where they were.
+    After it, `model` has new parameters, statistics and count, each where it was.
     """
     loss, grads = nnx.value_and_grad(loss_fn)(model, batch)
     params = nnx.state(model, nnx.Param)

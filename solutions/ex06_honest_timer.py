@@ -18,15 +18,15 @@ def seconds_per_call(function, args, calls, clock):
     NumPy arrays. `clock()` tells the time, in seconds. The figure holds the work on the
     device. It holds no compiling, and no copying of `args` to the device.
     """
-    # Placed once, here: a NumPy argument would be copied to the device on every call.
+    # Place the inputs once, here: every call would copy a NumPy argument to the device.
     args = jax.device_put(args)
-    # The first call compiles. Its work is waited for, or it would still run when the clock
-    # starts, and be counted as work of the first timed call.
+    # The first call compiles. Wait for its work, or it would still run when the clock starts,
+    # and would be counted as work of the first timed call.
     jax.block_until_ready(function(*args))
     start = clock()
     for _ in range(calls):
-        # A call returns when the work is handed over. All arrays of the dict are waited for:
-        # one that is there says nothing of the others.
+        # A call returns when the work is handed over. Wait for all arrays of the dict: that one
+        # is there says nothing about the others.
         jax.block_until_ready(function(*args))
     return (clock() - start) / calls
 

@@ -19,7 +19,7 @@ def train(step, params, stats, batches):
     params, stats = jax.device_put((params, stats))
     errors = []
     for batch in batches:
-        # The boundary. Both calls below get the same arrays, which are on the device.
+        # The boundary: both calls below get the same arrays, which are on the device.
         batch = jax.device_put(batch)
         errors.append(error_of(params, stats, batch))
         params = step(params, stats, batch)

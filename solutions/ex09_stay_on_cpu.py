@@ -16,7 +16,7 @@ def prepare(raw, seed, cpu):
     jax.config stays as it is: a `with` block can set a default device too.
     """
     # New arrays are made on the default device, and `raw` becomes one at the first jitted
-    # call. Inside this block the default is `cpu`, for the noise too, which nobody passes in.
+    # call. Inside this block the default device is `cpu`, also for the noise, which is new too.
     with jax.default_device(cpu):
         return add_noise(standardise(raw), seed)
 

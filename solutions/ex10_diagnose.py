@@ -48,8 +48,8 @@ def diagnose(report):
 
     `report` is a text of several lines, in no fixed order.
     """
-    # Most lines are consequences: "No visible GPU devices", "Falling back to cpu". What
-    # only one fault can say comes first, what two can say comes after it.
+    # Most lines are consequences: "No visible GPU devices", "Falling back to cpu". Texts that
+    # only one fault prints come first. A text that two faults print comes after them.
     signs = (
         ("Unknown flag in XLA_FLAGS", "XLA_FLAGS is misspelt", "mend XLA_FLAGS"),
         (
@@ -67,7 +67,7 @@ def diagnose(report):
         ("cuInit.* (error 303|UNKNOWN ERROR .303)", "no driver", "install the driver"),
         # Here the driver answered, and sees no device.
         ("cuInit.* CUDA_ERROR_NO_DEVICE", "gpu hidden", "mend CUDA_VISIBLE_DEVICES"),
-        # One text, two faults: a library may be absent, or found in the wrong place first.
+        # One text, two faults: a library is missing, or another one is found before it.
         (
             "(?s)LD_LIBRARY_PATH=.*Unable to load cu|Unable to load cu.*LD_LIBRARY_PATH=",
             "foreign library",
@@ -85,7 +85,7 @@ def diagnose(report):
     for sign, cause, remedy in signs:
         if re.search(sign, report):
             return cause, remedy
-    # What is left failed without a word of its own, or not at all: the listing has to tell.
+    # No text is left: the machine is sound, or failed in silence. Packages and variables decide.
     if re.search(r"(?m)^(backend|devices) +gpu: ", report):
         return "gpu in use", "leave it"
     if not re.search("jax-cuda..-plugin", report):

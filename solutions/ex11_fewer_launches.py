@@ -13,12 +13,12 @@ def step(angle, speed):
     return angle + 0.01 * speed, speed
 
 
-# jit around the loop, not around the step: what Python calls is launched, and this is called
-# once a run. `steps` is an argument of the program, so another number compiles nothing.
+# jit is around the loop, not around the step: each call from Python is a launch, and this
+# is called once a run. `steps` is an argument of the program: a new number compiles nothing.
 @jax.jit
 def simulate(angle, speed, steps):
     """`steps` steps (an int) from `angle` and `speed` (n,); returns the last (angle, speed)."""
-    # A loop of the program's own: the device goes on to the next step by itself.
+    # The loop is part of the program: the device goes on to the next step by itself.
     return jax.lax.fori_loop(0, steps, lambda _, state: step(*state), (angle, speed))
 
 

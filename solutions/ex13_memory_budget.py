@@ -16,12 +16,12 @@ def start(share, grow):
     grows; without, it is taken whole at the start.
     Whatever the shell has set of these things is replaced.
     """
-    # The old name of the next variable. Both set is an error, and the process runs on a CPU.
+    # The old name of the next variable. If both are set, the plugin fails, and JAX uses a CPU.
     os.environ.pop("XLA_PYTHON_CLIENT_MEM_FRACTION", None)
     os.environ["XLA_CLIENT_MEM_FRACTION"] = str(share)
     # Only "false", "False" and "0" turn it off. Any other text, "no" too, leaves it on.
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false" if grow else "true"
-    # "platform" keeps no pool: each array is taken from the driver by itself.
+    # "platform" keeps no pool: each array gets its memory from the driver.
     os.environ["XLA_PYTHON_CLIENT_ALLOCATOR"] = "default"
-    # The first question creates the client. JAX reads the variables now, and never again.
+    # Asking for a device creates the client. JAX reads the variables now, and never again.
     return jax.devices()[0]

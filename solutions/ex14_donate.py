@@ -14,9 +14,9 @@ def row_losses(params, batch):
     return (hidden @ params["w2"] - targets) ** 2
 
 
-# Donated, the old state's buffers are the new state's: XLA writes into them, and no second
-# copy exists. The price: the caller's old state is deleted. So the batch, which the caller
-# needs again, is not donated.
+# The state is donated: XLA writes the new one into the buffers of the old one, and there is
+# no second copy. The price is that the caller's old state is deleted. So the batch, which the
+# caller needs again, is not donated.
 @jax.jit(donate_argnums=0)
 def step(state, batch):
     """One step of gradient descent with momentum.

@@ -20,15 +20,15 @@ def predict_all(model, params, batches):
     """
     predictions = []
     for rows in batches:
-        # The shape is a part of the program. Sizes are rounded up to 16, 32, 64, 128 or 256:
-        # five programs, and less than twice the rows.
+        # Each shape is a program. Sizes are rounded up to 16, 32, 64, 128 or 256: five programs,
+        # and, from 16 rows on, less than twice the rows.
         size = max(16, 1 << (len(rows) - 1).bit_length())
-        # In NumPy, which compiles nothing. jnp.pad is a program too: one for each size.
+        # The padding is done in NumPy, which compiles nothing. jnp.pad is a program for each size.
         padded = np.zeros((size, rows.shape[1]), rows.dtype)
         padded[: len(rows)] = rows
         # Rows of zeros would shift the batch's mean. The mask leaves them out of it.
         mask = (np.arange(size) < len(rows)).astype(np.float32)
-        # First to the host, then cut: cutting a jax.Array is one more program for each size.
+        # First read to the host, then cut: cutting a jax.Array is one more program for each size.
         predictions.append(np.asarray(model(params, padded, mask))[: len(rows)])
     return predictions
 

@@ -22,8 +22,9 @@ def thrifty(x, weights):
     results. Its work may be that of 10.5 matrix products a layer: 3 are the layer's own,
     its backward pass needs 6 more.
     """
-    # Of the layer, only its inputs and the results of its products are kept. The rest, which is
-    # element by element, is computed again in the backward pass: much room for little work.
+    # Only the inputs of the layer and the results of its products are kept. The rest, which is
+    # element by element, is computed again in the backward pass: that frees much memory for
+    # little work.
     # Without a policy, the products would be computed again as well.
     policy = jax.checkpoint_policies.dots_saveable
     return jax.checkpoint(layer, policy=policy)(x, weights)

@@ -24,11 +24,11 @@ def mean_of_updates(x, rates):
     def add(carry, rate):
         x, total = carry
         x = update(x, rate)
-        # The sum is overwritten in each round. What a scan returns as second result is stacked:
-        # that would be one array for each update.
+        # The sum is overwritten in each round. The second result of a scan is stacked: it would
+        # be one array for each update.
         return (x, total + x), None
 
-    # From zero, so that `x` is not counted, and divided by the number of updates: a sum that
-    # starts with x and is never divided is the 1001 where a mean is 1.
+    # The sum starts at zero, so that `x` is not counted, and is divided by the number of
+    # updates. A sum that starts with x and is never divided gives 1001 where the mean is 1.
     (_, total), _ = jax.lax.scan(add, (x, jnp.zeros_like(x)), rates)
     return total / rates.shape[0]

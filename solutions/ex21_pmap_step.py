@@ -24,8 +24,8 @@ def replicate(params, devices):
 
     Slice i lies on device i, and nowhere else.
     """
-    # jax.device_put_replicated did this until jax 0.10. Now the first axis is split over the
-    # devices as pmap will split it, so that no call has to move a copy.
+    # jax.device_put_replicated did this until jax 0.10. Now a sharding splits the first axis over
+    # the devices, as pmap does, so that no call has to move a copy.
     mesh = jax.sharding.Mesh(np.array(devices), ("device",))
     copies = jax.tree.map(lambda x: np.stack([x] * len(devices)), params)
     return jax.device_put(copies, jax.NamedSharding(mesh, jax.P("device")))
@@ -37,8 +37,8 @@ def update(params, inputs, targets):
     Loss and gradient are means over the rows of all devices: all copies take one step.
     """
     loss, grads = jax.value_and_grad(loss_fn)(params, inputs, targets)
-    # Each device has the gradient of its own rows. One exchange makes it the same everywhere,
-    # and with it the step. Nothing else keeps the copies equal.
+    # Each device has the gradient of its own rows. One exchange makes the gradient, and so the
+    # step, the same on all devices. Nothing else keeps the copies equal.
     loss, grads = jax.lax.pmean((loss, grads), "batch")
     return jax.tree.map(lambda p, g: p - 0.1 * g, params, grads), loss
 

@@ -20,8 +20,8 @@ def place(mesh, params, batch):
     `mesh` has one axis, "data". Every device is to hold all params, and its own part of
     the rows of the batch, which keeps its shape.
     """
-    # P() names no axis, so nothing is split: a copy on every device. P("data") splits
-    # dimension 0, the rows. pmap had no name for either: it split whatever came first.
+    # P() names no axis, so nothing is split: each device has a copy. P("data") splits
+    # dimension 0, the rows. pmap had a word for neither: it split the first dimension.
     return (
         jax.device_put(params, jax.NamedSharding(mesh, jax.P())),
         jax.device_put(batch, jax.NamedSharding(mesh, jax.P("data"))),

@@ -29,8 +29,8 @@ def make_step(mesh):
 
         zeros = jax.tree.map(jnp.zeros_like, params)
         total, losses = jax.lax.scan(add, zeros, (inputs, targets))
-        # A sum of means is the mean of the sums. So each device adds up what is its own, and
-        # the exchange stands behind the loop, where it runs once.
+        # The mean of sums is the sum of the means. So each device adds up its own gradients, and
+        # the exchange comes after the loop, where it runs once.
         total = jax.lax.pmean(total, "data")
         new = jax.tree.map(lambda p, g: p - 0.1 * g / len(inputs), params, total)
         return new, jnp.mean(losses)[None]

@@ -31,13 +31,13 @@ def adam(state, grads):
 def layout(mesh, state):
     """Return a NamedSharding for each array of `state`, in a tree like it.
 
-    `mesh` has one axis, "data". `state` may be mere shapes. An array none of whose dimensions
-    can be divided by `mesh.size` stays whole.
+    `mesh` has one axis, "data". `state` may hold shapes instead of arrays. Where `mesh.size`
+    divides none of an array's dimensions, the array stays whole.
     """
 
-    # Params and both moments are three trees of the same shapes; one rule places them alike, so
-    # that Adam meets shards that fit. Which dimension is split makes no difference to the
-    # numbers. It has to divide, and the largest leaves the longest pieces.
+    # Params and both moments are three trees of the same shapes. One rule places them alike, so
+    # Adam meets shards that match. Which dimension is split makes no difference to the numbers,
+    # as long as mesh.size divides it. Splitting the largest leaves the longest pieces.
     def place(leaf):
         fit = [d for d in range(leaf.ndim) if leaf.shape[d] % mesh.size == 0]
         if not fit:
@@ -45,15 +45,16 @@ def layout(mesh, state):
         dimension = max(fit, key=lambda d: leaf.shape[d])
         return jax.NamedSharding(mesh, jax.P(*[None] * dimension, "data"))
 
-    # For the products the compiler gathers the params, and drops them again. Of the gradient a
-    # device needs its own share alone, and there Adam runs.
+    # The compiler gathers the params for the products, and drops them again. A device needs only
+    # its own share of the gradient, and runs Adam on that share.
     return jax.tree.map(place, state)
 
 
 def make_step(mesh):
     """Return step(state, batch) -> (state, loss), which replaces the old state by the new.
 
-    The rows of the batch are split over "data". The new state lies as the old one did.
+    The rows of the batch are split over "data". The new state is sharded like the old one. Each
+    device gathers the params once, and no more of the state.
     """
 
     def step(state, batch):

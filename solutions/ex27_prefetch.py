@@ -13,11 +13,11 @@ AHEAD = 4
 def train(step, params, count, ask, put, stop):
     """Run `step` once for each of the batches 0 to `count` - 1, or until `stop` ends it.
 
-    `ask(i)` has batch i read from disk and returns a future at once; `.result()` waits for
-    the batch, NumPy arrays. Several reads may be under way; threads of your own are not
-    needed, and `concurrent` is refused. `put(batch)` starts the copy to the device and returns
-    the device arrays at once. `step(params, batch)` returns (params, loss), device arrays.
-    `stop(loss)` takes the loss of each step, a float, before the next step begins; where it
+    `ask(i)` starts to read batch i from disk and returns a future at once. `.result()` waits
+    for the batch and returns NumPy arrays. Several reads may be under way; you need no threads,
+    and `concurrent` is refused. `put(batch)` starts the copy to the device and returns the
+    device arrays at once. `step(params, batch)` returns (params, loss), device arrays. Call
+    `stop(loss)` with the loss of each step, a float, before the next step begins. Where it
     returns True, no step follows.
     Return (params, losses): losses is a list of floats, one for each step.
     """

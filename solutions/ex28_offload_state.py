@@ -21,13 +21,13 @@ def loss_fn(params, batch):
 def init(params):
     """Adam's state for each param: {name: state}, all of it in pinned host memory.
 
-    `params` {name: array} are split over a mesh of devices. Adam's two averages are split
-    as their param is; its count belongs to every device of the mesh.
+    `params` {name: array} are split over a mesh of devices. Adam's two averages are
+    sharded like their param; its count is on every device of the mesh.
     """
 
     def on_host(param, array):
-        # The averages have the param's sharding. The count is a scalar, which nothing splits:
-        # left where optax made it, on one device, it could not meet the others in a program.
+        # The averages have the param's sharding. The count is a scalar, which nothing splits.
+        # If it stayed on the one device where optax made it, no program could take them all.
         spec = param.sharding.spec if array.ndim else jax.P()
         place = jax.NamedSharding(param.sharding.mesh, spec, memory_kind="pinned_host")
         return jax.device_put(array, place)

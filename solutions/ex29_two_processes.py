@@ -1,6 +1,6 @@
 """ex29: two processes, one array.
 
-`grader check ex29` starts two processes with this file, two CPU devices each;
+`grader check ex29` starts two processes with this file, and then three, on CPU devices;
 `grader hint ex29` helps.
 """
 
@@ -13,8 +13,8 @@ def join(address, count, index):
 
     Called once in each process, before anything else of JAX.
     """
-    # Process 0 opens the meeting place, the other one knocks there; both wait until `count`
-    # have come. Only then does a backend start: from here on jax.devices() lists all devices.
+    # Process 0 listens at the address, and the others connect to it. All wait until `count`
+    # are there. A backend starts only after that, so jax.devices() lists all devices.
     jax.distributed.initialize(address, num_processes=count, process_id=index)
 
 
@@ -26,17 +26,17 @@ def data_mesh():
 def global_batch(mesh, rows):
     """Return one array of all processes' rows, split over "data".
 
-    `rows` (NumPy, float32) are those that this process has read: no other has them, and
-    every process has as many. They stay on this process's devices.
+    `rows` (NumPy, float32) are those that this process has read. No other process has them,
+    and every process has equally many. They stay on this process's devices.
     """
-    # Each process puts its own rows on its own devices. What they agree on is the shape of the
-    # whole, which follows from the sharding. No row travels.
+    # Each process puts its own rows on its own devices. They only have to agree on the shape of
+    # the whole, which follows from the sharding. No row travels.
     sharding = jax.NamedSharding(mesh, jax.P("data"))
     return jax.make_array_from_process_local_data(sharding, rows)
 
 
 def mean(batch):
     """Return the mean over all rows of all processes, a Python float, in each process."""
-    # Every process runs this line, and so the same program: partial sums meet in an
-    # all-reduce. The result is a copy in each process, which can be read there.
+    # Every process runs this line, and so the same program: an all-reduce adds the partial
+    # sums. Each process has a copy of the result, which it can read.
     return float(batch.mean())

@@ -10,31 +10,31 @@ import jax
 
 
 def matmul_cost(m, k, n, itemsize):
-    """(flops, nbytes) of `matmul` for (m, k) and (k, n): operations done, bytes moved."""
-    # k terms for each of m * n results, each a multiplication and an addition. At best every
-    # array crosses once between memory and chip, and the result is one of the three.
+    """Return (flops, nbytes) of `matmul` for (m, k) and (k, n): operations done, bytes moved."""
+    # Each of the m * n results has k terms, each a multiplication and an addition. At best, each
+    # of three arrays crosses once between memory and chip. The result is one of the three.
     return 2 * m * k * n, itemsize * (m * k + k * n + m * n)
 
 
 def poly_cost(n, degree, itemsize):
-    """(flops, nbytes) of `poly` for x (n,)."""
-    # Fused: what lies between two rounds stays in registers. More rounds, more work, and not
-    # one byte more: that is how fusion raises the intensity.
+    """Return (flops, nbytes) of `poly` for x (n,)."""
+    # The rounds are fused: what passes between two of them stays in registers. More rounds do
+    # more work, and move not one byte more. That is how fusion raises the intensity.
     return 2 * degree * n, itemsize * 2 * n
 
 
 def place(flops, nbytes, seconds, peak_flops, peak_bandwidth):
-    """Where a kernel that takes `seconds` stands; peaks in FLOP/s and bytes/s.
+    """Place a kernel that takes `seconds` under two peaks, in FLOP/s and bytes/s.
 
-    A dict: "intensity" in FLOPs per byte; "attainable" FLOP/s under both ceilings; "bound",
+    Return a dict: "intensity" in FLOPs per byte; "attainable" FLOP/s under both ceilings; "bound",
     "memory" or "compute"; "share" of the attainable FLOP/s that the kernel reaches.
     """
     intensity = flops / nbytes
     # Each byte that arrives feeds `intensity` FLOPs; more than peak_flops cannot be done.
     attainable = min(peak_flops, intensity * peak_bandwidth)
-    # "Compute" from the ridge on, where the ceilings meet. The ridge is the machine's.
+    # The bound is "compute" from the ridge on, where this machine's two ceilings meet.
     bound = "compute" if intensity >= peak_flops / peak_bandwidth else "memory"
-    # Of the attainable, not of the peak: a kernel bound by memory can be perfect.
+    # It is a share of the attainable, not of the peak: a kernel bound by memory can be perfect.
     share = flops / seconds / attainable
     return {"intensity": intensity, "attainable": attainable, "bound": bound, "share": share}
 

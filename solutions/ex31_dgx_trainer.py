@@ -32,7 +32,7 @@ def place(mesh, params):
         return jax.device_put(array, like.with_memory_kind("pinned_host"))
 
     def state_of(block):
-        # The averages lie where their param lies, in another memory; a count is nobody's.
+        # The averages are sharded like their param, in another memory. The count has no param.
         count, mu, nu = adam.init(block)[0]
         averages = (jax.tree.map(on_host, tree, split) for tree in (mu, nu))
         return optax.ScaleByAdamState(on_host(count, whole), *averages), optax.EmptyState()

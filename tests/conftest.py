@@ -1,44 +1,107 @@
-"""What several tests share: one session of workers, and the command line in its own process."""
+"""What several tests share: one session of workers, and the command line in its own process.
 
+Each test process has a temporary folder of its own, so that a test can tell what was left
+there, whatever else runs on this machine.
+"""
+
+import atexit
 import fcntl
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from grader import catalog
-from grader.session import Options, Session, modules_of
+from grader.course import catalog
+from grader.judging.record import decode_record
+from grader.judging.verdict import encode
+from grader.running.grade import made
+from grader.running.session import Options, Session, modules_of
 
+pytest_plugins = ["next_doors"]  # devices next door, as fixtures
 ROOT = Path(__file__).resolve().parent.parent
-ALONE = {"test_bad_machine", "test_isolation", "test_levels"}
-"""They compare the files and processes of the machine before and after."""
+COMPILED = "COURSE_TESTS_COMPILED"
+"""A variable that names the folder of compiled programs which the workers of tests share."""
 type Ran = subprocess.CompletedProcess[str]
 type Cli = Callable[..., Ran]
 
 
+def _own_temporary_folder() -> None:
+    """Others may pass through it: a fenced worker's scratch folder lies in it, and its user
+    is not ours."""
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # where `tmp_path` lies
+    folder = tempfile.mkdtemp(prefix="course-tests-", dir=os.environ["PYTEST_DEBUG_TEMPROOT"])
+    Path(folder).chmod(0o711)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
+    # The first test process makes it, and those that it starts inherit its name.
+    compiled = Path(os.environ.setdefault(COMPILED, f"{folder}/compiled"))
+    compiled.mkdir(exist_ok=True)
+    compiled.chmod(0o1777)  # each fenced worker is a user of its own
+
+
+_own_temporary_folder()
+# Tests that were started in the background ignore Ctrl-C, and so would all that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """First the site: one worker builds it for minutes, and the others go on meanwhile. Last
-    what runs alone, for which all others would wait."""
-    items.sort(key=lambda i: (i.path.stem in ALONE) - (i.path.stem == "test_site"))
+    what runs alone, for which all others would wait. On a GPU, first what settles most."""
+    place = {name: number for number, name in enumerate(experiments_in_order())}
+    items.sort(key=lambda i: place.get(i.name, len(place)))
+    items.sort(key=lambda i: _is_alone(i) - (i.path.stem == "test_site"))
+
+
+def experiments_in_order() -> list[str]:
+    """The tests by which a GPU settles what is only expected, in the order of their list."""
+    text = (ROOT / "docs" / "claims" / "experiments.toml").read_text("utf-8")
+    return [name for each in tomllib.loads(text)["experiment"] for name in each["tests"]]
+
+
+def _is_alone(item: pytest.Item) -> bool:
+    return item.get_closest_marker("alone") is not None
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Let tests that look at the whole machine run alone; all others may run side by side."""
-    path = Path(tempfile.gettempdir()) / f"where-does-my-array-live.{os.getuid()}.lock"
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX if item.path.stem in ALONE else fcntl.LOCK_SH)
+    """Let tests that starve the machine run alone; all others may run side by side."""
+    folder = Path(os.environ["PYTEST_DEBUG_TEMPROOT"])
+    with (folder / f"where-does-my-array-live.{os.getuid()}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX if _is_alone(item) else fcntl.LOCK_SH)
         return (yield)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _runtime_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing of the grader's meets what the developer's own grader keeps."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
+        yield
 
 
 @pytest.fixture(scope="session")
 def session() -> Iterator[Session]:
     """Workers for all exercises on CPU devices, from one fork server for the whole run."""
     with Session(Options(device="cpu"), modules_of(catalog.entries())) as kept:
+        yield kept
+
+
+@pytest.fixture(scope="session")
+def compiled_session() -> Iterator[Session]:
+    """As `session`, but no worker compiles what a worker of any test process has compiled.
+
+    It is for gradings of many files that share much of their code. What was compiled is
+    observed alike: `test_what_was_compiled_before_changes_no_evidence` holds it to that.
+    """
+    options = Options(device="cpu", compiled=Path(os.environ[COMPILED]))
+    with Session(options, modules_of(catalog.entries())) as kept:
         yield kept
 
 
@@ -74,6 +137,15 @@ def python(*arguments: str | Path, folder: Path = ROOT, stdin: str = "", **more:
         text=True,
         timeout=120,
     )
+
+
+def stamped(name: str, folder: Path) -> Path:
+    """A copy of a golden record that says it was made by this grader, with its checks of today."""
+    record = decode_record((ROOT / "tests" / "golden" / "records" / name).read_bytes())
+    record.made = made(catalog.find(record.exercise))
+    path = folder / name
+    path.write_bytes(encode(record))
+    return path
 
 
 @pytest.fixture

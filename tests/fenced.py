@@ -1,4 +1,4 @@
-"""What the tests of bad input share: submissions, a session, and a look at what is left.
+"""What the tests of bad input share: submissions, a session, and a search for what is left.
 
 A submission is the solution of ex07 with another `train`. Processes are found by a token
 in their environment, which every process that the grader starts inherits.
@@ -9,6 +9,8 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,13 +18,16 @@ from pathlib import Path
 
 import pytest
 
-from grader import catalog, launch, runner, session, source
-from grader.catalog import Entry
-from grader.judge import judge
-from grader.record import Record
-from grader.session import Options, Session
-from grader.sides import Reference
-from grader.verdict import Report
+from grader.course import catalog
+from grader.course.catalog import Entry
+from grader.judging import source
+from grader.judging.judge import judge
+from grader.judging.record import Record
+from grader.judging.verdict import Report
+from grader.running import launch, session
+from grader.running.grade import grade
+from grader.running.session import Options, Session
+from grader.running.sides import Reference
 
 type Ran = subprocess.CompletedProcess[str]
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,7 +39,7 @@ FILE = "ex07_quiet_loop.py"
 
 
 def untimed() -> Entry:
-    """ex07 without its comparison of times, which is not the matter here and takes long."""
+    """ex07 without its timing check, which takes long and is not tested here."""
     entry = Entry("ex07_quiet_loop")
     checks = [check for check in entry.exercise.checks if check.ground != "timing"]
     entry.__dict__["exercise"] = dataclasses.replace(
@@ -44,12 +49,12 @@ def untimed() -> Entry:
 
 
 def solution() -> str:
-    """The solution, which is the starter outside `train`."""
+    """The text of the solution; outside `train` it is the starter."""
     return (catalog.course_root() / "solutions" / FILE).read_text("utf-8")
 
 
 def submission(train: str) -> str:
-    """The file with `train` in place of its own; what stands before it are imports."""
+    """The solution with its `train` replaced by this text, which may start with imports."""
     before, rest = solution().split("def train(")
     after = rest[rest.index("@jax.jit") :]
     return before + train + "\n\n" + after
@@ -71,7 +76,7 @@ def lines_of(text: str, mark: str) -> set[int]:
 
 
 def processes(token: str) -> set[int]:
-    """Living processes with the token in their environment."""
+    """The running processes with the token in their environment."""
     return {int(folder.name) for folder in Path("/proc").glob("[0-9]*") if _has(folder, token)}
 
 
@@ -88,10 +93,13 @@ def open_files() -> int:
 
 
 def files_left() -> set[str]:
-    """Temporary files that a worker may have made."""
-    folders = (Path("/dev/shm"), Path("/tmp"))
-    names = {str(path) for folder in folders for path in folder.glob("*") if folder.is_dir()}
-    return {name for name in names if "grader-" in name or name.startswith("/dev/shm")}
+    """Temporary files that a worker may have made, without those of browsers and devices beside."""
+    scratch = set(Path(tempfile.gettempdir()).glob("grader-*"))
+    beside = ("chromium", "grader-device")
+    shared = (
+        path for path in Path("/dev/shm").glob("*") if not any(b in path.name for b in beside)
+    )
+    return {str(path) for path in scratch.union(shared)}
 
 
 def environ(more: dict[str, str] | None = None) -> dict[str, str]:
@@ -129,10 +137,10 @@ class Place:
     folder: Path
     kept: frozenset[int] = frozenset()
     reference: Reference | None = None
-    """It does the same in every test, and is run once."""
+    """The run of the reference: it is the same in every test, so it runs once."""
 
     def grade(self, text: str, *, policy: bool = True) -> tuple[Record, Report]:
-        """Grade a file with this text; with `policy` off, nothing of it is refused unread."""
+        """Grade a file with this text; with `policy` off, the source policy refuses nothing."""
         path = self.folder / FILE
         path.write_text(text, "utf-8")
         entry = untimed()
@@ -140,12 +148,12 @@ class Place:
             if not policy:
                 patch.setattr(source, "violations", lambda *_: iter(()))
             self.reference = self.reference or Reference(entry, self.session, SEED)
-            record = runner.grade(entry, path, self.session, label=FILE, ahead=self.reference)
+            record = grade(entry, path, self.session, label=FILE, ahead=self.reference)
         assert not record.broken, record.broken
         return record, judge(record, entry.exercise)
 
     def left(self) -> set[int]:
-        """Processes that live on, though only the fork server should."""
+        """Processes that still run, without those that were there from the start."""
         return processes(self.token) - self.kept
 
 
@@ -157,8 +165,10 @@ def place(folder: Path, *, fenced: bool = True, spawn: bool = False) -> Iterator
         patch.setenv(TOKEN, token)
         patch.setattr(session, "MEMORY", 1 << 30)
         if spawn:
-            patch.setattr(session, "launcher", lambda _: launch.Spawn())
+            patch.setattr(session, "launcher", lambda *_, **__: launch.Spawn())
         options = Options(device="cpu", timeout=SECONDS, fenced=fenced)
         with Session(options, session.modules_of([untimed()])) as opened:
-            yield Place(opened, token, folder, frozenset(processes(token)))
+            while not (kept := frozenset(processes(token))) and not spawn:
+                time.sleep(0.01)  # a process shows its environment only once it has begun
+            yield Place(opened, token, folder, kept)
     assert not processes(token)

@@ -1,7 +1,7 @@
 """A hand-written test of ex04, with no grader: place, take one step, assert.
 
-The parameters are drawn with NumPy, as the grader draws them: `network.init` would take
-longer than all the rest, and make the grader look fast.
+The parameters are drawn with NumPy, as the grader draws them. `network.init` would take longer
+than everything else here, and the grader would look fast beside it.
 """
 
 import runpy

@@ -1,10 +1,12 @@
-"""What the real `grader` prints, for pages: run once, kept, never typed.
+"""Captures: the real output of `grader check`, run once, kept in a cache and put into pages.
 
-A page says `{{ capture: check ex07 starter }}` or `{{ capture: check ex07 solution }}`. The key
-of the cache holds the grader's sources, the exercise's own files, Python and every installed
-version. What the output means is the grader's business; here only the exit code is looked at.
+A page says `{{ capture: check ex07 starter }}` or `{{ capture: check ex07 solution }}`. The cache
+key is a hash of the grader's sources, the exercise's own files, Python and the version of every
+installed package. The text is not interpreted here; only the exit code is checked. Programs of
+the document pages are in `programs`, cells of lessons in `notebooks`.
 """
 
+import functools
 import hashlib
 import os
 import re
@@ -19,6 +21,8 @@ import notebooks
 
 MARKER = re.compile(r"^(?P<indent> *)\{\{ capture: (?P<command>[^{}]+?) \}\} *$", re.MULTILINE)
 GRADER = (sys.executable, "-m", "grader")
+SITE = "http://127.0.0.1:8000"
+"""What reports call the site; `page_html` makes links of it that stay on the site."""
 SECONDS = 900
 UNDECIDED = 3
 
@@ -29,12 +33,15 @@ _NUMBER = re.compile(r"ex\d\d")
 
 
 class CaptureError(Exception):
-    """A capture cannot be made, or shows something else than its page says."""
+    """A request is unknown, a starter passes or a solution fails."""
 
 
 @dataclass(frozen=True)
 class Grader:
-    """Where the grader, the exercises and the cache are, and how the grader is called."""
+    """Where the grader, the exercises and the cache are, and how the grader is called.
+
+    The grader's sources are read once: one build has one of these.
+    """
 
     root: Path
     cache: Path
@@ -45,10 +52,10 @@ class Grader:
         return MARKER.sub(self._block, markdown)
 
     def prepare(self) -> None:
-        """Capture all exercises that the cache does not have, in one run a folder.
+        """Capture all exercises that the cache lacks: one run of `grader check` for each folder.
 
-        A run of many costs a fraction of as many runs. What came out is kept as records, and
-        printed by `grader judge`, which prints what `grader check` does, without the time.
+        One run over many exercises is much quicker than one run for each. It saves records, and
+        `grader judge` prints each of them as `grader check` would, without the time.
         """
         for kind, folder in _FOLDERS.items():
             files = [
@@ -81,18 +88,19 @@ class Grader:
         words = request.split()
         if len(words) != 3 or words[0] != "check" or words[2] not in _FOLDERS:
             raise CaptureError(f"capture {request!r}: want 'check exNN starter|solution'")
-        file = self._file(words[1], words[2])
-        shown = f"grader check {words[1]}"
-        if words[2] == "solution":
+        _, exercise, kind = words
+        file = self._file(exercise, kind)
+        shown = f"grader check {exercise}"
+        if kind == "solution":
             shown += f" --submission {file}"
-        kept = self._kept(file, words[2])
+        kept = self._kept(file, kind)
         if kept.exists():
             return shown, kept.read_text(encoding="utf-8")
-        code, text = self._run("check", words[1], "--submission", str(file), *_CPU)
-        if code not in _EXPECTED[words[2]]:
-            raise CaptureError(f"{shown}: exit code {code} for the {words[2]}\n{text}")
+        code, text = self._run("check", exercise, "--submission", str(file), *_CPU)
+        if code not in _EXPECTED[kind]:
+            raise CaptureError(f"{shown}: exit code {code} for the {kind}\n{text}")
         if code != UNDECIDED:
-            self._keep(file, words[2], text)
+            self._keep(file, kind, text)
         return shown, text
 
     def _file(self, exercise: str, kind: str) -> Path:
@@ -102,18 +110,29 @@ class Grader:
                 return path.relative_to(self.root)
         raise CaptureError(f"capture: no {kind} for exercise {exercise!r}")
 
+    @functools.cached_property
+    def _sources(self) -> list[tuple[str, bytes]]:
+        """The grader's sources in order: the exercise that each belongs to, or "", and its text."""
+        folder = self.root / "grader"
+        found = []
+        for path in sorted(folder.rglob("*.py")):
+            first, second, *_ = (*path.relative_to(folder).parts, "")
+            own = second if first == "checks" and second.startswith("ex") else ""
+            found.append((own, path.read_bytes()))
+        return found
+
     def _key(self, file: Path) -> str:
+        """A hash of all that the output depends on: not the checks of other exercises."""
         digest = hashlib.sha256("\0".join(notebooks.installed_versions()).encode())
-        checks = self.root / "grader" / "checks"
-        sources = [p for p in sorted((self.root / "grader").rglob("*.py")) if p.parent != checks]
-        sources += checks.glob(file.name)
-        pair = (self.root / folder / file.name for folder in _FOLDERS.values())
-        for path in (*sources, *pair):
-            digest.update(path.read_bytes() + b"\0")
+        for own, source in self._sources:
+            if own in ("", file.stem):
+                digest.update(source + b"\0")
+        for folder in _FOLDERS.values():
+            digest.update((self.root / folder / file.name).read_bytes() + b"\0")
         return digest.hexdigest()[:20]
 
     def _kept(self, file: Path, kind: str) -> Path:
-        """Where the capture of this very file, by this very grader, is kept."""
+        """The cache's file for this output: another state of file or grader has another name."""
         return self.cache / "captures" / f"{file.stem}-{kind}-{self._key(file)}.txt"
 
     def _run(self, *words: str) -> tuple[int, str]:
@@ -121,7 +140,7 @@ class Grader:
         done = subprocess.run(
             [*self.command, *words],
             cwd=self.root,
-            env={**os.environ, "NO_COLOR": "1", "COLUMNS": "80"},
+            env={**os.environ, "NO_COLOR": "1", "COLUMNS": "80", "GRADER_SITE": SITE},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

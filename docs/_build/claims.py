@@ -1,33 +1,45 @@
 """The claims of the four documents: the rows, what proves each, and how pages show them.
 
-Input: `docs/claims/claims.json` (the rows), `tests/test_claims_*.py` (the proofs: functions
+Input: `docs/claims/claims.json` (the rows), `tests/site/test_claims_*.py` (the proofs: functions
 marked `proves("S0-07: false")`), the boxes of the lessons, and `docs/recorded/claims.*.json`
 (proofs that ran on a GPU). Source is read, nothing is imported or run: the tests do that.
 
 Marks that pages may hold: `{{ claims }}` (the ledger), `{{ verdicts }}` (how many of each),
-`{{ claim: S0-07 }}` (one claim with its proof).
+`{{ measured and expected }}` (how many a run has shown), `{{ claim: S0-07 }}` (one claim with its
+proof).
 """
 
 import ast
 import hashlib
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated, Literal, get_args
+
+import msgspec
+from msgspec import Meta
 
 import notebooks
-from recordings import VERSION, Device
+import recordings
+from recordings import Device
 
-VERDICTS = ("true", "true with conditions", "outdated", "false", "not about JAX")
-DOCUMENTS = ("d2l-gpus", "haiku-gpu", "gpu-memory", "dgx")
-LEDGER, COUNTS = "{{ claims }}", "{{ verdicts }}"
+Verdict = Literal["true", "true with conditions", "outdated", "false", "not about JAX"]
+Document = Literal["d2l-gpus", "haiku-gpu", "gpu-memory", "dgx"]
+VERDICTS, DOCUMENTS = get_args(Verdict), get_args(Document)
+Text = Annotated[str, Meta(min_length=1)]
+LEDGER, COUNTS, SHOWN = "{{ claims }}", "{{ verdicts }}", "{{ measured and expected }}"
 ONE = re.compile(r"(?m)^\{\{ claim: (S\d-\d\d) \}\}$")
 BOX = re.compile(r'(?m)^!!! quote "Claim (S\d-\d\d) \(([\w-]+)\): ([\w ]+?)"$')
 _ISSUES = re.compile(r"([\w.-]+/[\w.-]+) ?(#\d+(?:, #\d+)*)")
 _HEADING = re.compile(r"^#{2,6} (.+?)(?: \{ #([\w-]+) \})?$")
 _BOUND = re.compile(r"(S\d-\d\d): (.+)")
+_TRIED = re.compile(r"(?:(S\d-\d\d(?:, S\d-\d\d)*): )?(.+)")
+NOT_RECORDED = "expected, not yet recorded"
+NO_COUNTEREXAMPLE = (
+    "**Not tried:** this proof has no counter-example, because only a GPU could run it."
+)
 
 
 class ClaimError(Exception):
@@ -36,17 +48,29 @@ class ClaimError(Exception):
 
 @dataclass(frozen=True)
 class Claim:
-    """One row. `lines` are the lines of the document; `gpu` is what only a GPU can show of it."""
+    """What a text states or implies, in our words, and what became of it when it was run."""
 
-    id: str
-    document: str
-    lines: str
-    topic: str
-    verdict: str
-    claim: str
-    truth: str
-    sources: str
-    gpu: str
+    id: Annotated[str, Meta(pattern=r"^S\d-\d\d$", description="the number: S0-07")]
+    document: Annotated[Document, Meta(description="the text that states it")]
+    lines: Annotated[
+        str, Meta(pattern=r"^\d+(-\d+)?(,\d+(-\d+)?)*$", description="where in the text: 6,10-12")
+    ]
+    topic: Annotated[Text, Meta(description="a word to sort by")]
+    verdict: Annotated[Verdict, Meta(description="on the versions of JAX that the course tests")]
+    claim: Annotated[Text, Meta(description="what the text says")]
+    truth: Annotated[Text, Meta(description="what is so")]
+    sources: Annotated[str, Meta(description="what the row rests on beside its proofs, or nothing")]
+    gpu: Annotated[
+        str,
+        Meta(
+            pattern=r"^(G\d+(,G\d+)*)?$",
+            description="the experiments that only a GPU can run for it, or nothing: G2,G3",
+        ),
+    ]
+    differs: Annotated[
+        dict[Annotated[str, Meta(pattern=r"^\d+\.\d+\.\d+$")], Text],
+        Meta(description="versions of JAX on which its proof does not hold, and what holds there"),
+    ] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -60,13 +84,26 @@ class Proof:
     bound: tuple[tuple[str, str], ...]
     """(id, verdict) of each claim."""
     gpu: bool
-    asserts: bool
-    """Whether anything in it can fail."""
+    counterexamples: tuple["Counterexample", ...]
 
     @property
     def key(self) -> str:
         """Hash of the code: a recording of other code is no recording of this proof."""
         return hashlib.sha256(self.source.encode()).hexdigest()[:16]
+
+    @property
+    def tried(self) -> set[str]:
+        """The claims for which it has been shown to fail where the verdict is false."""
+        return {claim for each in self.counterexamples for claim in each.claims}
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """A program or a machine of which the verdict of some claims is false, in words and as code."""
+
+    claims: tuple[str, ...]
+    words: str
+    code: str
 
 
 @dataclass(frozen=True)
@@ -86,13 +123,13 @@ def rows(root: Path) -> dict[str, Claim]:
     path = root / "docs" / "claims" / "claims.json"
     if not path.is_file():
         return {}
-    data = json.loads(path.read_text("utf-8"))
-    return {row["id"]: Claim(**row) for row in data}
+    data = msgspec.json.decode(path.read_bytes(), type=list[Claim])
+    return {row.id: row for row in data}
 
 
 def proofs(root: Path) -> list[Proof]:
     """All proofs, in the order of their files."""
-    paths = sorted((root / "tests").glob("test_claims_*.py"))
+    paths = sorted((root / "tests" / "site").glob("test_claims_*.py"))
     return [proof for path in paths for proof in _proofs_of(path)]
 
 
@@ -104,7 +141,8 @@ def _proofs_of(path: Path) -> Iterator[Proof]:
             source = "\n".join(lines[node.lineno - 1 : node.end_lineno])
             marks = {ast.unparse(mark) for mark in node.decorator_list}
             gpu = "pytest.mark.gpu" in marks
-            yield Proof(node.name, path, node.lineno, source, bound, gpu, _can_fail(node))
+            tried = tuple(_counterexamples(node, lines))
+            yield Proof(node.name, path, node.lineno, source, bound, gpu, tried)
 
 
 def _bound(node: ast.FunctionDef) -> tuple[tuple[str, str], ...]:
@@ -122,16 +160,19 @@ def _bound(node: ast.FunctionDef) -> tuple[tuple[str, str], ...]:
     return tuple((match[1], match[2]) for match in found if match)
 
 
-def _can_fail(node: ast.FunctionDef) -> bool:
-    """Whether it asserts something that is not a constant, or expects an exception."""
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Assert) and not isinstance(inner.test, ast.Constant):
-            return True
-        if isinstance(inner, ast.Call) and ast.unparse(inner.func).startswith(
-            ("pytest.raises", "pytest.warns", "np.testing.")
-        ):
-            return True
-    return False
+def _counterexamples(node: ast.FunctionDef, lines: list[str]) -> Iterator[Counterexample]:
+    """What stands in `@pytest.mark.unless("S0-07: words", parameter=subject)`."""
+    bound = [name for name, _ in _bound(node)]
+    for mark in node.decorator_list:
+        if not (isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.unless"):
+            continue
+        said = mark.args[0].value if mark.args and isinstance(mark.args[0], ast.Constant) else ""
+        match = _TRIED.fullmatch(str(said))
+        named = match[1].split(", ") if match and match[1] else bound
+        if not match or not mark.keywords or not set(named) <= set(bound):
+            raise ClaimError(f'{node.name}: write unless("what it is", parameter=subject)')
+        code = "\n".join(lines[mark.lineno - 1 : mark.end_lineno])
+        yield Counterexample(tuple(named), match[2], code)
 
 
 def boxes(root: Path) -> list[Box]:
@@ -157,13 +198,14 @@ def _slug(heading: str) -> str:
 
 
 def recorded(root: Path) -> dict[str, Device]:
-    """The GPU on which the code of a proof has passed, by the hash of that code."""
+    """The GPU on which the code of a proof has passed, by the hash of that code.
+
+    Raises recordings.RecordingError for a file that is none of a GPU's.
+    """
     found: dict[str, Device] = {}
     for path in sorted((root / "docs" / "recorded").glob("claims.*.json")):
-        data = json.loads(path.read_text("utf-8"))
-        if data["version"] != VERSION:
-            raise ClaimError(f"{path}: recording version {data['version']}, not {VERSION}")
-        found |= dict.fromkeys(data["proofs"], Device(**data["device"]))
+        device, data = recordings.checked(path)
+        found |= dict.fromkeys(data["proofs"], device)
     return found
 
 
@@ -184,6 +226,7 @@ class Ledger:
         markdown = ONE.sub(lambda match: self.one(match[1], uri), markdown)
         if LEDGER in markdown:
             markdown = markdown.replace(LEDGER, self.table())
+        markdown = markdown.replace(SHOWN, self.measured_and_expected())
         return markdown.replace(COUNTS, self.counts())
 
     def proofs_of(self, claim: str) -> list[Proof]:
@@ -191,13 +234,38 @@ class Ledger:
         found = [proof for proof in self.proofs if claim in dict(proof.bound)]
         return sorted(found, key=lambda proof: proof.gpu)
 
+    def tried(self, claim: str) -> bool:
+        """Whether a proof of the claim has been shown to fail where the verdict is false."""
+        return any(claim in proof.tried for proof in self.proofs_of(claim))
+
     def on_gpu(self, claim: str) -> str:
         """What a GPU has shown of a claim; nothing where no proof of it needs one."""
         needing = [proof for proof in self.proofs_of(claim) if proof.gpu]
         seen = [self.recorded[proof.key].label for proof in needing if proof.key in self.recorded]
         if not needing:
             return ""
-        return f"recorded on {seen[0]}" if len(seen) == len(needing) else "not yet recorded"
+        return f"recorded on {seen[0]}" if len(seen) == len(needing) else NOT_RECORDED
+
+    def is_expected(self, claim: str) -> bool:
+        """Whether only a GPU can show the claim's verdict, and none has."""
+        here = any(not proof.gpu for proof in self.proofs_of(claim))
+        return not here and self.on_gpu(claim) == NOT_RECORDED
+
+    def verdict(self, claim: Claim) -> str:
+        """The verdict as pages say it: what nothing has shown yet is told from what a run shows."""
+        return f"{NOT_RECORDED}: {claim.verdict}" if self.is_expected(claim.id) else claim.verdict
+
+    def measured_and_expected(self) -> str:
+        """How many verdicts runs have shown, in whole sentences."""
+        expected = [name for name in self.claims if self.is_expected(name)]
+        waiting = [name for name in self.claims if self.on_gpu(name) == NOT_RECORDED]
+        shown = len(self.claims) - len(expected)
+        return (
+            f"Of {len(self.claims)} verdicts, {shown} are shown by runs. {len(expected)} are "
+            "expected and not yet recorded: only a GPU can show them, and each names the source "
+            f"that it rests on. Of the {shown}, {len(waiting) - len(expected)} have a second proof "
+            "that waits for a GPU, too."
+        )
 
     def counts(self) -> str:
         """How many claims of each document have each verdict, as a Markdown table."""
@@ -209,11 +277,16 @@ class Ledger:
             lines.append(f"| {verdict} | {' | '.join(map(str, each))} | {sum(each)} |")
         totals = [sum(found[d, v] for v in VERDICTS) for d in DOCUMENTS]
         lines.append(f"| claims | {' | '.join(map(str, totals))} | {sum(totals)} |")
+        expected = [claim.document for claim in self.claims.values() if self.is_expected(claim.id)]
+        waiting = [expected.count(document) for document in DOCUMENTS]
+        ran = [total - waits for total, waits in zip(totals, waiting, strict=True)]
+        for what, each in (("shown by runs", ran), (NOT_RECORDED, waiting)):
+            lines.append(f"| of these, {what} | {' | '.join(map(str, each))} | {sum(each)} |")
         return "\n".join(lines)
 
     def table(self) -> str:
         """All claims, one row each."""
-        head = "| claim | document | topic | verdict | the text says | what is so | shown by |"
+        head = "| verdict | claim | document | topic | the text says | what is so | shown by |"
         lines = [head, "|---|---|---|---|---|---|---|"]
         lines += [self._row(claim) for claim in self.claims.values()]
         return '<div class="ledger" markdown>\n\n' + "\n".join(lines) + "\n\n</div>"
@@ -230,12 +303,15 @@ class Ledger:
         if gpu := self.on_gpu(claim.id):
             shown.append(f"on a GPU: {gpu}")
         cells = [
+            f'<span id="{claim.id.lower()}" class="badge {style(claim.verdict)}">'
+            f"{self.verdict(claim)}</span>",
             f"[{claim.id}]({page})",
             claim.document,
             claim.topic,
-            claim.verdict,
             claim.claim,
-            claim.truth,
+            " ".join(
+                [claim.truth, *(f"(On jax {v}: {what})" for v, what in claim.differs.items())]
+            ),
             ", ".join(shown),
         ]
         return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
@@ -256,9 +332,10 @@ class Ledger:
         )
         body = (
             f'<div id="{name.lower()}" class="claim" markdown>\n\n'
-            f'!!! quote "{name}, {lines}: {claim.verdict}"\n\n'
+            f'!!! quote {style(claim.verdict)} "{name}, {lines}: {self.verdict(claim)}"\n\n'
             f"    **The text says:** {claim.claim}.\n\n"
-            f"    **What is so:** {claim.truth}\n\n{self._where(name)}{sources}\n"
+            f"    **What is so:** {claim.truth}\n\n"
+            f"{_elsewhere(claim)}{self._where(name)}{sources}\n"
         )
         return body + "".join(map(_code, self.proofs_of(name))) + "\n</div>"
 
@@ -273,14 +350,33 @@ class Ledger:
         return f"    {told}{gpu}\n" if told or gpu else ""
 
 
+def _elsewhere(claim: Claim) -> str:
+    """What holds on other versions of JAX, as lines of a claim's box."""
+    return "".join(f"    **On jax {jax}:** {what}\n\n" for jax, what in claim.differs.items())
+
+
+def style(verdict: str) -> str:
+    """The class of boxes and badges with this verdict: `verdict-true-with-conditions`."""
+    return "verdict-" + verdict.lower().replace(" ", "-")
+
+
 def _code(proof: Proof) -> str:
-    """A proof, folded away."""
+    """A proof, folded away, under the counter-examples for which it has to fail."""
     where = " (needs a GPU)" if proof.gpu else ""
-    lines = "\n".join(f"        {line}".rstrip() for line in proof.source.splitlines())
+    code = "\n".join([*(each.code for each in proof.counterexamples), proof.source])
+    lines = _indented(code)
+    fails = [f"- {each.words}" for each in proof.counterexamples]
+    tried = "\n".join(["**It fails, as it must, for**", "", *fails]) if fails else NO_COUNTEREXAMPLE
     return (
         f'    ??? example "The proof{where}"\n\n        ```python '
-        f'title="tests/{proof.path.name}"\n{lines}\n        ```\n\n'
+        f'title="tests/site/{proof.path.name}"\n{lines}\n        ```\n\n'
+        f"{_indented(tried)}\n\n"
     )
+
+
+def _indented(text: str) -> str:
+    """Text that stands inside a folded box."""
+    return "\n".join(f"        {line}".rstrip() for line in text.splitlines())
 
 
 def _threads(match: re.Match[str]) -> str:
@@ -292,4 +388,4 @@ def _threads(match: re.Match[str]) -> str:
 def _linked(match: re.Match[str]) -> str:
     name, document, verdict = match.groups()
     link = f"[{name}](../documents/{document}.md#{name.lower()})"
-    return f'!!! quote "Claim {link} ({document}): {verdict}"'
+    return f'!!! quote {style(verdict)} "Claim {link} ({document}): {verdict}"'

@@ -1,57 +1,71 @@
-"""The page of an exercise: what its author did not write is filled in here.
+"""An exercise's page: task, time, file to edit, first hint, checks, failing report, solution.
 
-Input: front matter `exercise: ex07_quiet_loop`, and `grader/checks/<exercise>.py` read as text
-with `ast`, never imported. Output: Markdown that follows the author's few lines. Code is
-included by path, never pasted.
+Input: the few lines of the page's author, with front matter `exercise: ex07_quiet_loop`, and the
+folder `grader/checks/<exercise>/`, read as text with `ast`, never imported. Output: Markdown. Code
+is included by path, never pasted; `captures` fills in the grader's output.
 """
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
+from typing import Any
 
-_PAGE = """
-## What decides
+_PAGE = """{task}
 
-| what holds when a check passes | ground |
-|---|---|
-{checks}
-
-*source*: read from your file. *observed*: seen while your code ran. *program*: read from the
-exported program, in a process that never saw your Python. *timing*: beside a reference in the same
-run. *target*: read from the program as compiled for a machine that is not here.
-The lesson behind it: [{title}](../{lesson}.ipynb#{anchor}).
+{facts}{why}
 
 ## Your file
+
+{edits} in `exercises/{exercise}.py`. The marked lines are yours.
+
+```{{ .python title="exercises/{exercise}.py" hl_lines="{marked}" }}
+--8<-- "exercises/{exercise}.py"
+```
 
 ```console
 $ grader check {number}    # judge exercises/{exercise}.py
 $ grader hint {number}     # a hint; again for a stronger one
 $ grader reset {number}    # put the starter back{target}
 ```
+{hint}
+## What decides
 
-??? example "The starter, `exercises/{exercise}.py`"
+{more}
 
-    ```python
-    --8<-- "exercises/{exercise}.py"
-    ```
+| what holds when a check passes | ground |
+|---|---|
+{checks}
 
-## Failing and passing
+*source*: read from your file. *observed*: seen while your code ran. *program*: read from the
+exported program, in a process that never saw your Python. *timing*: measured beside a reference in
+the same run. *target*: read from the program, compiled for a machine that is not here.
 
-=== "The starter fails"
+## A failing report
 
-    {{{{ capture: check {number} starter }}}}
+The starter's:
 
-=== "The solution passes"
+{{{{ capture: check {number} starter }}}}
 
-    {{{{ capture: check {number} solution }}}}
+## A solution
 
-??? danger "Spoiler: a solution"
+??? spoiler "Spoiler: a solution, and its report"
 
-    ```python
+    ```{{ .python title="solutions/{exercise}.py" }}
     --8<-- "solutions/{exercise}.py"
     ```
+
+    {{{{ capture: check {number} solution }}}}
+"""
+
+_HINT = """
+??? tip "A first hint"
+
+    {}
+
+    `grader hint {}` says more, and looks at what failed last.
 """
 
 _TARGET = "\n$ grader check {} --target h200x8    # the target checks too"
@@ -63,7 +77,7 @@ class ExerciseError(Exception):
 
 @dataclass(frozen=True)
 class Check:
-    """One check as its source states it; `anchor` is that of a lesson's paragraph."""
+    """One check as its source states it; `anchor` names the lesson's paragraph, or is empty."""
 
     name: str
     title: str
@@ -73,50 +87,83 @@ class Check:
 
 @dataclass(frozen=True)
 class Exercise:
-    """What a checks module says about its exercise; `lesson` is a page without suffix."""
+    """What an exercise's package says about it; `lesson` is a path in `docs/` without suffix."""
 
     lesson: str
     anchor: str
     checks: tuple[Check, ...]
+    edits: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class _Module:
-    """A module's source, parsed, with its own names for texts (`NAME = "text"`)."""
+    """A parsed module, and the constants that it may use: name -> text of `NAME = "text"`."""
 
     source: Path
     tree: ast.Module
-    names: Mapping[str, str]
+    constants: Mapping[str, str]
 
     def keyword(self, call: ast.Call, name: str) -> str:
-        """A keyword's text, or that of the constant it names; empty if not given.
+        """The text of a keyword argument, or of the constant that it names; empty if not given.
 
-        Raises ExerciseError for all else, because then only running the module tells it.
+        Raises ExerciseError for any other expression: only running the module gives its value.
         """
         value = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
         if value is None:
             return ""
+        if isinstance(value, ast.Constant) or self._text(value):
+            return self._text(value)
+        raise self.error(value, f"{name} is neither a text nor a constant of the module")
+
+    def texts(self, call: ast.Call, name: str) -> tuple[str, ...]:
+        """The texts of a keyword argument that is a tuple; empty if it is not given.
+
+        An element that only running the module gives is left out. Raises ExerciseError where the
+        argument is no tuple.
+        """
+        value = next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
+        if value is None:
+            return ()
+        if not isinstance(value, ast.Tuple):
+            raise self.error(value, f"{name} is no tuple")
+        return tuple(filter(None, map(self._text, value.elts)))
+
+    def _text(self, value: ast.expr) -> str:
+        """The text of a constant or of a name for one; empty for any other expression."""
         if isinstance(value, ast.Constant):
             return str(value.value)
-        if isinstance(value, ast.Name) and value.id in self.names:
-            return self.names[value.id]
-        raise self.error(value, f"{name} is no text and no constant of the module")
+        return self.constants.get(value.id, "") if isinstance(value, ast.Name) else ""
 
     def error(self, node: ast.expr | ast.stmt, text: str) -> ExerciseError:
         return ExerciseError(f"{self.source}:{node.lineno}: {text}")
 
 
-def read(source: Path) -> Exercise:
-    """Read a checks module. Raises ExerciseError where metadata or checks are missing."""
-    tree = ast.parse(source.read_text(encoding="utf-8"))
-    module = _Module(source, tree, dict(_constants(tree)))
-    made = next((node for node in ast.walk(tree) if _called(node) == "Exercise"), None)
-    if not isinstance(made, ast.Call):
-        raise ExerciseError(f"{source}:1: no call of Exercise(...)")
-    checks = tuple(_checks(module))
+def read(package: Path) -> Exercise:
+    """Read an exercise's package. Raises ExerciseError where metadata or checks are missing."""
+    facts = package / "facts.py"
+    shared = dict(_constants(_parsed(facts))) if facts.exists() else {}
+    metadata = _module(package / "__init__.py", shared)
+    judging = _module(package / "checks.py", shared)
+    call = next((node for node in ast.walk(metadata.tree) if _called(node) == "Exercise"), None)
+    if not isinstance(call, ast.Call):
+        raise ExerciseError(f"{metadata.source}:1: no call of Exercise(...)")
+    checks = tuple(_checks(judging))
     if not checks:
-        raise ExerciseError(f"{source}:1: no function is decorated with a check")
-    return Exercise(module.keyword(made, "lesson"), module.keyword(made, "anchor"), checks)
+        raise ExerciseError(f"{judging.source}:1: no function is decorated with a check")
+    lesson, anchor = metadata.keyword(call, "lesson"), metadata.keyword(call, "anchor")
+    edits, hints = metadata.texts(call, "edits"), metadata.texts(call, "hints")
+    return Exercise(lesson, anchor, checks, edits, hints)
+
+
+def _parsed(source: Path) -> ast.Module:
+    return ast.parse(source.read_text(encoding="utf-8"))
+
+
+def _module(source: Path, shared: Mapping[str, str]) -> _Module:
+    """A module with its own constants and the shared ones, which it may import."""
+    tree = _parsed(source)
+    return _Module(source, tree, {**shared, **dict(_constants(tree))})
 
 
 def _checks(module: _Module) -> Iterator[Check]:
@@ -131,7 +178,8 @@ def _check(module: _Module, node: ast.FunctionDef, decorator: ast.Call) -> Check
     text = ast.get_docstring(node)
     if not text:
         raise module.error(node, f"{node.name} has no docstring")
-    ground, anchor = (module.keyword(decorator, name) for name in ("ground", "anchor"))
+    ground = module.keyword(decorator, "ground")
+    anchor = module.keyword(decorator, "anchor")
     return Check(node.name, text.splitlines()[0], ground, anchor)
 
 
@@ -144,7 +192,7 @@ def _constants(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def _called(node: ast.AST) -> str:
-    """The last part of the name a call calls; empty for all else."""
+    """What a call calls, `check` for `exercise.check(...)`; empty for any other node."""
     if not isinstance(node, ast.Call):
         return ""
     if isinstance(node.func, ast.Attribute):
@@ -152,23 +200,64 @@ def _called(node: ast.AST) -> str:
     return node.func.id if isinstance(node.func, ast.Name) else ""
 
 
-def page(root: Path, exercise: str) -> str:
-    """The generated part of an exercise's page. Raises ExerciseError as `read` does."""
-    found = read(root / "grader" / "checks" / f"{exercise}.py")
+def page(root: Path, exercise: str, author: str, meta: Mapping[str, Any]) -> str:
+    """The whole page: `author` is its title and task, `meta` its front matter.
+
+    Front matter may say `minutes`, `level` and `why`. Raises ExerciseError as `read` does.
+    """
+    found = read(root / "grader" / "checks" / exercise)
     number = exercise.partition("_")[0]
+    has_target = any(check.ground == "target" for check in found.checks)
+    starter = (root / "exercises" / f"{exercise}.py").read_text("utf-8")
+    title, task, *more = author.strip().split("\n\n")
     return _PAGE.format(
+        task=f"{title}\n\n{task}",
+        more="\n\n".join(more),
+        facts=_facts(root, found, meta),
+        why=f"\n\n**Why it matters.** {meta['why']}" if "why" in meta else "",
+        edits="Edit " + " and ".join(f"`{name}`" for name in found.edits),
+        marked=" ".join(marked_lines(starter, found.edits)),
+        hint=_HINT.format(found.hints[0], number) if found.hints else "",
         checks="\n".join(_row(found, check) for check in found.checks),
         exercise=exercise,
         number=number,
-        lesson=found.lesson,
-        anchor=found.anchor,
-        title=_title(root / "docs" / f"{found.lesson}.py"),
-        target=_TARGET.format(number) if "target" in {c.ground for c in found.checks} else "",
+        target=_TARGET.format(number) if has_target else "",
     )
 
 
+def _facts(root: Path, found: Exercise, meta: Mapping[str, Any]) -> str:
+    """Time, difficulty and the lesson, in one line."""
+    title = _title(root / "docs" / f"{found.lesson}.py")
+    facts = [f"Lesson: [{title}](../{found.lesson}.ipynb#{found.anchor})"]
+    if "level" in meta:
+        facts.insert(0, f"Difficulty: {escape(str(meta['level']))}")
+    if "minutes" in meta:
+        facts.insert(0, f"About {int(meta['minutes'])} minutes")
+    return " · ".join(facts) + "\n{ .facts }"
+
+
+def marked_lines(source: str, names: Iterable[str]) -> list[str]:
+    """The lines that define these names at the top of a file, as `first-last`."""
+    wanted = set(names)
+    found = []
+    for node in ast.parse(source).body:
+        if wanted & _defined(node):
+            decorators = getattr(node, "decorator_list", [])
+            first = min([node.lineno, *(decorator.lineno for decorator in decorators)])
+            found.append(f"{first}-{node.end_lineno}")
+    return found
+
+
+def _defined(node: ast.stmt) -> set[str]:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return {node.name}
+    if isinstance(node, ast.Assign):
+        return {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return set()
+
+
 def _title(lesson: Path) -> str:
-    """The title of a lesson, as its first heading has it."""
+    """The title of a lesson: its first heading."""
     found = re.search(r"(?m)^# (?!%%)(.+)$", lesson.read_text("utf-8"))
     return found[1] if found else lesson.stem
 

@@ -1,10 +1,10 @@
-"""A lesson as written: a py:percent file, its cells, and where they stand in the file.
+"""A lesson as its author wrote it: the cells of a py:percent file, and the line of each.
 
-Reads `docs/lessons/NN-slug.py`. Runs nothing (that is `notebooks`) and knows nothing of
-MkDocs (that is `hooks`).
+Input: `docs/lessons/NN-slug.py`. Nothing runs here (that is `notebooks`), and nothing here knows
+of MkDocs (that is `hooks`).
 
-Prose may hold `{{ name }}` or `{{ name:.1f }}`. The name is a variable of the lesson, read
-when the last cell has run, formatted as in an f-string. So no measured number is typed.
+Prose may contain figures: `{{ name }}` or `{{ name:.1f }}`. The name is a variable of the lesson,
+read after the last cell has run, and formatted as in an f-string. So no measured number is typed.
 """
 
 import hashlib
@@ -42,9 +42,9 @@ class Lesson:
         return [cell.source for cell in self.notebook.cells if cell.cell_type == "code"]
 
     def hashes(self) -> list[str]:
-        """For each code cell the hash of all code up to and with it, as `code_hashes`.
+        """The `code_hashes` of the code cells.
 
-        The modules beside the lesson that it imports are a part of its code.
+        Modules beside the lesson that it imports count as code before the first cell.
         """
         helpers = [path.read_text("utf-8") for path in self.helpers()]
         return code_hashes([*helpers, *self.code()])[len(helpers) :]
@@ -72,7 +72,7 @@ def read(path: Path) -> Lesson:
 
 
 def _first_line(rows: list[str], marker: int) -> int:
-    """The line after a marker that starts the cell's source, 1-based."""
+    """The 1-based line where the source of a cell starts; `marker` is the row of its `# %%`."""
     row = marker + 1
     while row < len(rows) and rows[row].strip().lstrip("r") in ("", '"""'):
         row += 1
@@ -88,15 +88,15 @@ def _figures(lesson: Lesson) -> Iterator[tuple[str, int]]:
 
 
 def fill_figures(source: str, figures: dict[str, str]) -> str:
-    """Prose with its figures in place; `figures` holds every one that `Lesson.figures` names."""
+    """Prose with its figures filled in; `figures` must have every name of `Lesson.figures`."""
     return _FIGURE.sub(lambda match: figures[match[1] + (match[2] or "")], source)
 
 
 def code_hashes(code: list[str]) -> list[str]:
-    """For each code cell the hash of all code up to and with it, 16 hex digits.
+    """For each code cell, the hash of its code and of all code before it: 16 hex digits.
 
-    Recordings are keyed by it: a change of prose keeps them, a change of code above or in the
-    cell retires them.
+    Recordings are keyed by these hashes. A change of prose keeps a recording; a change of code in
+    the cell or before it retires the recording.
     """
     digest = hashlib.sha256()
     hashes = []

@@ -1,7 +1,7 @@
-"""The notebook that MkDocs shows: a lesson with its outputs, figures and GPU recordings.
+"""The page of a lesson: a notebook with its outputs, figures and GPU recordings in place.
 
 Input: a lesson (`lesson`), its run (`notebooks`) and its recordings (`recordings`). Output: an
-`.ipynb` for mkdocs-jupyter, which renders it through `notebook.md.j2` and executes nothing.
+`.ipynb` for mkdocs-jupyter, which renders it through `notebook.md.j2` and runs nothing.
 """
 
 import importlib.metadata
@@ -25,17 +25,22 @@ _GREY = "#808182"
 def build(path: Path, recorded: Path, cache: Path) -> tuple[Path, list[str]]:
     """Write the notebook of one lesson under `cache`.
 
-    Returns its path and one line for each recording that the lesson's code has outgrown.
+    Returns its path, and one line for each recording with outputs of code that has changed since.
     Raises LessonError as `notebooks.load` does, and for a picture without alternative text.
     """
     this = lesson.read(path)
     run = notebooks.load(path, cache / "runs")
     found = recordings.of_lesson(recorded, this)
-    target = cache / "pages" / f"{this.name}.ipynb"
+    target = page_path(path, cache)
     target.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(assemble(this, run, found), target)
     stale = [(one.path.name, recordings.stale(this, one)) for one in found]
     return target, [f"{name}: {count} stale outputs dropped" for name, count in stale if count]
+
+
+def page_path(path: Path, cache: Path) -> Path:
+    """Where `build` writes the notebook of a lesson."""
+    return cache / "pages" / f"{path.stem}.ipynb"
 
 
 def assemble(this: Lesson, run: notebooks.Run, found: list[Recording]) -> NotebookNode:
@@ -68,9 +73,10 @@ def _recorded(found: list[Recording], key: str) -> list[dict[str, Any]]:
 
 
 def _inline(output: NotebookNode, mark: str) -> NotebookNode:
-    """An output whose SVG, if it has one, fits into a page and takes on its text colour.
+    """The output with its SVG picture, if it has one, made ready to stand inside a page.
 
-    `mark` makes its ids differ from those of other pictures of the page.
+    Grey becomes the text colour of the page. `mark` goes into every id of the picture, so that no
+    two pictures of a page share one.
     """
     if svg := output.get("data", {}).get("image/svg+xml"):
         drawn = re.sub(r"\s*\n\s*", " ", svg[svg.index("<svg") :])

@@ -1,7 +1,8 @@
-"""The order of the pages and the table of lessons, from the files themselves.
+"""The order of the pages, and the table of lessons on the start page.
 
-A lesson says in its front matter which `part` it belongs to; an exercise says in
-`grader/checks/` which lesson it follows. So a new lesson or exercise edits no list.
+Both come from the files themselves: a lesson says in its front matter which `part` it belongs to,
+and an exercise says in `grader/checks/` which lesson it follows. So adding a lesson or an exercise
+edits no list.
 """
 
 import re
@@ -9,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from mkdocs.structure.pages import Page
 
 import exercise_pages
 import notebooks
@@ -29,46 +32,65 @@ class Entry:
 
 
 def entries(docs: Path) -> Iterator[Entry]:
-    """The lessons that name a part, by number."""
-    follows = _exercises(docs.parent / "grader" / "checks")
+    """The lessons that name a part, in the order of their numbers."""
+    exercises_of = _exercises_by_lesson(docs.parent / "grader" / "checks")
     for path in notebooks.lesson_paths(docs / "lessons"):
         text = path.read_text("utf-8")
-        part, title, description = (_field(text, name) for name in (PART, TITLE, DESCRIPTION))
+        part = _field(text, PART)
         if part:
-            exercises = tuple(follows.get(f"lessons/{path.stem}", ()))
+            exercises = tuple(exercises_of.get(f"lessons/{path.stem}", ()))
+            title, description = _field(text, TITLE), _field(text, DESCRIPTION)
             yield Entry(path.stem, part, title, description, exercises)
 
 
+class LessonPage(Page):
+    """The page of a lesson: the sidebar shows its exercises below it, as the pages of a folder."""
+
+    @property
+    def is_index(self) -> bool:
+        return True
+
+
 def nav(docs: Path, others: list[Any]) -> list[Any]:
-    """Start page, then each part with its lessons and exercises, then `others`."""
-    parts: dict[str, list[str]] = {}
+    """MkDocs' `nav`: the start page and the symptoms, each part with its lessons, then `others`.
+
+    A lesson is a section: its own page first (`LessonPage`), then its exercises.
+    """
+    parts: dict[str, list[Any]] = {}
     for entry in entries(docs):
-        pages = parts.setdefault(entry.part, [])
-        pages.append(f"lessons/{entry.stem}.ipynb")
-        pages += [f"exercises/{exercise}.md" for exercise in entry.exercises]
-    return [{"Start": "index.md"}, *({part: pages} for part, pages in parts.items()), *others]
+        exercises = [f"exercises/{exercise}.md" for exercise in entry.exercises]
+        pages = [f"lessons/{entry.stem}.ipynb", *exercises]
+        parts.setdefault(entry.part, []).append({entry.title: pages})
+    first: list[Any] = [{"Start": "index.md"}, "symptoms.md"]
+    return [*first, *({part: pages} for part, pages in parts.items()), *others]
 
 
 def fill(markdown: str, docs: Path) -> str:
-    """Put the table of lessons in the place of `{{ lessons }}`."""
+    """Replace `{{ lessons }}` by the table of lessons."""
     if MARK not in markdown:
         return markdown
     rows = ["| lesson | exercise | what it shows |", "|---|---|---|"]
-    for e in entries(docs):
-        exercises = ", ".join(f"[{x.partition('_')[0]}](exercises/{x}.md)" for x in e.exercises)
-        rows.append(
-            f"| [{e.title}](lessons/{e.stem}.ipynb) | {exercises or '-'} | {e.description} |"
-        )
+    for entry in entries(docs):
+        lesson = f"[{entry.title}](lessons/{entry.stem}.ipynb)"
+        exercises = ", ".join(map(_link, entry.exercises)) or "-"
+        rows.append(f"| {lesson} | {exercises} | {entry.description} |")
     return markdown.replace(MARK, "\n".join(rows))
 
 
-def _exercises(checks: Path) -> dict[str, list[str]]:
-    follows: dict[str, list[str]] = {}
-    for source in sorted(checks.glob("ex*.py")):
-        follows.setdefault(exercise_pages.read(source).lesson, []).append(source.stem)
-    return follows
+def _link(exercise: str) -> str:
+    number = exercise.partition("_")[0]
+    return f"[{number}](exercises/{exercise}.md)"
+
+
+def _exercises_by_lesson(checks: Path) -> dict[str, list[str]]:
+    """The exercises that follow each lesson, in the order of their numbers."""
+    found: dict[str, list[str]] = {}
+    for package in sorted(path.parent for path in checks.glob("ex*/__init__.py")):
+        found.setdefault(exercise_pages.read(package).lesson, []).append(package.name)
+    return found
 
 
 def _field(text: str, pattern: str) -> str:
+    """The group of the first line that matches, or an empty text."""
     found = re.search(f"(?m)^{pattern}$", text)
     return found[1].strip() if found else ""

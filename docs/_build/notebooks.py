@@ -10,6 +10,8 @@ of words runs nothing.
 
     python docs/_build/notebooks.py run                 execute what the cache does not have
     python docs/_build/notebooks.py record --out DIR    execute on the GPU, write recordings
+
+A name after either (`04`, or a lesson's whole name) takes that lesson alone.
 """
 
 import argparse
@@ -34,13 +36,14 @@ from lesson import Lesson, LessonError
 
 ROOT = Path(__file__).resolve().parents[2]
 LESSONS = ROOT / "docs" / "lessons"
-MACHINES = ROOT / "grader" / "targets" / "machines.toml"  # which lessons compile for
+MACHINES = ROOT / "grader" / "program" / "machines.toml"  # which lessons compile for
 CACHE = ROOT / ".cache" / "site" / "runs"
 CELL_SECONDS = 120
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _CELL_LINE = re.compile(r"Cell In\[\d+\], line (\d+)")
 _CLEAN = ("JAX_", "XLA_", "TF_", "CUDA_VISIBLE_DEVICES", "PYTHON")
+_NODES_OWN = ("CUDA_VISIBLE_DEVICES", "PYTHONPATH")  # which GPUs are ours, where packages lie
 _KERNEL = ["--log-level=ERROR", "--InlineBackend.figure_formats=svg"]
 _READ_FIGURES = """
 import json as _json
@@ -91,7 +94,7 @@ def load(path: Path, cache: Path = CACHE, cell_seconds: float = CELL_SECONDS) ->
     `cell_seconds` or kills its kernel, and when prose names a figure that does not exist.
     """
     this = lesson.read(path)
-    helpers = (*sorted(path.parent.glob("_*.py")), *filter(Path.is_file, [MACHINES]))
+    helpers = (*sorted(path.parent.glob("_*.py")), MACHINES)
     kept = cache / f"{this.name}-{cache_key(this, installed_versions(), helpers)}.json"
     if kept.exists():
         return Run(**json.loads(kept.read_text(encoding="utf-8")))
@@ -164,30 +167,60 @@ def _checked(this: Lesson, figures: dict[str, Any]) -> dict[str, str]:
     return figures
 
 
-def _run_all() -> None:
-    for path in lesson_paths():
+def chosen(names: list[str]) -> list[Path]:
+    """The lessons of these names or numbers; all of them where none is named.
+
+    Raises LessonError for a name that fits no lesson.
+    """
+    paths = lesson_paths()
+    for name in names:
+        if not any(_named(path, name) for path in paths):
+            raise LessonError(f"no lesson {name} in {LESSONS}")
+    return [path for path in paths if not names or any(_named(path, name) for name in names)]
+
+
+def _named(path: Path, name: str) -> bool:
+    return name in (path.stem, path.stem.partition("-")[0])
+
+
+def _run_all(paths: list[Path]) -> None:
+    for path in paths:
         load(path)
         print(f"ok  {path.name}", flush=True)
 
 
-def _record_all(out: Path) -> None:
+def _record_all(paths: list[Path], out: Path) -> int:
+    """Record each lesson, whatever became of the one before; how many could not be."""
     device = recordings.device()
-    for path in lesson_paths():
+    own = {name: os.environ[name] for name in _NODES_OWN if name in os.environ}
+    failed = 0
+    for path in paths:
         this = lesson.read(path)
-        run = execute(this, CELL_SECONDS, {})
-        print(recordings.write(out, this, run.outputs, device), flush=True)
+        try:
+            run = execute(this, CELL_SECONDS, own)
+        except LessonError as error:
+            print(error, file=sys.stderr, flush=True)
+            failed += 1
+        else:
+            print(recordings.write(out, this, run.outputs, device), flush=True)
+    return failed
 
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line. Returns the exit code: 0, or 1 with one message on stderr."""
     parser = argparse.ArgumentParser(description="Run the lessons or record them on a GPU.")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("run", help="execute the lessons that the cache does not have")
+    run = commands.add_parser("run", help="execute the lessons that the cache does not have")
     record = commands.add_parser("record", help="execute on the GPU and write recordings")
     record.add_argument("--out", type=Path, required=True, help="folder for the recordings")
-    chosen = parser.parse_args(arguments)
+    for command in (run, record):
+        command.add_argument("lessons", nargs="*", metavar="LESSON", help="04; all by default")
+    wanted = parser.parse_args(arguments)
     try:
-        _run_all() if chosen.command == "run" else _record_all(chosen.out)
+        paths = chosen(wanted.lessons)
+        if wanted.command == "record":
+            return int(_record_all(paths, wanted.out) > 0)
+        _run_all(paths)
     except (LessonError, recordings.NoGpuError) as error:
         print(error, file=sys.stderr)
         return 1

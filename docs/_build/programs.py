@@ -1,8 +1,8 @@
-"""The programs of the document pages: shown with what they print, run once and kept.
+"""The programs of the document pages: each runs once, and its page shows code and output.
 
-A page says `{{ program: haiku_gpu_1 }}` on a line of its own, and gets the code of
-`docs/documents/programs/haiku_gpu_1.py` and its output on eight simulated CPU devices. The key
-of the cache holds the program, Python and every installed version.
+A page says `{{ program: haiku_gpu_1 }}` alone on a line, and gets the code of
+`docs/documents/programs/haiku_gpu_1.py` and its output on eight simulated CPU devices. Outputs are
+cached; the key is a hash of the program, Python and the version of every installed package.
 """
 
 import hashlib
@@ -19,11 +19,11 @@ import notebooks
 MARKER = re.compile(r"(?m)^\{\{ program: (\w+) \}\}$")
 FOLDER = Path("docs") / "documents" / "programs"
 SECONDS = 120
-_CLEAN = ("JAX_", "XLA_", "TF_", "CUDA_VISIBLE_DEVICES", "PYTHON")
+_STEERING = ("JAX_", "XLA_", "TF_", "CUDA_VISIBLE_DEVICES", "PYTHON")
 
 
 class ProgramError(Exception):
-    """A program of a page is missing, or ends with an error."""
+    """A program of a page is missing, fails, warns or prints nothing."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class Programs:
     cache: Path
 
     def fill(self, markdown: str) -> str:
-        """Markdown with every marker replaced by code and output."""
+        """Markdown with every marker replaced by the program's code and output."""
         return MARKER.sub(lambda match: self._block(match[1]), markdown)
 
     def prepare(self) -> None:
-        """Run all programs that the cache does not have, as many at a time as there are cores."""
+        """Run all programs that the cache lacks, one on each core at a time."""
         names = sorted(path.stem for path in (self.root / FOLDER).glob("*.py"))
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(self.output, names))
@@ -58,7 +58,7 @@ class Programs:
         return path
 
     def output(self, name: str) -> str:
-        """What a program prints. Raises ProgramError where it fails, warns or prints nothing."""
+        """What a program prints. Raises ProgramError if it fails, warns or prints nothing."""
         path = self._path(name)
         versions = "\0".join(notebooks.installed_versions())
         key = hashlib.sha256(path.read_bytes() + versions.encode()).hexdigest()[:20]
@@ -73,8 +73,8 @@ class Programs:
 
 
 def run(path: Path, devices: int = 8) -> subprocess.CompletedProcess[str]:
-    """Run one program on simulated CPU devices, in a Python of its own."""
-    kept = {name: text for name, text in os.environ.items() if not name.startswith(_CLEAN)}
+    """Run one program on simulated CPU devices, in a fresh Python without steering variables."""
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(_STEERING)}
     return subprocess.run(
         [sys.executable, str(path)],
         env={**kept, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)},

@@ -1,8 +1,9 @@
-"""Keep which proofs of claims passed on this machine's GPU, for the ledger to show.
+"""Records which proofs of claims passed on this machine's GPU, so that the ledger can show it.
 
     python docs/_build/record_claims.py --junit OUT/tests.xml --out OUT
 
-Reads what pytest wrote, and the proofs' own source: a proof is kept under the hash of its code.
+Input: the JUnit file of a test run, and the source of the proofs. Output: `claims.<device>.json`,
+where each proof that passed is stored under the hash of its code. `claims` reads that file.
 """
 
 import argparse
@@ -19,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def passed(junit: Path) -> set[str]:
-    """The names of the tests that passed, of a JUnit file."""
+    """The names of the tests that passed, according to a JUnit file."""
     cases = ElementTree.parse(junit).iter("testcase")
     return {case.get("name", "") for case in cases if not len(case.findall("*"))}
 
@@ -35,7 +36,7 @@ def write(out: Path, names: set[str], proofs: list[claims.Proof], on: Device) ->
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line. Returns the exit code: 0, or 1 with one message on stderr."""
-    parser = argparse.ArgumentParser(description="Keep which proofs passed on this GPU.")
+    parser = argparse.ArgumentParser(description="Record which proofs passed on this GPU.")
     parser.add_argument("--junit", type=Path, required=True, help="what pytest --junitxml wrote")
     parser.add_argument("--out", type=Path, required=True, help="folder for the recording")
     chosen = parser.parse_args(arguments)

@@ -17,6 +17,8 @@ from typing import Any
 from lesson import Lesson
 
 VERSION = 1
+REHEARSAL = "rehearsal"
+"""The kind of a device that is no GPU and calls itself one (`make gpu-rehearsal`)."""
 
 _ASK_DEVICE = """
 import json, jax
@@ -30,14 +32,19 @@ class NoGpuError(Exception):
     """JAX found no GPU on this machine, so there is nothing to record."""
 
 
+class RecordingError(Exception):
+    """A file among the recordings that the site does not show; the message names it."""
+
+
 @dataclass(frozen=True)
 class Device:
-    """What a recording was made on."""
+    """What a recording was made on; `rehearsed` where that was no GPU."""
 
     kind: str
     driver: str
     jax: str
     date: str
+    rehearsed: bool = False
 
     @property
     def label(self) -> str:
@@ -70,7 +77,8 @@ def device() -> Device:
     platform, kind, version = json.loads(answer.stdout)
     if platform == "cpu":
         raise NoGpuError("nothing recorded: JAX found no GPU here, only the CPU")
-    return Device(kind, _driver(), version, datetime.now(UTC).date().isoformat())
+    date = datetime.now(UTC).date().isoformat()
+    return Device(kind, _driver(), version, date, rehearsed=kind == REHEARSAL)
 
 
 def _driver() -> str:
@@ -96,16 +104,32 @@ def write(out: Path, this: Lesson, outputs: list[list[dict[str, Any]]], on: Devi
     return path
 
 
-def read(path: Path) -> Recording:
-    """Read one recording. Raises ValueError for another version of the format."""
+def checked(path: Path) -> tuple[Device, dict[str, Any]]:
+    """The device and the content of a recording, of a lesson or of claims.
+
+    Raises RecordingError for another version of the format, and for what was recorded in a
+    rehearsal: its numbers are no GPU's.
+    """
     data = json.loads(path.read_text(encoding="utf-8"))
     if data["version"] != VERSION:
-        raise ValueError(f"{path}: recording version {data['version']}, not {VERSION}")
-    return Recording(path, Device(**data["device"]), data["cells"])
+        raise RecordingError(f"{path}: recording version {data['version']}, not {VERSION}")
+    device = Device(**data["device"])
+    if device.rehearsed or device.kind == REHEARSAL:
+        raise RecordingError(f"{path}: recorded in a rehearsal, on no GPU: delete it")
+    return device, data
+
+
+def read(path: Path) -> Recording:
+    """Read the recording of one lesson. Raises RecordingError as `checked`."""
+    on, data = checked(path)
+    return Recording(path, on, data["cells"])
 
 
 def of_lesson(folder: Path, this: Lesson) -> list[Recording]:
-    """The recordings of a lesson that a folder holds, in order of the device's name."""
+    """The recordings of a lesson that a folder holds, in order of the device's name.
+
+    Raises RecordingError as `checked`.
+    """
     return [read(path) for path in sorted(folder.glob(f"{this.name}.*.json"))]
 
 

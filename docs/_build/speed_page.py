@@ -1,6 +1,6 @@
-"""The table of `make bench` on the site, from the data file that it wrote.
+"""The table of the grader's speed, from the data file that `make bench` wrote.
 
-Nothing is measured here: `docs/reference/bench.json` says what, when and on what.
+Nothing is measured here: `docs/reference/bench.json` says what was measured, when and where.
 """
 
 import json
@@ -11,7 +11,7 @@ DATA = Path("reference") / "bench.json"
 
 
 def fill(markdown: str, docs: Path) -> str:
-    """Put the table in the place of `{{ bench }}`; a page without the mark is unchanged."""
+    """Replace `{{ bench }}` by the table; a page without this mark is unchanged."""
     return markdown.replace(MARK, table(docs / DATA)) if MARK in markdown else markdown
 
 
@@ -21,10 +21,10 @@ def table(path: Path) -> str:
         return "*Not yet measured: `make bench` writes the figures.*"
     found = json.loads(path.read_text("utf-8"))
     low, high = found["load"]
+    quick = ", quick: few runs" if found["quick"] else ""
     head = (
         f"{found['machine']}, {found['cores']} cores, load {low:.1f} to {high:.1f}, Python "
-        f"{found['python']}, jax {found['jax']}, {found['date']}"
-        f"{', quick: few runs' if found['quick'] else ''}."
+        f"{found['python']}, jax {found['jax']}, {found['date']}{quick}."
     )
     rows = [
         f"| {_cell(row['title'])} | {_cell(row['figures'])} | {_cell(row['limit'])} | "

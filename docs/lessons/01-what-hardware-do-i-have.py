@@ -10,11 +10,11 @@ After this lesson you can
 
 - say which devices JAX found, and which one it will use;
 - count GPUs without an error where there is none;
-- tell "there is no GPU" from "there is one, and it does not work".
+- tell "there is no GPU" from "there is one, and it does not work". <!-- gpu: nothing claimed -->
 
 **Why care.** Below, the driver of a made-up accelerator is broken. A program asks JAX
-{{ asked }} times for its devices. It is told of the fault {{ told }} time. Who misses that one
-message trains on the CPU and never learns why.
+{{ asked }} times for its devices. JAX reports the fault {{ told }} time. Miss that message, and you
+train on the CPU and never learn why.
 """
 
 # %%
@@ -28,7 +28,7 @@ print(jax.device_count(), "x", jax.devices()[0].device_kind)
 """
 All lessons start with this cell. JAX can present one CPU as eight devices. They are real devices
 to JAX: arrays lie on one of them, copies go between them. Only their speed says nothing of a GPU:
-they share the cores and the memory of one machine.
+they share the cores and the memory of one machine. <!-- gpu: nothing claimed -->
 
 ## Count what is there { #count-what-is-there }
 
@@ -45,15 +45,15 @@ print("...", len(jax.devices()), "in all")
 # %% [markdown]
 """
 `jax.devices()` lists the devices of the **default** backend only. On a machine with a GPU it
-shows the GPUs, and `jax.devices("cpu")` shows the CPU. It is never empty: a machine that runs
-Python has a CPU.
+shows the GPUs, and `jax.devices("cpu")` shows the CPU. The list is never empty: where JAX has no
+backend that it may use, it raises. <!-- gpu: G15 -->
 
 <quiz>
 **Predict.** This page was built without a GPU. What does `jax.devices("gpu")` do there?
 - [ ] It returns `[]`
 > That is what one would like. JAX treats it as an error to ask for a backend that is not there.
 - [ ] It returns the CPU devices
-> JAX never gives you something else than you asked for.
+> JAX does not put another backend in the place of the one that you name.
 - [x] It raises a `RuntimeError`
 > Right.
 
@@ -81,10 +81,10 @@ print("   ", answer(lambda: [d for d in jax.devices() if d.platform == "gpu"]))
 """
 The second line needs no `try`. It asks a question that has an answer on every machine: which of
 my devices are GPUs? It has a limit: it looks at the default backend only. The first line finds
-GPUs behind any backend, and you must say what to do when it raises.
+GPUs behind any backend, and you must say what to do when it raises. <!-- gpu: nothing claimed -->
 
 One more trap: `jax.devices("gpu")[i]` is the i-th of a list, so `i = -1` is a valid index. A helper
-`try_gpu(-1)` that only tests `i < count` returns the last GPU.
+`try_gpu(-1)` that only tests `i < count` returns the last GPU. <!-- gpu: S2-13 -->
 
 !!! quote "Claim S2-14 (d2l-gpus): false"
     The document has a helper `try_all_gpus`, whose docstring promises `[cpu()]` where there is no
@@ -94,13 +94,17 @@ One more trap: `jax.devices("gpu")[i]` is the i-th of a list, so `i = -1` is a v
 ## New arrays go to the default device { #new-arrays-go-to-the-default-device }
 
 Do you have to *send* work to a GPU? Let device 5 stand for the GPU and make it the default.
+<!-- gpu: nothing claimed -->
 
 <quiz>
-**Predict.** Device 5 is the default. No line says `device_put`. Where does `x @ x` run?
-- [ ] On the CPU (device 0), until something is sent
+**Predict.** Device 5 is the default inside a `with` block. No line says `device_put`. Where does
+`x @ x` run, inside the block and after it?
+- [ ] On the CPU (device 0) both times, until something is sent
 > There is no such first stop.
-- [x] On device 5
-> Right. New arrays are made on the default device, and the product runs where they are.
+- [ ] On device 5 both times: `x` lies there
+> `x` lies there because nobody said otherwise. That binds nobody to compute there.
+- [x] On device 5 inside the block, on device 0 after it
+> Right. Nobody has *put* `x` anywhere, so each call runs on what is the default at that moment.
 
 </quiz>
 """
@@ -108,12 +112,16 @@ Do you have to *send* work to a GPU? Let device 5 stand for the GPU and make it 
 # %%
 with jax.default_device(jax.devices()[5 % jax.device_count()]):
     x = jnp.ones((64, 64))
-    print("x lives on    ", x.device)
-    print("x @ x lives on", (x @ x).device)
+    print("x lives on             ", x.device)
+    print("x @ x in the block     ", (x @ x).device)
+print("x @ x after the block  ", (x @ x).device)
 
 # %% [markdown]
 """
+New arrays are made on the default device, and what is computed from them runs on the default
+device, too. [Lesson 02](02-arrays-live-somewhere.ipynb) shows how to bind an array to its place.
 Where a GPU and its plugin work, the GPU *is* the default. Run this lesson's file there and see.
+<!-- gpu: S0-02 -->
 
 !!! quote "Claim S0-02 (haiku-gpu): false"
     The document says that JAX needs explicit directives to use a GPU. The cell above gives no
@@ -124,6 +132,7 @@ Where a GPU and its plugin work, the GPU *is* the default. Run this lesson's fil
 ## A broken plugin is not zero GPUs { #a-broken-plugin-is-not-zero-gpus }
 
 JAX reaches a GPU through a **plugin**, a separate package. A plugin has two steps that can fail:
+<!-- gpu: source: JAX docs, installation -->
 
 1. `initialize()` loads libraries and registers the backend;
 2. the backend connects to the driver, when somebody first asks for a device.
@@ -161,7 +170,7 @@ show("devices('gpu')", lambda: jax.devices("gpu"))
 """
 
 
-def staged(first_step):
+def staged(first_step, **variables):
     with tempfile.TemporaryDirectory() as folder:
         plugin = Path(folder) / "jax_plugins" / "made_up" / "__init__.py"
         plugin.parent.mkdir(parents=True)
@@ -169,7 +178,7 @@ def staged(first_step):
         kept = {k: text for k, text in os.environ.items() if "JAX" not in k}
         return subprocess.run(
             [sys.executable, "-c", PROGRAM],
-            env=kept | {"PYTHONPATH": folder},
+            env=kept | {"PYTHONPATH": folder} | variables,
             capture_output=True,
             text=True,
             check=True,
@@ -201,7 +210,7 @@ for line in loading.stderr.splitlines():
 # %% [markdown]
 """
 The program runs, on the CPU. A program that looks only at `devices('gpu')` sees the same error
-as on a machine without any GPU. The one difference is in the log.
+as on a machine without any GPU. The one difference is in the log. <!-- gpu: S0-01 -->
 
 Now the second step fails: the library is fine, the driver is not.
 """
@@ -211,6 +220,7 @@ connecting = staged("pass")
 print(connecting.stdout)
 asked = len(connecting.stdout.splitlines())
 told = connecting.stdout.count("driver")
+assert told == 1 < asked
 
 # %% [markdown]
 """
@@ -219,7 +229,7 @@ same question gets the CPU, as if nothing had happened. `devices('gpu')` says th
 backend is known.
 
 So a bare `except` around the first call does not turn the fault into "0 GPUs" once. It loses it
-for the whole process:
+for the whole process: <!-- gpu: S2-12 -->
 
 ```python
 try:
@@ -228,24 +238,41 @@ except:             # swallows the only message there will be
     return 0
 ```
 
-What to do instead? The second fault raises, once:
+All of this is so while JAX chooses the platforms itself. You can also name them, in the variable
+`JAX_PLATFORMS`, which [lesson 05](05-who-decides-where-it-runs.ipynb#before-the-program-starts)
+explains. Name the plugin first, and look again:
+"""
 
-- let the first `jax.devices()` of your program stand outside any `try`, so that the fault stops it;
-- if you must catch, catch only "no such backend", and raise everything else again.
+# %% gpu=false
+for name, first_step in {"first": 'raise RuntimeError("no library")', "second": "pass"}.items():
+    named = staged(first_step, JAX_PLATFORMS="made_up,cpu").stdout.splitlines()
+    print(f"the {name} step fails; JAX_PLATFORMS=made_up,cpu")
+    print("\n".join(f"    {line[:74]}" for line in named))
+    assert all("RuntimeError" in line for line in named)
 
-The first fault raises nowhere. Two things help against it, and against the second one too:
+# %% [markdown]
+"""
+Now each question raises, for either fault. JAX may leave out a backend that it found by itself. A
+backend that you have named first it does not leave out.
 
-- keep stderr;
-- say at the start which platform you expect, where you know it:
-  `assert jax.default_backend() == "gpu"`.
+What to do, then?
+
+- Where you know the platform, name it: `JAX_PLATFORMS=cuda,cpu`.
+- Or say what you expect at the start: `assert jax.default_backend() == "gpu"`. (A container without
+  a GPU passes the first, for JAX does not even try there; it does not pass this one.)
+- Let the first `jax.devices()` of your program stand outside any `try`, so that a fault stops it.
+- If you must catch, catch only "no such backend", and raise everything else again.
+- Keep stderr. <!-- gpu: source: jax/_src/xla_bridge.py, backends -->
 
 !!! quote "Claim S2-12 (d2l-gpus): true with conditions"
     The document counts GPUs with `jax.device_count("gpu")` in a bare `except`. It gives 0 where
-    there is no GPU. It gives 0 too where the driver is broken, and removes the only message.
+    there is no GPU. It gives 0 too where the driver is broken, and removes the message.
 
 !!! quote "Claim S0-01 (haiku-gpu): false"
-    The document names placement in the code as the usual reason why JAX misses the GPU. Both
-    faults above left the program running on the CPU, with not one wrong line in it.
+    The document calls code that places nothing the most common reason why JAX misses the GPU.
+    Code that places nothing runs on the GPU, if its plugin works. Both faults above left such a
+    program on the CPU, with not one wrong line in it. How often each cause occurs, nobody here
+    has counted.
 
 ## Your turn
 
@@ -296,10 +323,11 @@ The second run asked again, and got the CPU. Restart the process after you mend 
 
 ## Recap
 
-- `jax.devices()` lists the default backend and is never empty.
+- `jax.devices()` lists the default backend. It is never empty: it raises instead.
 - `jax.devices("gpu")` raises where there is no GPU. Filtering `jax.devices()` does not.
 - New arrays go to the default device; a GPU needs no directive.
-- A fault of a plugin is told once: {{ told }} of {{ asked }} questions above. Do not catch it.
+- JAX reports the fault of a plugin that it found itself once: {{ told }} of {{ asked }} questions
+  above. With `JAX_PLATFORMS=made_up,cpu` every question raises. <!-- gpu: S0-02, S2-10 -->
 
 Next: [arrays live somewhere](02-arrays-live-somewhere.ipynb).
 """

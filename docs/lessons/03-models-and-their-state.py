@@ -10,7 +10,8 @@ After this lesson you can
 
 - place a whole model with one call, and check every array of it;
 - say what *committed* means, and which arrays JAX may still move;
-- find the one number of an optimizer that is left behind;
+- find the one number of an optimizer that is left behind, and the `jit` that leaves all of it
+  behind;
 - keep a training step free of copies that nobody asked for;
 - place a Flax model with all it remembers, and lose nothing of what a step changes.
 
@@ -117,8 +118,9 @@ print("placed twice, same buffer:", same)
 To place a tree where it already is costs nothing: the last line shows the same buffer.
 
 !!! quote "Claim S0-18 (haiku-gpu): true with conditions"
-    The document moves the parameters with a function over every array of the tree. It works.
-    `device_put` does the same for the whole tree in one call.
+    The document moves the parameters with a function over every array of the tree. That works if
+    the function is `jax.tree.map`: the document's `jax.tree_map` is gone. `device_put` does the
+    same for the whole tree in one call.
 
 !!! quote "Claim S2-07 (d2l-gpus): not about JAX"
     The document's rule is to move the model to the GPU before training. In JAX `init` makes it on
@@ -132,7 +134,8 @@ The words after the device matter more than the device. An array from `jnp`, `ja
 `init` is **uncommitted**, or free: JAX put it somewhere by default, and may move it. An array
 that *you* placed with `device_put(x, device)` is **committed**: JAX never moves it on its own.
 
-A jitted function runs where its committed arguments are. Free ones follow.
+A jitted function runs where the committed arguments are that it *uses*. Free ones follow. What
+"uses" means here is a trap, and comes [below](#jit-looks-at-what-is-used).
 
 <quiz>
 **Predict.** `params` are committed to `there`. The optimizer's state is still free, on the default
@@ -230,9 +233,58 @@ call. Place each batch where you load it. Then the guard has nothing to say.
 After the first step everything is committed, because the results of a committed step are. That
 is why such a stray copy hides: it is gone when you look at the second step.
 
+## jit looks at what is used { #jit-looks-at-what-is-used }
+
+`adam.init` makes many small programs, one for each array. It is tempting to put `jax.jit` around
+it, and libraries do. The parameters are committed to `there`, all of them.
+
+<quiz>
+**Predict.** `state = jax.jit(adam.init)(placed_params)`. Where are the arrays of the state?
+- [ ] On `there`, as without `jit`, but for the count
+> Without `jit`, `zeros_like` sees an array that lies somewhere. Inside `jit` it sees a shape.
+- [ ] On `there`, all of them: a jitted function runs where its committed arguments are
+> That is the rule for arguments that the program *uses*.
+- [x] On the default device, all of them, and free
+> Right. Zeros need no value of any parameter. JAX drops unused arguments, and their places with
+> them.
+
+</quiz>
+"""
+
+# %%
+beside = jax.sharding.SingleDeviceSharding(there)
+inits = {
+    "adam.init": adam.init,
+    "jit(adam.init)": jax.jit(adam.init),
+    "keep_unused=True, second": jax.jit(adam.init, keep_unused=True),
+    "keep_unused=True, first": jax.jit(lambda tree: adam.init(tree), keep_unused=True),
+    "jit(..., out_shardings=...)": jax.jit(adam.init, out_shardings=beside),
+}
+lists = {name: jax.tree.leaves(init(placed_params)) for name, init in inits.items()}
+for name, found in lists.items():
+    print(f"{name:28} {sum(x.device == there for x in found):2} of {len(found)} on {there}")
+followed_jit = sum(x.device == there and x.committed for x in lists["jit(adam.init)"])
+zeros = jax.jit(lambda tree: jax.tree.map(jnp.zeros_like, tree))(placed_params)
+print("jit(zeros_like):", where(zeros))
+assert jax.device_count() == 1 or followed_jit == 0
+for way in "keep_unused=True, first", "jit(..., out_shardings=...)":
+    assert all(x.device == there and x.committed for x in lists[way])
+
+# %% [markdown]
+"""
+Eagerly, all arrays but one follow. Under `jit`, {{ followed_jit }} do: their place is that of the
+default device, however many committed parameters went in. `keep_unused=True` keeps the arguments,
+and with them their place. But it comes too late for a function that was compiled without it: JAX
+takes the program that it has, as the third line shows. `out_shardings` says where the result is to
+lie, and always helps.
+
+On one device nothing is lost. With a mesh it costs most: a state that should be split over eight
+devices is made whole on the first one, and that is where it runs out of memory. So give every
+function that *makes* arrays its `out_shardings`, and look at where its results are.
+
 !!! quote "Claim S2-08 (d2l-gpus): true with conditions"
-    The document says that the optimizer's state follows the parameters. The large arrays do. The
-    count does not, as the list above shows.
+    The document says that the optimizer's state follows the parameters. Without `jit` its large
+    arrays do, and the count does not. With `jit` around `init`, nothing follows.
 
 !!! quote "Claim S2-31 (d2l-gpus): not about JAX"
     The document warns to make the optimizer after the model was moved. That is a rule of another
@@ -335,7 +387,8 @@ print(jax.tree.map(lambda array: str(array.device), dense_variables))
 # %% [markdown]
 """
 !!! quote "Claim S2-23 (d2l-gpus): true"
-    The document's model, in Linen, gives -0.3464. It still does. For new code Flax recommends NNX.
+    The document's model, in Linen, gives -0.3464. It still does. Flax's documentation encourages
+    new users to take NNX.
 
 !!! quote "Claim S2-25 (d2l-gpus): true"
     It shows the devices of all parameters with a map over the tree, as the last line above does.
@@ -385,6 +438,8 @@ for name, jit in {"jax.jit": jax.jit, "nnx.jit": nnx.jit}.items():
     print(f"         running mean {mean:.4f}, draws counted by dropout {count}")
 
 different = len(set(losses["jax.jit"]))
+assert different == 1
+assert losses["nnx.jit"][-1] < losses["nnx.jit"][0]
 
 # %% alt="Loss over steps. With jax.jit it is a flat line, with nnx.jit it falls."
 import matplotlib.pyplot as plt
@@ -484,9 +539,9 @@ print("comes out:", *changed, "|", where(variables))
 Which of these is *not* committed?
 - [x] `jax.random.normal(key, (3,))` with a free key
 - [ ] `jax.device_put(batch, device)`
-- [ ] The result of a jitted function of a committed array
+- [ ] The result of a jitted function that computes with a committed array
 
-New arrays are free. Placed arrays, and what is computed from them, are committed.
+New arrays are free. Placed arrays, and what is computed from their values, are committed.
 </quiz>
 
 <quiz>
@@ -504,7 +559,8 @@ looked for in the first step.
 
 - One `jax.device_put(tree, device)` places a whole tree and returns a new one.
 - Committed arrays stay; free arrays follow, silently. Two committed places are an error.
-- The optimizer's count is left behind if you only move the parameters.
+- The optimizer's count is left behind if you only move the parameters. `jax.jit(adam.init)` leaves
+  everything behind: say `out_shardings`.
 - The transfer guard shows copies from the host at every call, and copies between devices only in
   the first call with these placements.
 - Statistics, keys and counts are state: place the whole, and let the whole come out of the step.

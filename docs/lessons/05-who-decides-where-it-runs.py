@@ -11,7 +11,7 @@ After this lesson you can
 - say on which device a line will run, before it runs;
 - keep some work on the CPU of a GPU machine, and the rest off it;
 - tell what `JAX_PLATFORMS` does to a program that you did not write;
-- read the log of a broken machine, and not its most famous line.
+- read the log of a broken machine, and not its most famous line. <!-- gpu: nothing claimed -->
 
 **Why care.** Below, a model of {{ model_mib:.0f }} MiB lies on the accelerator. One batch of
 {{ batch_kib:.0f }} KiB was put on the CPU. The whole call runs on the CPU, the model is copied
@@ -29,7 +29,7 @@ print(jax.device_count(), "x", jax.devices()[0].device_kind)
 """
 In this lesson device 0 plays the CPU, and the last one plays the accelerator: it is made the
 default device, as a GPU is on a GPU machine. The names `cpu` and `gpu` below mean these two. (On
-a machine with GPUs they are the real ones.)
+a machine with GPUs they are the real ones.) <!-- gpu: nothing claimed -->
 """
 
 # %%
@@ -252,6 +252,7 @@ print("params:", {place(weights) for weights in params})
 for text, batch in batches.items():
     print(f"{text:26} -> {place(model(params, batch))}")
 
+assert {model(params, batches[text]).devices() == {cpu} for text in list(batches)[2:]} == {True}
 model_mib = sum(weights.nbytes for weights in params) / 2**20
 batch_kib = numbers.nbytes / 2**10
 
@@ -260,7 +261,7 @@ batch_kib = numbers.nbytes / 2**10
 The last line names no device, and still commits its array to the CPU: `from_dlpack` shares the
 memory of the NumPy array, and that is the CPU's. Data loaders use it. A user of one found, on a
 machine with a GPU, that all of their training ran on the CPU
-([insitubatch #88](https://github.com/emfdavid/insitubatch/issues/88)).
+([insitubatch #88](https://github.com/emfdavid/insitubatch/issues/88)). <!-- gpu: G4 -->
 
 Three lines that look like a cure, and one that is:
 """
@@ -284,14 +285,16 @@ commits. And if you are not sure, ask the result: print `y.devices()` once, for 
 
 !!! quote "Claim S0-09 (haiku-gpu): false"
     The document says that without `device_put` even a jitted function stays on the CPU. A jitted
-    function runs where its committed arrays are, and where there are none, on the default device.
+    function runs where the committed arrays are that it uses, and where there are none, on the
+    default device. ([Lesson 03](03-models-and-their-state.ipynb#jit-looks-at-what-is-used) has the
+    case of arrays that it is given and does not use.)
 
 ## Before the program starts { #before-the-program-starts }
 
 Who chooses the default device, if nobody says anything? Each **backend** has a priority. The CUDA
 plugin registers itself with 500, the CPU has 0, and the highest that starts wins. The environment
 variable `JAX_PLATFORMS` replaces that choice: a list of the backends that may start, the first
-being the default.
+being the default. <!-- gpu: S0-02 -->
 
 <quiz>
 **Predict.** On a machine whose NVIDIA GPU works, `JAX_PLATFORMS=gpu` is set. What does
@@ -305,7 +308,7 @@ being the default.
 
 A fresh process tries one value after the other. This page is built without a GPU, so a stand-in
 takes its place: a made-up plugin calls itself `cuda`, and hands out the CPU. Everything else is
-JAX's own.
+JAX's own. <!-- gpu: nothing claimed -->
 """
 
 # %% gpu=false
@@ -319,7 +322,7 @@ START = """
 from unittest import mock
 import jax
 from jax.extend import backend
-# What JAX sees when it looks for /dev/nvidia0, and for plugins: only those of this page.
+# What JAX sees when it looks for device nodes, and for plugins: only those of this page.
 mock.patch("jax._src.hardware_utils.has_visible_nvidia_gpu", return_value=True).start()
 mock.patch("importlib.metadata.entry_points", return_value=[]).start()
 """
@@ -362,10 +365,15 @@ for line in table.splitlines():
 What to keep of the table:
 
 - `cpu,cuda` starts both. The first is the default, so new arrays go to the CPU.
-- With `cuda` alone there is no CPU backend: `jax.devices("cpu")` raises. Write `cuda,cpu`.
+- With `cuda` alone there is no CPU backend: `jax.devices("cpu")` raises. Write `cuda,cpu`. It has
+  another merit: while a GPU is in sight and CUDA does not start, every question for a device
+  raises, and not only the
+  [first](01-what-hardware-do-i-have.ipynb#a-broken-plugin-is-not-zero-gpus). Where no GPU is in
+  sight, JAX leaves `cuda` out of that list, and says nothing.
 - `gpu` stands for cuda, rocm and oneapi, and all of them must be there
   ([jax #25315](https://github.com/jax-ml/jax/issues/25315)).
 - Names are in lower case, and a space after the comma belongs to the name.
+  <!-- gpu: source: jax/_src/xla_bridge.py, backends -->
 
 !!! quote "Claim S0-06 (haiku-gpu): true with conditions"
     The document says: if `jax.devices()` shows only CPUs, the cause lies outside your code. Mostly.
@@ -374,9 +382,9 @@ What to keep of the table:
 
 ## Reading a broken machine { #reading-a-broken-machine }
 
-Most code that misses its GPU has not one wrong line. The machine is broken, and the log says how.
+Code can miss its GPU and have not one wrong line: the machine is broken, and the log says how.
 Two machines, both with a GPU in sight. On the first, no CUDA plugin is installed. On the second
-one is, and it cannot load a library.
+one is, and it cannot load a library. <!-- gpu: S0-01 -->
 
 <quiz>
 **Predict.** Which of the two prints "An NVIDIA GPU may be present on this machine, but a
@@ -420,8 +428,8 @@ assert last_lines_agree
 # %% [markdown]
 """
 The last lines are the same, word for word. The cause of the second is one of the other
-{{ line_count }} lines, above: `Unable to load cuDNN`. Whoever searches the web for the last line
-reads the advice for the first machine, and installs a plugin that is there
+{{ line_count }} lines, above: `Unable to load cuDNN`. If you search the web for the last line, you
+find the advice for the first machine, and install a plugin that is there
 ([jax #29068](https://github.com/jax-ml/jax/issues/29068)).
 
 How to read such a log:
@@ -431,12 +439,13 @@ How to read such a log:
    consequence.
 3. **Variables.** `JAX_PLATFORMS`, `CUDA_VISIBLE_DEVICES`, `LD_LIBRARY_PATH`, `XLA_FLAGS`.
 4. **Silence.** A plugin is listed, the backend is `cpu`, nothing is printed, no variable asks for
-   it: JAX looked for `/dev/nvidia0`, found none, and did not try. So does a container that was
-   started without the GPU.
+   it: JAX looked for `/dev/nvidia0`, `/dev/nvidiactl` and `/dev/dxg` (that of WSL), found none of
+   them, and did not try. So it goes in a container that was started without the GPU.
+   <!-- gpu: source: jax/_src/hardware_utils.py -->
 
 Texts worth knowing. Each was seen on a machine broken on purpose, with the CUDA plugin installed;
 this page's build has none. Texts vary with the version of JAX: look for their middle, not for the
-whole line.
+whole line. <!-- gpu: source: the logs of such machines -->
 
 | the log says | what is so |
 |---|---|
@@ -451,10 +460,10 @@ whole line.
 | `jaxlib ... is newer than and incompatible with jax ...` | the same |
 | `Backend 'cuda' is not in the list of known backends` | no plugin, or it failed before |
 | `AssertionError`, with `JAX_PLATFORMS=cuda` | no device node |
-| `Unknown flag in XLA_FLAGS` | a misspelt flag; the process dies |
+| `Unknown flag in XLA_FLAGS` | a misspelt flag; the process dies <!-- gpu: S0-01 --> |
 
 With two versions of plugin and jaxlib the GPU is listed all the same, and some functions fail later
-([recovar #64](https://github.com/ma-gilles/recovar/issues/64)).
+([recovar #64](https://github.com/ma-gilles/recovar/issues/64)). <!-- gpu: source: recovar #64 -->
 
 `grader doctor` prints versions, backend, targets (machines that it can compile for), log and
 variables of your machine, in that order.

@@ -11,11 +11,11 @@ After this lesson you can
 - tell three figures apart: what the driver sees, what arrays hold, what a program needs;
 - say what moves an array to the GPU, and what does not;
 - set how much of a GPU a process takes, and prove that JAX has read it;
-- find the three ways in which such a setting is lost.
+- find the three ways in which such a setting is lost. <!-- gpu: nothing claimed -->
 
 **Why care.** A document explains that `jit` fills your GPU. Below, {{ big_mib:.0f }} MiB reach the
 device with {{ put_compiles }} compiles. And of {{ tried }} ways to write "no preallocation",
-{{ taken_as_no }} mean no; JAX takes the others for yes, and says nothing.
+{{ taken_as_no }} mean no; JAX takes the others for yes, and says nothing. <!-- gpu: S1-01 -->
 """
 
 # %%
@@ -29,15 +29,16 @@ print(jax.device_count(), "x", jax.devices()[0].device_kind)
 """
 ## Three figures, three owners { #three-figures-three-owners }
 
-"How much GPU memory does my program use?" has three answers:
+"How much GPU memory does my program use?" has three answers: <!-- gpu: nothing claimed -->
 
 1. **the driver's**, which `nvidia-smi` shows: what the process has taken from the GPU;
 2. **the arrays'**: what your `jax.Array`s hold, a part of the first;
 3. **the program's**: what a compiled program needs while it runs, for results on the way.
+   <!-- gpu: S1-14 -->
 
 They differ because JAX takes memory from the driver in a large piece, the **pool**, and hands it
-out itself. By JAX's documentation the pool is three quarters of the GPU, and it is taken at the
-start. So the first figure says nothing about your arrays.
+out itself. By JAX's documentation the pool is three quarters of the GPU, and it is taken when the
+first operation is run. So the first figure says nothing about your arrays. <!-- gpu: G2 -->
 
 The next cell asks the device for the pool's own books.
 """
@@ -55,7 +56,7 @@ else:
 """
 !!! note "Not yet recorded"
     A CPU has no pool. What a GPU shows here (the limit, the pool, the call that takes it) is not
-    yet recorded for this course, so this page gives no figure for it.
+    yet recorded for this course, so this page gives no figure for it. <!-- gpu: G2 -->
 
 The other two figures can be had on every machine.
 """
@@ -177,7 +178,7 @@ Between the calls you see at most {{ seen_mib:.0f }} MiB. The step needs {{ peak
 ## What moves an array { #what-moves-an-array }
 
 The document's question is: why is GPU memory used, when my data is on the CPU? Its answer is
-`jit`. Let us look. JAX reports each compile to whoever listens.
+`jit`. Let us look. JAX reports each compile to whoever listens. <!-- gpu: S1-01 -->
 
 <quiz>
 **Predict.** `jax.device_put(data)` brings a NumPy array to the device. How many programs are
@@ -219,6 +220,7 @@ compiles(lambda: jax.device_put(data, elsewhere))
 array_compiles = compiles(lambda: jnp.array(data))
 array_program = compiled_names[-1] if compiled_names else "none"
 eager_compiles = compiles(lambda: jnp.sin(jax.device_put(data)) * 2 + 1)
+assert put_compiles == 0 < array_compiles < eager_compiles
 jit_compiles = compiles(lambda: jax.jit(lambda x: jnp.sin(x) * 2 + 1)(data))
 
 # %% [markdown]
@@ -310,7 +312,8 @@ print("NumPy changed, and the array on a CPU device with it:", shared)
 """
 !!! quote "Claim S1-20 (gpu-memory): false"
     The document takes for granted that a million `int64` stay that. JAX makes `int32` of them,
-    without a word, unless `jax_enable_x64` is on.
+    without a word, unless `jax_enable_x64` is on. (Only if you ask for the type by name, as in
+    `jnp.zeros(3, jnp.int64)`, does it warn.)
 
 !!! quote "Claim S1-16 (gpu-memory): true with conditions"
     `jax.device_put(array, jax.devices()[0])` copies to the first device of the default backend:
@@ -323,16 +326,16 @@ Three environment variables decide about the pool:
 
 | variable | decides |
 |---|---|
-| `XLA_PYTHON_CLIENT_PREALLOCATE` | is the pool taken at the start, or does it grow? |
+| `XLA_PYTHON_CLIENT_PREALLOCATE` | is the pool taken at once, or does it grow? |
 | `XLA_CLIENT_MEM_FRACTION` | how much of the GPU may it take? |
-| `XLA_PYTHON_CLIENT_ALLOCATOR` | is there a pool at all? |
+| `XLA_PYTHON_CLIENT_ALLOCATOR` | is there a pool at all? <!-- gpu: G2 --> |
 
 The second has no `PYTHON` in its name, and that is no typing error: only its
 [old name](#what-the-shell-left) has.
 
 Set too late, they do nothing. People disagree on what "too late" is: many put them above
 `import jax`. The next cell asks three fresh processes. Each holds a stand-in for the CUDA plugin
-that reads the settings with the plugin's own function, and tells.
+that reads the settings with the plugin's own function, and tells. <!-- gpu: nothing claimed -->
 
 <quiz>
 **Predict.** `XLA_PYTHON_CLIENT_PREALLOCATE=false` is set (a) before `import jax`, (b) after
@@ -415,13 +418,13 @@ for name in ("default", "platform", "none"):
 
 # %% [markdown]
 """
-{{ taken_as_no }} of {{ tried }} words mean no. A share of `30` is taken as 30 times the memory, and
-nobody complains here; `30%` is refused. `platform` is a wide-spread advice: it means no pool at
-all. By JAX's documentation it is slow, and made for finding errors.
+{{ taken_as_no }} of {{ tried }} words mean no. A share of `30` is taken as it stands, many times
+the memory, and nobody complains here; `30%` is refused. `platform` is a wide-spread advice: it
+means no pool at all. By JAX's documentation it is slow, and made for finding errors.
 
 !!! quote "Claim S1-12 (gpu-memory): true with conditions"
-    The document warns of crashes when GPU memory runs out. True, and the usual cause is none of
-    its own: two processes on one GPU, each with the default pool, of which two don't fit
+    The document warns of crashes when GPU memory runs out. True; and users report a cause that it
+    does not name: two processes on one GPU, each with the default pool, of which two don't fit
     (jax-ml/jax#19267). What the error looks like on a GPU is not yet recorded here.
 
 ## What the shell left { #what-the-shell-left }
@@ -444,11 +447,12 @@ print("the old name alone:", alone)
 An error is logged, and the program goes on. The plugin raised before it could register a device, so
 it goes on **without the GPU**, if there is one. (Here there was none to lose; the grader of ex13
 stages a machine with one.) A slow job may have one environment variable too many.
+<!-- gpu: S0-01 -->
 
 So a setting is lost in three ways: it comes too late, it has a value that JAX takes for another, or
 the old name stands beside the new one. A program that must share a GPU sets all three variables,
 removes the old name (where it is set: not every shell has it), and then asks for a device. That is
-the exercise.
+the exercise. <!-- gpu: nothing claimed -->
 
 How much for whom? The shares of all processes together must leave a rest. The driver and libraries
 such as cuDNN take memory beside the pool, and fail in odd ways when there is none
@@ -508,7 +512,7 @@ Both names together are an error, which is logged once, at the start.
   {{ array_compiles }} small one. `jit` moves nothing: it follows its inputs.
 - Settings are read once, at the first question for a device.
 - `false`, `False`, `0` are no. Everything else is yes.
-- Old and new name of the share together cost you the GPU.
+- Old and new name of the share together cost you the GPU. <!-- gpu: S1-14 -->
 
 Next: [what `jit` does to memory](09-what-jit-does-to-memory.ipynb).
 """

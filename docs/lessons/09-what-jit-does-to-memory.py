@@ -11,7 +11,7 @@ After this lesson you can
 - ask a compiled program how much memory it needs, before it runs;
 - say why a training step holds its state twice, and when;
 - let the new state take the place of the old one, and prove that it does;
-- recognise a donation that JAX could not use;
+- recognise a donation that could not be used, also where nothing is said;
 - serve batches of any size with a handful of programs.
 
 **Why care.** The training step below needs {{ plain_mib:.0f }} MiB. One more argument of
@@ -156,20 +156,22 @@ print(f"when the old one is dropped:  {after:+.1f} MiB")
 # %% [markdown]
 """
 The program's need is arguments plus results plus intermediates: the state twice. `live_arrays`
-before and after the line shows {{ after:.1f }} MiB of difference: **the peak is invisible to
-whoever looks between the steps.** It is why a model that "fits" dies in its first step.
+before and after the line shows {{ after:.1f }} MiB of difference: **between the steps, the peak is
+invisible.** It is why a model that "fits" dies in its first step.
 
 !!! quote "Claim S3-04 (dgx): false"
     The document says that immutable arrays force you to manage memory and garbage collection.
     Nothing was collected above. The old state was freed on the line that dropped its last
-    reference. What immutability does cost is the second copy, and that can be given up.
+    reference. What immutability does cost is the second copy, and that can be given up. (What the
+    document says it is good for, debugging and parallelism, stands on
+    [its page](../documents/dgx.md#what-immutability-is-good-for).)
 
 ## Donate what you replace { #donate-what-you-replace }
 
 After the step you never use the old state again. Say so: `donate_argnums=0` gives the buffers of
 argument 0 to the program. XLA then writes the new weights where the old ones were. For this, a
-result must have the size of the donated array. As a decorator it reads
-`@jax.jit(donate_argnums=0)`.
+result must fit into the donated array; what fits comes [below](#a-donation-can-be-refused). As a
+decorator it reads `@jax.jit(donate_argnums=0)`.
 
 <quiz>
 **Predict.** After `new = donating(old, batch)`, what is `old`?
@@ -187,6 +189,7 @@ result must have the size of the donated array. As a decorator it reads
 donating = jax.jit(step, donate_argnums=0)
 compiled = donating.lower(state, batch).compile()
 donated_mib = needs(compiled)
+assert donated_mib < 0.75 * plain_mib
 reused_mib = compiled.memory_analysis().alias_size_in_bytes / MIB
 scratch_mib = compiled.memory_analysis().temp_size_in_bytes / MIB
 print(f"the program needs {donated_mib:.1f} MiB:")
@@ -228,18 +231,18 @@ alone.
 
 ## A donation can be refused { #a-donation-can-be-refused }
 
-Donation is an offer. When no result fits the donated buffer, XLA can't take it, and the old
-array stays alive. Sometimes JAX warns.
+Donation is an offer. When no result fits the donated buffer, it can't be taken, and the old array
+stays alive. Sometimes JAX warns.
 
 <quiz>
-**Predict.** A step takes `float32` weights, donated, and returns them as `bfloat16`. What
-happens?
-- [ ] The smaller result goes into the old buffer
-> XLA asks for a result of the same size.
-- [ ] Nothing is reused, and JAX warns
-> For another shape it warns. Look at this case below.
-- [x] Nothing is reused, and JAX says nothing
-> Right. Only the bytes tell it.
+**Predict.** A step takes 1024 `float32` weights, donated: 4096 bytes. Which of these results makes
+JAX warn that the donation is of no use?
+- [ ] The weights as 1024 `bfloat16`, which are half the bytes
+> It is of no use, and JAX says nothing. It counted elements, and found as many.
+- [x] Two copies of them as 2048 `bfloat16`, which are as many bytes
+> Right. JAX looks for a result with as many *elements*, finds none, and warns.
+- [ ] The weights as 1024 `int32`
+> As many elements, as many bytes: this one is used.
 
 </quiz>
 """
@@ -247,30 +250,69 @@ happens?
 # %%
 import warnings
 
+import numpy as np
+
 
 def offer(name, function):
     array = jnp.ones(1024)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        compiled = jax.jit(function, donate_argnums=0).lower(array).compile()
+        jitted = jax.jit(function, donate_argnums=0)
+        compiled = jitted.lower(array).compile()
+    result = jax.eval_shape(function, array)
     reused = compiled.memory_analysis().alias_size_in_bytes
-    print(f"{name:12} {reused:4} of {array.nbytes} bytes, warnings: {len(caught)}")
-    return reused
+    size = result.size * result.dtype.itemsize
+    print(f"{name:24} {result.size:8} {size:6} {reused:7}   {'yes' if caught else 'no'}")
+    return (result.size == array.size, size == array.nbytes), (reused > 0, bool(caught))
 
 
-offer("same", lambda x: x + 1)
-offer("reshaped", lambda x: x.reshape(32, 32))
-offer("as int32", lambda x: x.astype(jnp.int32))
-offer("a part", lambda x: x[:10] + 1)
-offer("padded", lambda x: jnp.pad(x, 1))
-narrowed = offer("as bfloat16", lambda x: x.astype(jnp.bfloat16))
-assert narrowed == 0
+results = {
+    "same": lambda x: x + 1,
+    "reshaped": lambda x: x.reshape(32, 32),
+    "as int32": lambda x: x.astype(jnp.int32),
+    "as bfloat16": lambda x: x.astype(jnp.bfloat16),
+    "two copies as bfloat16": lambda x: jnp.concatenate([x, x]).astype(jnp.bfloat16),
+    "its bytes, as int8": lambda x: jax.lax.bitcast_convert_type(x, jnp.int8),
+    "a part": lambda x: x[:10] + 1,
+    "padded": lambda x: jnp.pad(x, 1),
+}
+print("1024 elements, 4096 B    elements  bytes  reused   warned")
+for name, function in results.items():
+    (elements_fit, bytes_fit), (used, warned) = offer(name, function)
+    assert used == (elements_fit and bytes_fit)
+    assert warned == (not elements_fit)
 
 # %% [markdown]
 """
-What counts is the size in bytes, not shape or type: the reshaped and the `int32` result fit. A
-change to `bfloat16` is refused in silence. So check the bytes in your own tests:
-`alias_size_in_bytes` must be the size of the state.
+Two ask, one after the other. **JAX** looks for a result with the same number of *elements*. Where
+there is none, it keeps the offer to itself, and warns. **XLA** then wants the same number of
+*bytes*, and where they differ it does not take the offer, and says nothing. So a change from
+`float32` to `bfloat16` is refused in silence, and two bfloat16 copies with the right number of
+bytes are never offered.
+
+The silent case is an ordinary one: weights in float32 on the way in, in bfloat16 on the way out. So
+check the bytes in your own tests: `alias_size_in_bytes` must be the size of the state.
+
+One refusal is not in the program at all. On a CPU device, `np.asarray` gives a view of the array's
+own buffer. While such a view is alive, the buffer can't be given away:
+"""
+
+# %%
+give = jax.jit(lambda x: x + 1, donate_argnums=0)
+for what, look in {"no view": lambda x: None, "a NumPy view": np.asarray}.items():
+    given = jax.device_put(np.ones(1024, np.float32) * 2, jax.devices("cpu")[0]) + 0
+    held = look(given)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        give(given).block_until_ready()
+    gone = given.is_deleted()
+    print(f"{what:13} donated array deleted: {gone!s:6} warnings: {len(caught)}")
+    assert gone == (held is None)
+
+# %% [markdown]
+"""
+The compiled program is the same for both. `x.is_deleted()` after the call tells what became of the
+offer; on a GPU `np.asarray` makes a copy, and there we expect no such thing. <!-- gpu: G10 -->
 
 ## Each shape is a program { #each-shape-is-a-program }
 
@@ -283,8 +325,6 @@ JAX reports each compile to whoever listens. Here is a model that gets {{ arriva
 """
 
 # %%
-import numpy as np
-
 compiled_names = []
 
 
@@ -472,8 +512,9 @@ Rebind the name on the line of the call: `weights, loss = step(weights, batch)`.
 - [ ] 10 GiB
 - [x] You can't know from these numbers
 
-The peak is inside the program. `memory_analysis()` of the compiled step tells it; on a GPU,
-`device.memory_stats()["peak_bytes_in_use"]` tells it too.
+The peak is inside the program. `memory_analysis()` of the compiled step tells what that program
+needs. A GPU's `device.memory_stats()["peak_bytes_in_use"]` is the highest mark since the *process*
+began: it may belong to another program.
 </quiz>
 
 ## Recap
@@ -483,7 +524,8 @@ The peak is inside the program. `memory_analysis()` of the compiled step tells i
 - An update holds old and new state: here {{ plain_mib:.0f }} MiB for a state of
   {{ state_mib:.0f }} MiB. Between the steps you don't see it.
 - `donate_argnums` reuses the old buffers: {{ donated_mib:.0f }} MiB. The old arrays are deleted.
-- A refused donation is one warning, or none. Check `alias_size_in_bytes`.
+- A donation needs a result with as many elements (or JAX warns) and as many bytes (or nobody says a
+  word). Check `alias_size_in_bytes`.
 - Each shape is a program. With buckets, padded on the host, {{ numpy_compiles }} serve
   {{ arrivals }} batches; the mask keeps the numbers right.
 

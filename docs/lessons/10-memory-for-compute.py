@@ -221,6 +221,10 @@ dots_mib, dots_work = prices["dots kept"]
 everything_mib, _ = prices["everything kept"]
 name_mib, name_work = prices["one name kept"]
 dots_extra, name_extra = (100 * (work / plain_work - 1) for work in (dots_work, name_work))
+assert full_mib < name_mib < plain_mib < everything_mib
+assert dots_mib < 0.75 * plain_mib
+assert dots_extra < 0.5 * full_extra
+assert dots_extra < name_extra < full_extra
 
 # %% [markdown]
 """

@@ -28,7 +28,7 @@ print(jax.device_count(), "x", jax.devices()[0].device_kind)
 # %% [markdown]
 """
 This lesson needs eight devices. Where there are fewer GPUs, it takes the simulated ones: where a
-part lies does not depend on speed.
+part lies does not depend on speed. <!-- gpu: nothing claimed -->
 
 ## Read a sharding { #read-a-sharding }
 
@@ -116,6 +116,7 @@ flat = Mesh(grid.ravel(), ("data",))
 table_kib = wide.nbytes / 1024
 split_kib = held_kib(jax.device_put(wide, NamedSharding(flat, P("data"))))
 copied_kib = held_kib(jax.device_put(wide, NamedSharding(flat, P())))
+assert copied_kib == count * split_kib
 print(f"table {table_kib:.0f} KiB; split {split_kib:.0f} KiB, copied {copied_kib:.0f} KiB")
 
 # %% [markdown]
@@ -142,9 +143,9 @@ with jax.transfer_guard_device_to_device("disallow_explicit"):
     it is another one: [see below](#read-only-your-block).
 
 !!! quote "Claim S3-27 (dgx): false"
-    It heads its example "sharding with pmap". There is no `pmap` in it. What splits an array is
-    its sharding; `pmap` is an older way to *run* on many devices, and
-    [lesson 13](13-pmap-and-after.ipynb) is about it.
+    It heads its example "sharding with pmap". There is no `pmap` in it, and its own comment below
+    says so: *instead of* `pmap`. What splits an array is its sharding; `pmap` is an older way to
+    *run* on many devices, and [lesson 13](13-pmap-and-after.ipynb) is about it.
 
 ## The ragged batch { #the-ragged-batch }
 
@@ -278,7 +279,7 @@ for index, nbytes in file.read[:2]:
 **Predict.** Instead of `lambda block: file[block]`, somebody writes
 `lambda block: file[:, :][block]`. The array is the same. What is read?
 - [ ] The same: the array decides what is read
-> JAX sees what the callback *returns*. What it reads to get there is your affair.
+> JAX sees what the callback *returns*. What it reads to get there is up to you.
 - [x] The whole file, once for each device
 > Right: eight times everything, and cut afterwards.
 - [ ] The whole file, once
@@ -291,6 +292,7 @@ for index, nbytes in file.read[:2]:
 file = File()
 jax.make_array_from_callback(file.shape, sharding, lambda block: file[:, :][block])
 whole_bytes = show("everything, then cut:", file)
+assert whole_bytes == count * own_bytes
 
 file = File()
 data = file[:, :]
@@ -302,14 +304,18 @@ copies = NamedSharding(mesh, P("data"))
 jax.make_array_from_callback(file.shape, copies, lambda block: file[block])
 copies_bytes = show("P('data') on 4 x 2:", file)
 
+file = File()
+jax.make_array_from_callback(file.shape, NamedSharding(mesh, P()), lambda block: file[block])
+assert show("P(), nothing split:", file) == own_bytes
+
 # %% [markdown]
 """
 "Everything, once, before" is what the document's example does: the data is in memory before
 anything is split. No byte is read twice, but all of them must fit into the memory of this host.
 
-The last line is worth a thought: each block lies on two devices, and was read twice, which makes
-{{ copies_bytes }} bytes. JAX calls
-once for each *device*. Where reading is dear, keep a block until its second device has had it.
+The line `P('data')` is worth a thought: each block lies on two devices, and was read twice, which
+makes {{ copies_bytes }} bytes. JAX calls once for each *device*. Where reading is dear, keep a
+block until its second device has had it. Only where nothing is split does JAX ask once for all.
 
 !!! quote "Claim S3-21 (dgx): outdated"
     The document finds the function under `jax.experimental.array`. It is
@@ -388,13 +394,39 @@ jitted function too, while it is traced. `jax.reshard` is the move that Auto mad
 
 Which one? Explicit tells you where data moves, before it moves. Auto runs all code that was
 written before it, and this course uses it where code should run on one device unchanged. What
-hurts is not to know which one you have: a message about a `ShardingTypeError`, or about
-`with_sharding_constraint`, means that the mesh is Explicit.
+hurts is not to know which one you have. `mesh.axis_types` tells; so do two messages:
+"""
 
-!!! quote "Claim S3-32 (dgx): true with conditions"
-    The document makes a mesh with `Mesh(devices, ("x",))`. That works and gives Auto axes. The
-    newer `jax.make_mesh` gives Explicit ones: the same program may run on one and not on the
-    other.
+
+# %%
+def constrained(made):
+    """What `with_sharding_constraint` says to an array that lies otherwise."""
+    rows = jax.device_put(table, NamedSharding(made, P("data"))) if made else table
+    other = NamedSharding(made, P(None, "data")) if made else P(None, "data")
+    try:
+        done = jax.jit(lambda x: jax.lax.with_sharding_constraint(x, other))(rows)
+    except (ValueError, RuntimeError) as error:
+        text = str(error).replace("The spec of NamedSharding passed to ", "... ")
+        return f"{type(error).__name__}: {text[:62]} ..."
+    return f"lies as {done.sharding.spec}"
+
+
+said = {name: constrained(made) for name, made in [("Auto", auto), ("Explicit", explicit)]}
+said["no mesh"] = constrained(None)
+for name, words in said.items():
+    print(f"{name:9} {words}")
+assert "refer to Auto axes" in said["Explicit"]
+assert "non-empty mesh" in said["no mesh"]
+
+# %% [markdown]
+"""
+A `ShardingTypeError`, or "can only refer to Auto axes", means that the mesh is Explicit. "Requires
+a non-empty mesh" means something else: a bare `P(...)`, and no mesh that it could speak of.
+
+!!! quote "Claim S3-32 (dgx): true"
+    The document makes a mesh with `Mesh(devices, ("x",))`. That works and gives Auto axes. What to
+    know beside it: the newer `jax.make_mesh` gives Explicit ones, and the same program may run on
+    one and not on the other.
 """
 
 # %%
@@ -434,29 +466,41 @@ def with_mesh():
         pass
 
 
+def with_mesh_pjit():  # the form of the document
+    with auto:
+        made = pjit.pjit(double, in_shardings=(P("data"),), out_shardings=P("data"))(table)
+    assert made.sharding.spec == P("data")
+
+
+def with_mesh_jit():
+    with auto:
+        jax.jit(double, in_shardings=P("data"))(table)
+
+
 print("import jax.experimental.maps  ", says(lambda: __import__("jax.experimental.maps")))
 print("pjit.pjit                     ", says(lambda: pjit.pjit(double)))
 print("with mesh:                    ", says(with_mesh))
-print(
-    "jit(in_shardings=P(...))      ", says(lambda: jax.jit(double, in_shardings=P("data"))(table))
-)
-print("... under jax.set_mesh        ", says(under_mesh))
+print("with mesh: pjit(P(...))       ", says(with_mesh_pjit))
+print("with mesh: jit(P(...))        ", says(with_mesh_jit))
+print("set_mesh:  jit(P(...))        ", says(under_mesh))
 
 # %% [markdown]
 """
 !!! quote "Claim S3-19 (dgx): outdated"
-    `Mesh` is imported from `jax.experimental.maps`. Today it is `jax.sharding.Mesh`, or use
-    `jax.make_mesh`.
+    `Mesh` is imported from `jax.experimental.maps`, a module that is gone. Today it is
+    `jax.sharding.Mesh`, or use `jax.make_mesh`.
 
 !!! quote "Claim S3-20 (dgx): outdated"
-    `pjit.pjit` still works, with a warning: it has become `jax.jit`.
+    `pjit.pjit` still works, with a warning to write `jax.jit`. The two are not quite the same:
+    under `with mesh:`, `pjit` takes a bare spec, and `jit` does not.
 
 !!! quote "Claim S3-23 (dgx): outdated"
     `with mesh:` is deprecated. Today one writes `with jax.set_mesh(mesh):`.
 
 !!! quote "Claim S3-24 (dgx): true with conditions"
-    The document gives `in_shardings` a bare spec. That is allowed under a mesh set with
-    `jax.set_mesh`, and is an error otherwise.
+    The document gives `in_shardings` a bare spec, to `pjit` under `with mesh:`. That works, on the
+    versions of today too, with warnings. For `jax.jit` the condition is a mesh set with
+    `jax.set_mesh`; without one it is an error.
 
 The document's whole example, written today, needs none of them:
 """
@@ -532,8 +576,8 @@ JAX asks once for each device of this process.
 
 - A spec has a place for each dimension of the array and in it the name of a mesh axis. An axis
   that is not named holds copies: {{ split_kib:.0f }} KiB became {{ copied_kib:.0f }} KiB.
-- Parts are equal, always. Fill a ragged batch up on the host, by `-rows % parts` rows, and let the
-  mask into the sum *and* into the count.
+- The parts of an array that you place are equal. Fill a ragged batch up on the host, by
+  `-rows % parts` rows, and let the mask into the sum *and* into the count.
 - A callback is for data that you don't have yet: {{ own_bytes }} bytes read, instead of
   {{ whole_bytes }}.
 - `Mesh` is Auto, `jax.make_mesh` is Explicit. `jax.typeof` tells.

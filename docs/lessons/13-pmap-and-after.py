@@ -30,7 +30,7 @@ print(jax.device_count(), "x", jax.devices()[0].device_kind)
 # %% [markdown]
 """
 This lesson needs eight devices. Where there are fewer GPUs, it takes the simulated ones: what is
-counted here is in the compiled program, and does not depend on speed.
+counted here is in the compiled program, and does not depend on speed. <!-- gpu: nothing claimed -->
 """
 
 # %%
@@ -272,10 +272,10 @@ weights.
 ## Count the collectives { #count-the-collectives }
 
 A message in which all devices take part is a **collective**. They stand in the compiled program,
-so you can count them before you own a single GPU:
+so you can count them before you own a single GPU: <!-- gpu: nothing claimed -->
 
-- `all-reduce`: everybody gets the sum of what everybody had;
-- `all-gather`: everybody gets all the pieces.
+- `all-reduce`: every device gets the sum of what all had;
+- `all-gather`: every device gets all the pieces.
 """
 
 # %%
@@ -339,6 +339,8 @@ def flops(*arguments):
 
 
 extra_work = flops(placed[0], *copied) / flops(*placed)
+assert sharded_kib > good_kib
+assert extra_work > 4
 print(f"and each device does {extra_work:.1f} times the work")
 for arguments in [(cut_weights, *placed[1:]), (placed[0], *copied)]:
     same_loss = float(step(*arguments)[1])

@@ -11,8 +11,9 @@ After this lesson you can
 - say who sends what to whom in each collective, and how many bytes;
 - find a collective that a loop repeats, and move it out;
 - split the weights of a network so that its devices meet once a block;
-- spread a training state over all devices, and say what it costs;
+- spread a training state over all devices, and say what it costs between the steps and inside one;
 - read the same from a program compiled for eight H200, without having one.
+  <!-- gpu: nothing claimed -->
 
 **Why care.** Two steps below take the same batch in four parts and compute the same new weights.
 One sends {{ loop_kib:.0f }} KiB from each device, the other {{ once_kib:.0f }} KiB. They differ in
@@ -30,7 +31,7 @@ print(jax.device_count(), "x", jax.devices()[0].device_kind)
 """
 [Lesson 13](13-pmap-and-after.ipynb) counted the collectives that the compiler put in. Here you
 write some yourself, and learn to choose. As there, eight devices are simulated where there are
-fewer GPUs.
+fewer GPUs. <!-- gpu: nothing claimed -->
 
 ## Who sends what to whom { #who-sends-what }
 
@@ -140,18 +141,21 @@ ring_bytes = sum(nbytes * runs for _, nbytes, runs in messages(ring, x))
 print("ring:", len(messages(ring, x)), "messages,", ring_bytes, "bytes from each device")
 print("psum:", messages(ready_made, x))
 ring_factor = ring_bytes / x.nbytes
-factor_on_64 = 2 * 63 / 64
+factor_on_2, factor_on_64, factor_on_1000 = (2 * (n - 1) / n for n in (2, 64, 1000))
 assert ring_factor == 2 * (N - 1) / N
 print(f"the ring sends {ring_factor} x the {x.nbytes} bytes of x")
 
 # %% [markdown]
 """
 Twice round, seven messages of an eighth each: 2 (n - 1) / n = {{ ring_factor:.2f }} times `S`. A
-reduce-scatter or an all-gather is one of the two rounds, and costs half. With more devices the
-factor hardly grows: **an all-reduce costs each device a little less than twice its bytes, on two
-devices or on a thousand.** NVIDIA's own benchmark counts with these factors ([nccl-tests, "bus
+reduce-scatter or an all-gather is one of the two rounds, and costs half. The factor is
+{{ factor_on_2:.0f }} for two devices, {{ ring_factor:.2f }} for eight and {{ factor_on_1000:.3f }}
+for a thousand. So **from two devices to a thousand, what each device sends for an all-reduce grows
+from once its bytes to nearly twice, and never beyond.** NVIDIA's own benchmark counts with these
+factors ([nccl-tests, "bus
 bandwidth"](https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md)). GPUs may take
 other ways than a ring; this is the measure to compare with.
+<!-- gpu: source: nccl-tests, "bus bandwidth" -->
 """
 
 
@@ -216,6 +220,7 @@ variants = {"in the loop": on_all(in_the_loop, rows), "once": on_all(once, rows)
 for name, variant in variants.items():
     print(f"{name:12}", messages(variant, weights, parts))
 loop_kib, once_kib = (sent(messages(v, weights, parts)) / 1024 for v in variants.values())
+assert loop_kib == 4 * once_kib
 one, other = (variant(weights, parts) for variant in variants.values())
 jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-6), one, other)
 print(f"the gradient has {weights_kib:.0f} KiB")
@@ -360,8 +365,9 @@ What the good layout sends is easy to predict: the block's outputs once (forward
 of a block's inputs comes back the same way: one more all-reduce, of the same size.
 
 !!! quote "Claim S3-09 (dgx): true"
-    The document says that naive partitioning costs far too much communication. The table above is
-    one case. What it does not say: you can read this from the compiled program, before you run it.
+    The document says that naive partitioning can cost far too much communication. The table above
+    is one case. What it does not say: you can read this from the compiled program, before you run
+    it. Its advice to try several strategies costs little then: the table compiled three.
 
 !!! quote "Claim S3-25 (dgx): true with conditions"
     It says that `pjit` gives more control than `pmap`. `pjit` is now an old name for `jit` with
@@ -372,9 +378,14 @@ of a block's inputs comes back the same way: one more all-reduce, of the same si
 
 An all-reduce is a reduce-scatter and an all-gather. Take the two apart, and put the optimizer
 between them: each device adds up **its eighth** of the gradient, updates its eighth of the
-weights, and only the weights are gathered again. The bytes on the way are the same. But nobody
-holds the whole state any more: neither weights, nor gradient, nor the optimizer's moments. This is
-known as ZeRO or FSDP.
+weights, and only the weights are gathered again. The bytes on the way are the same. *Between the
+steps*, no device holds the whole of what is split. The names for it say how much that is:
+
+| name | split over the axis of the batch |
+|---|---|
+| ZeRO-1 | the optimizer's state |
+| ZeRO-2 | that, and the gradient |
+| ZeRO-3, also FSDP | that, and the weights |
 
 In JAX it is a layout: split every array of the state over the same axis as the batch. One line
 more tells the compiler to gather the weights; without it, it may find cheaper to send rows around.
@@ -386,7 +397,7 @@ Below are the three ways, each compiled for 2, 4 and 8 devices.
 """
 
 
-# %% alt="Two bar charts over 2, 4 and 8 devices: bytes sent and bytes held, as told below."
+# %% alt="Two bar charts over 2, 4 and 8 devices: bytes sent, and held between steps, as below."
 def gather_first(mesh):
     whole = NamedSharding(mesh, P())
     return lambda *args: step(*args, before=lambda w: jax.lax.with_sharding_constraint(w, whole))
@@ -411,7 +422,7 @@ for n in sizes:
         held[name].append(done.memory_analysis().alias_size_in_bytes / 2**20)
 
 copied_mib, shared_mib = held["copied"][-1], held["shared"][-1]
-_collectives.draw_bars(sizes, {"MiB sent by each device": travel, "MiB of weights on each": held})
+_collectives.draw_bars(sizes, {"MiB sent by each": travel, "MiB of weights, between steps": held})
 for name, found in found_on_8.items():
     print(f"{name}:", ", ".join(f"{m.op} {m.nbytes / 2**20:.1f} MiB" for m in found))
 
@@ -420,12 +431,13 @@ for name, found in found_on_8.items():
 On the left, the bytes that each device sends grow slowly with the number of devices. On the right,
 copied weights stay as they are; shared and split ones halve whenever the devices double.
 
-On eight, *shared* holds an eighth: {{ shared_mib:.0f }} of {{ copied_mib:.0f }} MiB. Each way pays
-with another coin: *copied* and *shared* send weights, however few the rows; *split* sends rows,
-however large the weights.
+On eight, *shared* holds an eighth between the steps: {{ shared_mib:.0f }} of {{ copied_mib:.0f }}
+MiB. Each way has its own price: *copied* and *shared* send weights, however few the rows; *split*
+sends rows, however large the weights.
 
 On simulated devices *shared* sends more than *copied*, though it need not: the CPU's compiler adds
 up the whole gradient with an all-reduce, and then drops seven eighths of it. Is that so on a GPU?
+<!-- gpu: nothing claimed -->
 
 ## On eight H200 { #on-eight-h200 }
 
@@ -433,6 +445,7 @@ You need no GPU to *compile* for one. The cell below hands the steps of this les
 sizes, to XLA's compiler for eight NVIDIA H200 with NVLink between them. Nothing is run, so no time
 is known, and kernels are not tuned. But the collectives and the memory are the compiler's real
 decision. It takes a checkout of the course: alone, the program of this page stops here.
+<!-- gpu: compiled -->
 
 <quiz>
 **Predict.** For *shared*, the CPU's program held an all-reduce of the gradient. What does the one
@@ -465,18 +478,22 @@ machine = _target.machine("h200x8")
 links = machine.node_bandwidth
 print(f"{machine.title}: {links / 1e9:.0f} GB/s out of each GPU")
 print("that is:", machine.sources["node_bandwidth"].partition(" (")[2].rstrip(")"))
-gibs = {}
+gibs, peaks = {}, {}
 for name in ways:
     found, memory = _collectives.collectives(results[name].text), results[name].memory
     gib, ms = sent(found) / 2**30, sent(found) / links * 1000
-    print(f"{name:7} sends {gib:.2f} GiB, which takes {ms:.1f} ms or more;", end=" ")
-    print(f"holds {memory.arguments / 2**30:.2f} GiB")
-    gibs[name] = gib
+    peak = (memory.arguments + memory.outputs + memory.temporaries - memory.aliased) / 2**30
+    print(f"{name:7} sends {gib:.2f} GiB, {ms:4.1f} ms on paper;", end=" ")
+    print(f"{memory.arguments / 2**30:.2f} GiB between steps, {peak:.2f} GiB at the peak")
+    gibs[name], peaks[name] = gib, peak
 
 print("shared, as XLA wrote it for H200:")
 for line in _collectives.lines(results["shared"].text):
     print("  ", line)
 copied_gib, shared_gib, split_gib = gibs.values()
+copied_peak, shared_peak, split_peak = peaks.values()
+assert split_peak < shared_peak < copied_peak
+assert shared_peak > copied_peak / 4  # an eighth between the steps, and far more than that inside
 assert "reduce-scatter" in {m.op for m in _collectives.collectives(results["shared"].text)}
 
 # %% [markdown]
@@ -487,13 +504,108 @@ machine](https://github.com/mlcommons/inference_results_v4.1/blob/main/closed/NV
 gives it. A real exchange takes longer.
 
 On H200 *shared* has its reduce-scatter, and sends {{ shared_gib:.2f }} GiB where *copied* sends
-{{ copied_gib:.2f }}. **An eighth of the weights on each device, for the same bytes.** (`-start` and
-`-done` are one message: what stands between them runs while it travels.)
+{{ copied_gib:.2f }}. **An eighth of the weights between the steps, for the same bytes.** (`-start`
+and `-done` are one message: what stands between them runs while it travels.) <!-- gpu: compiled -->
+
+Now look at the last column. Inside the step *shared* needs {{ shared_peak:.2f }} GiB, and *copied*
+{{ copied_peak:.2f }}: that is no eighth. To compute with the weights, each device gathers them, and
+then it has them all. *split* never does, and needs {{ split_peak:.2f }}.
 
 !!! quote "Claim S3-03 (dgx): true with conditions"
     The document says that efficiency depends on movement between host and GPUs, and on NVLink. The
-    messages above go from GPU to GPU; the host has no part in them. How much they depend on NVLink
+    program above names messages between GPUs, and none with the host. NCCL sends them, by NVLink or
+    by another way: which one is not in the program, and not recorded here. How many bytes they have
     is yours to choose: {{ split_gib:.2f }} GiB a step, or {{ copied_gib:.2f }}.
+
+## What sharing needs at the peak { #what-sharing-needs-at-the-peak }
+
+A step of two matrices has hardly a choice. A deep network has: it can gather its weights all at
+once, or those of each layer when their turn comes.
+
+<quiz>
+**Predict.** Eight layers, shared by eight devices. Each layer gathers its weights in its own turn,
+in the forward pass. What does the step hold when the backward pass begins?
+- [ ] The weights of one layer: the others are dropped after their turn
+> The backward pass of each layer needs that layer's weights once more.
+- [x] All weights, whole
+> Right. What was gathered is kept for the backward pass, unless somebody says that it shall be
+> gathered again.
+- [ ] An eighth of the weights
+> So it is between the steps.
+
+</quiz>
+
+To say so is `jax.checkpoint` around the layer, the gathering inside it: what the backward pass
+needs is computed, and here gathered, once more.
+"""
+
+# %%
+DEPTH, SIDE = 8, 8192
+entire, in_parts = NamedSharding(mesh, P()), NamedSharding(mesh, P("data"))
+
+
+def gathered(weights):
+    return jax.lax.with_sharding_constraint(weights, entire)
+
+
+def deep_step(weights, batch, prepare=lambda w: w, each=lambda w: w, wrap=lambda layer: layer):
+    @wrap
+    def layer(hidden, w):
+        return jnp.tanh(hidden @ each(w))
+
+    def loss_of(weights):
+        hidden = batch[0]
+        for w in weights:
+            hidden = layer(hidden, w)
+        return jnp.mean((hidden - batch[1]) ** 2)
+
+    loss, gradient = jax.value_and_grad(loss_of)(prepare(weights))
+    return [w - 0.1 * g for w, g in zip(weights, gradient, strict=True)], loss
+
+
+def deep(place, **how):
+    weights = [jax.ShapeDtypeStruct((SIDE, SIDE), jnp.float32, sharding=place)] * DEPTH
+    batch = (jax.ShapeDtypeStruct((4096, SIDE), jnp.float32, sharding=in_parts),) * 2
+    out = ([place] * DEPTH, None)
+    return jax.jit(partial(deep_step, **how), donate_argnums=0, out_shardings=out), weights, batch
+
+
+deep_ways = {
+    "copied": deep(entire),
+    "shared, gathered at once": deep(in_parts, prepare=gathered),
+    "shared, layer by layer": deep(in_parts, each=gathered),
+    "... and gathered again": deep(in_parts, each=gathered, wrap=jax.checkpoint),
+}
+deep_found = {}
+print(f"{'':25} between steps   at the peak   sends")
+for name, done in zip(deep_ways, _target.compiled_all(list(deep_ways.values())), strict=True):
+    m = done.memory
+    peak = (m.arguments + m.outputs + m.temporaries - m.aliased) / 2**30
+    gib = sent(_collectives.collectives(done.text)) / 2**30
+    deep_found[name] = peak, gib
+    print(f"{name:25} {m.arguments / 2**30:9.2f} GiB {peak:9.2f} GiB {gib:7.2f} GiB")
+(
+    (copied_need, copied_sends),
+    (once_need, once_sends),
+    (layers_need, _),
+    (again_need, again_sends),
+) = deep_found.values()
+again_ratio = again_sends / copied_sends
+assert again_need < min(once_need, layers_need) < copied_need
+assert abs(once_sends / copied_sends - 1) < 0.01 < abs(again_ratio - 1.5) + 0.02 < 0.05
+
+# %% [markdown]
+"""
+Gathered once, for both passes, *shared* sends as much as *copied*, and needs {{ once_need:.2f }}
+GiB of {{ copied_need:.2f }} at its peak. Gathered again for the backward pass it needs
+{{ again_need:.2f }}, and sends {{ again_ratio:.1f }} times as much: two all-gathers and a
+reduce-scatter, where an all-reduce is worth one of each. That is the price of FSDP as people mean
+it. ZeRO-1 and ZeRO-2, which leave the weights whole, send no more than data parallelism does.
+
+This network has no optimizer. With Adam, two more arrays of the size of the weights stay split
+inside the step as well: they are never gathered. There sharing gains most.
+
+## What the compiler mends { #what-the-compiler-mends }
 
 And the two loops?
 """
@@ -515,9 +627,11 @@ of_pmean, of_grad = (
 The sum that `grad` put into the loop runs {{ of_grad }} time: XLA moved it *out* of the loop. The
 `pmean`, a sum and a division, still runs {{ of_pmean }} times. So the compiler for GPUs mends some
 of this, and some not; the one for CPUs, nothing. Write what you mean, and count.
+<!-- gpu: compiled -->
 
 The last lines show one more difference. The CPU's compiler widens a bfloat16 sum to float32 before
 it sends it; on a GPU it travels as it is, in half the bytes, unless *you* widen it.
+<!-- gpu: compiled -->
 
 !!! quote "Claim S3-02 (dgx): true with conditions"
     The document says that JIT and XLA are built for the best use of the hardware. They are built
@@ -590,8 +704,8 @@ Adam's state does not fit into one GPU, the activations do. What do you try firs
 - [x] Share the state over the axis of the batch
 - [ ] Fewer rows
 
-On GPUs, sharing costs no more bytes than data parallelism does, and the step gains one line. Fewer
-rows make the activations smaller, which fit already.
+Where only Adam's state is shared, or the gradient too (ZeRO-1 and 2), it costs no more bytes than
+data parallelism does. Fewer rows make the activations smaller, which fit already.
 </quiz>
 
 ## Recap
@@ -602,7 +716,9 @@ rows make the activations smaller, which fit already.
 - Inside `shard_map`, the gradient of what is equal on all devices is summed for you, where `grad`
   stands.
 - `up` by columns, `down` by rows: one all-reduce a block.
-- A shared state costs an eighth of the memory and, on GPUs, no more bytes.
+- A shared state takes an eighth of the memory between the steps. Inside, gathered weights count:
+  look at the peak. Gathered once it sends no more bytes; gathered again for the backward pass,
+  {{ again_ratio:.1f }} times as many.
 
 Next: [host memory and pinned transfers](15-host-memory-and-pinned-transfers.ipynb).
 """

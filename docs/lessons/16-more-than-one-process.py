@@ -22,8 +22,8 @@ each of them finishes, without an error, with a mean of its own: {{ alone_0:.2f 
     One JAX process drives all GPUs of its machine; [lesson 12](12-meshes-and-shardings.ipynb) is
     all it takes. A second process is for a second *machine*: two DGX, say, with eight GPUs each.
     Here both processes run on this computer, two simulated CPU devices each, and talk over its
-    loopback. What they do is the same; what they send goes through Gloo here, and would go through
-    NCCL between GPUs.
+    loopback, through a library called Gloo. Between GPUs it is NCCL, which this page does not show.
+    <!-- gpu: source: JAX docs, multi-process programs -->
 
 ## Join first { #join-first }
 
@@ -108,25 +108,80 @@ except RuntimeError as error:
 
 # %% [markdown]
 """
-The large ids are those of process 1: on CPUs, a wide range is kept for each process. Those of GPUs
-would go on with 2 and 3.
+The large ids are those of process 1: on CPUs, a wide range is kept for each process.
 
 Joining has three parts, and each can go wrong:
 
 - **before anything else.** The first use of a device starts a backend, and it is too late.
   `jax.devices()`, `jax.process_count()` and every array do;
-- **the same count** in all. Whoever expects more waits for them;
+- **the same count** in all. A process that expects more waits for them;
 - **an index of its own**, from 0. Process 0 also keeps the meeting place.
 
-On a cluster with a scheduler that JAX knows, such as Slurm, `initialize()` without arguments finds
-all three. Elsewhere it raises, and you say them yourself. Let `train.py` read its index and the
-address from `sys.argv`, and join with `initialize(address, 2, index)`. Then, on two machines:
+You say them yourself: let `train.py` read its index and the address from `sys.argv`, and join with
+`initialize(address, 2, index)`. Then, on two machines:
 
 ```console
 first$ hostname -I                          # say it prints 10.0.0.1; the port is any free one
 first$ python train.py 0 10.0.0.1:1234
 second$ python train.py 1 10.0.0.1:1234
 ```
+
+## What Slurm does not say { #what-slurm-does-not-say }
+
+On a cluster with a scheduler that JAX knows, such as Slurm, `initialize()` finds address, count and
+index by itself. It finds a fourth thing, too.
+
+<quiz>
+**Predict.** Two nodes with eight GPUs each, and `srun --ntasks-per-node=1 python train.py`: one
+process a node. It calls `jax.distributed.initialize()` without arguments. How many GPUs does it use
+in all?
+- [ ] Sixteen: each process drives the GPUs of its node
+> So it would, if nobody had restricted it.
+- [x] Two
+> Right. JAX takes it that Slurm starts one task for each GPU. Task 0 of a node gets GPU 0, and the
+> other seven have nothing to do.
+- [ ] It raises: sixteen processes are missing
+> Slurm says that there are two processes, and two are there.
+
+</quiz>
+
+Slurm tells its tasks where they are by variables. Here they are set as on two such nodes, and JAX's
+own log says which GPUs a process may use. (The address is given, since both nodes are this
+computer.) <!-- gpu: source: JAX's own log, in this page's run -->
+"""
+
+# %%
+SLURM = """
+import logging, os, sys
+os.environ |= {
+    "SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "node[1-2]", "SLURM_NTASKS": str(count),
+    "SLURM_STEP_NUM_NODES": str(count), "SLURM_PROCID": str(index), "SLURM_LOCALID": "0",
+}
+import jax
+log = logging.getLogger("jax._src.distributed")
+log.setLevel(logging.INFO)
+log.propagate = False
+log.addFilter(lambda record: "visible" in record.msg)
+log.addHandler(logging.StreamHandler(sys.stdout))
+jax.distributed.initialize(address{more})
+print("process", jax.process_index(), "of", jax.process_count())
+"""
+one_a_node = _processes.run(SLURM.replace("{more}", ""))
+print()
+all_of_node = _processes.run(SLURM.replace("{more}", ", local_device_ids=range(8)"))
+assert all("visible devices: 0 process" in lines for lines in map(" ".join, one_a_node))
+assert all("visible devices: 0,1,2,3,4,5,6,7" in lines for lines in map(" ".join, all_of_node))
+
+# %% [markdown]
+"""
+The first job trains, with one GPU of eight on each node, and nothing is said above the level of
+INFO. There are two cures, and one test: <!-- gpu: source: JAX's own log, in this page's run -->
+
+- one process a node: `jax.distributed.initialize(local_device_ids=range(8))`;
+- or one task for each GPU: `srun --ntasks-per-node=8`, which is what JAX expects;
+- and in both, after joining: `assert jax.device_count() == 16`, the number of GPUs that you pay
+  for. (The CPU devices of this page are not restricted: that needs GPUs to be seen.)
+  <!-- gpu: source: JAX's own log, in this page's run -->
 
 !!! quote "Claim S1-19 (gpu-memory): true with conditions"
     The document says that JAX is made for distributed computing. It is, for those who ask: without
@@ -161,8 +216,8 @@ plt.show()
 # %% [markdown]
 """
 The colours are the processes. Neither holds the array; each holds a half, and `addressable_shards`
-lists that half. `np.asarray` of the whole is refused, for the rest lies in the memory of somebody
-else.
+lists that half. `np.asarray` of the whole is refused, for the rest lies in the memory of another
+process.
 
 What does *not* work is `jax.device_put(rows, split)`: it wants the same whole array in every
 process, and these are different rows. JAX compares, and raises.
@@ -184,8 +239,9 @@ it. Its result is a single number, copied to every device, so each process can r
 
 </quiz>
 
-Both cases at once: an early `if`, and a `count` that is too high. Who has said nothing for two
-seconds is killed here. JAX itself is more patient: a join waits for five minutes.
+Both cases at once: an early `if`, and a `count` that is too high. Here a process that has said
+nothing for two seconds is killed. JAX itself is more patient: by its source, a join waits for five
+minutes.
 """
 
 # %%
@@ -292,17 +348,18 @@ Two machines with eight GPUs each. How many processes?
 - [x] Two
 - [ ] Sixteen
 
-One for each machine; a process drives all GPUs of its own. Sixteen would work as well, and is
-seldom needed.
+One for each machine; a process can drive all GPUs of its own. Under Slurm say so, with
+`local_device_ids=range(8)`, or start sixteen: its tasks get one GPU each.
 </quiz>
 
 ## Recap
 
-- One process drives one machine. More processes become one program by
-  `jax.distributed.initialize`, before the first use of a device.
+- One process drives one machine. More processes become one program by `jax.distributed.initialize`,
+  before the first use of a device. Under Slurm it takes one GPU for each task: count the devices.
 - `make_array_from_process_local_data` makes one array of what each has; no row travels.
 - A program over all devices runs when all processes call it. An early `if` makes the others wait.
 - The mean was {{ alone_0:.2f }} and {{ alone_1:.2f }} apart, {{ together:.2f }} together.
+  <!-- gpu: source: JAX's own log, in this page's run -->
 
 Next: [measure before you tune](17-measure-before-you-tune.ipynb).
 """

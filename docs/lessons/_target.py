@@ -13,18 +13,22 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions, version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-MACHINES = Path(__file__).resolve().parents[2] / "grader" / "targets" / "machines.toml"
+MACHINES = Path(__file__).resolve().parents[2] / "grader" / "program" / "machines.toml"
 CHECKOUT = f"this lesson reads {MACHINES}: run it in docs/lessons of a checkout of the course"
 INSTALL = "this lesson compiles for a GPU that is not here; it needs: make target"
+PLACE = os.environ.get("GRADER_TARGET_FOLDER") or Path(sysconfig.get_path("purelib")).parent
+PACKAGES = str(Path(PLACE, "target-packages").absolute())
+"""What compiles lies beside the environment: inside, every JAX program would load it."""
 QUICK = {"xla_gpu_enable_triton_gemm": False, "xla_backend_optimization_level": 0}
 """Kernels that take little time to compile, as `grader.program.targeting` has them."""
 SECONDS = 240
@@ -108,10 +112,12 @@ def compiled_all(calls: Sequence[tuple[Any, ...]], *, target: str = "h200x8") ->
     _require_plugin()
     programs = [_exported(function, args) for function, *args in calls]
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "1"}
+    path = [PACKAGES, *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment |= {"JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1", "PYTHONPATH": os.pathsep.join(path)}
     done = subprocess.run(
         [sys.executable, __file__],
         input=json.dumps({"target": target, "programs": programs}),
-        env=environment | {"JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"},
+        env=environment,
         capture_output=True,
         text=True,
         timeout=SECONDS,
@@ -126,13 +132,12 @@ def compiled_all(calls: Sequence[tuple[Any, ...]], *, target: str = "h200x8") ->
 
 
 def _require_plugin() -> None:
-    for name in ("jax-cuda13-plugin", "jax-cuda12-plugin"):
-        try:
-            version(name)
-        except PackageNotFoundError:
-            continue
-        return
-    raise RuntimeError(INSTALL)
+    """Raises RuntimeError unless there is a CUDA plugin of jaxlib's version."""
+    places = [PACKAGES, *sys.path]
+    names = ("jax-cuda13-plugin", "jax-cuda12-plugin")
+    found = [plugin.version for name in names for plugin in distributions(name=name, path=places)]
+    if version("jaxlib") not in found:
+        raise RuntimeError(INSTALL)
 
 
 def _exported(function: Any, args: Sequence[Any]) -> dict[str, Any]:

@@ -1,7 +1,21 @@
 """Probes watch JAX from inside a worker process. A probe proves itself before it counts.
 
-`observer` collects, `transfers`, `reads` and `compiles` watch, `describe` describes
-arrays, `devices` starts the backend. `private` and `staging` are the only modules of the
-course that lean on names JAX does not promise; `starting` and `broken` use them for machines
-that do not work.
+    observe    what a drive may ask to be observed, and how it refuses
+    tally      counts what the probes see, by phase, step and line
+    transfers  copies to and between devices, from the log of JAX's transfer guard
+    reads      reads of values on the host, and waits
+    compiles   traces and compiles, by function
+    lines      which line of the learner's file runs
+    describe   trees, arrays and other leaves, as data
+    plain      facts, as plain JSON values
+    devices    starts the backend
+    launches   launched programs, from the profiler's trace
+    dumped     compiled programs, as text
+    roofline   what this machine can do at most, and what a kernel asks of it
+    next_door  connects a program's JAX to a device next door
+    marks      says to such a device to what phase, step and line requests belong
+    private    the names that JAX does not promise, each looked up, never assumed
+
+May call: `judging`, for the data that probes fill in, `fences.unnamed`, and `device`, for its
+language. Machines that are not there are in `grader.stages`.
 """

@@ -1,14 +1,15 @@
-"""Traces and compiles by function name, from `jax.monitoring`."""
+"""Counts traces and compiles by function name, from the events of `jax.monitoring`.
 
-from typing import TYPE_CHECKING, Self
+It counts into a `Tally`, and judges nothing.
+"""
+
+from typing import Self
 
 import jax
 import numpy as np
 
-from grader.record import EventKind
-
-if TYPE_CHECKING:
-    from grader.probes.observer import Observer
+from grader.judging.record import EventKind
+from grader.probes.tally import Tally
 
 _KINDS: dict[str, EventKind] = {
     "/jax/core/compile/jaxpr_trace_duration": "trace",
@@ -17,12 +18,12 @@ _KINDS: dict[str, EventKind] = {
 
 
 class Compiles:
-    """While entered, traces and compiles are reported to the observer."""
+    """While entered, traces and compiles are counted."""
 
     name = "compiles"
 
-    def __init__(self, observer: "Observer") -> None:
-        self._observer = observer
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
 
     def __enter__(self) -> Self:
         jax.monitoring.register_event_duration_secs_listener(self._heard)
@@ -34,10 +35,10 @@ class Compiles:
     def _heard(self, event: str, duration_secs: float, **facts: str | int) -> None:
         kind = _KINDS.get(event)
         if kind is not None:
-            self._observer.saw(kind, detail=str(facts.get("fun_name", "")))
+            self._tally.saw(kind, detail=str(facts.get("fun_name", "")))
 
-    def prove(self, observer: "Observer") -> str:
-        """See one compile; say so if it was not seen."""
+    def prove(self) -> str:
+        """Compile one function; returns what was not seen of it, or ""."""
         jax.jit(lambda value: value + value)(np.ones(3, np.float32))
-        seen = observer.total("compile"), observer.total("trace")
+        seen = self._tally.total("compile"), self._tally.total("trace")
         return "" if all(seen) else f"a known compile was seen as {seen}"

@@ -1,38 +1,107 @@
 """Describes the leaves of a pytree as data, trusting none of a learner's methods.
 
-Only exact types are looked into. Anything else, such as an object with its own
-`__array__` or `__eq__`, is named by its type and left alone.
+The trees come from a drive. A tree is taken apart once, with `flatten`: that calls the methods
+of a learner's own nodes and keys, so it belongs to what is watched. Then only exact types are
+looked into. Anything else, such as an object with its own `__array__` or `__eq__`, is named by
+its type and left alone, also where it is the key of a dict.
 """
 
-from typing import Any
+import sys
+from collections import OrderedDict, defaultdict
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
 
-from grader.arrays import dump
+from grader.judging.arrays import dump
+from grader.judging.record import Leaf
 from grader.probes import private
-from grader.record import Leaf
+from grader.probes.marks import ask
+from grader.probes.plain import SCALARS
 
 _PYTHON = (bool, int, float, complex, str, type(None))
+_KEYS = (bool, int, float, str, bytes, type(None))
+_SEQUENCES, _MAPPINGS = (list, tuple), (dict, OrderedDict, defaultdict)
+_SHARDINGS = (jax.sharding.NamedSharding, jax.sharding.SingleDeviceSharding)
 MAX_DATA = 1 << 24
+MAX_TREE = 4000
+"""Longer structures are cut in messages; what is compared is `Flat.forms`."""
+
+
+class Flat(NamedTuple):
+    """A tree that was taken apart: nothing of it is called any more."""
+
+    leaves: list[tuple[str, Any]]
+    """The path and the value of each leaf."""
+    text: str
+    """The structure in JAX's words, for messages."""
+    forms: list[str]
+    """What each node is, in the order in which JAX visits them."""
+
+
+def flatten(tree: Any) -> Flat:
+    """Take a tree apart, once; None counts as a leaf. May run a learner's code."""
+    found, structure = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda x: x is None)
+    leaves = [("".join(map(_key, path)), leaf) for path, leaf in found]
+    return Flat(leaves, str(structure)[:MAX_TREE], list(_forms(structure)))
 
 
 def describe(tree: Any, *, data: bool = True) -> tuple[list[Leaf], str]:
-    """Describe every leaf; returns the leaves and the structure as text.
+    """`flatten` and `leaves_of` at once, for trees that no learner's code made.
 
-    None counts as a leaf. Arrays beyond 16 MiB keep no values.
+    Returns the leaves and the structure as text.
     """
+    flat = flatten(tree)
+    return leaves_of(flat, data=data), flat.text
+
+
+def leaves_of(flat: Flat, *, data: bool = True) -> list[Leaf]:
+    """Describe every leaf. Arrays beyond 16 MiB keep no values."""
     array_type = private.array_type()
-    paths, structure = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda x: x is None)
-    leaves = [_leaf(jax.tree_util.keystr(path), leaf, array_type, data) for path, leaf in paths]
-    return leaves, str(structure)
+    return [_leaf(path, leaf, array_type, data) for path, leaf in flat.leaves]
+
+
+def _key(key: Any) -> str:
+    """One step of a path, as `jax.tree_util.keystr` writes it if nothing in it is a learner's."""
+    if type(key) is SequenceKey and type(key.idx) is int:
+        return f"[{key.idx}]"
+    if type(key) is DictKey and type(key.key) in _KEYS:
+        return f"[{key.key!r}]"
+    if type(key) is GetAttrKey and type(key.name) is str:
+        return f".{key.name}"
+    if type(key) is FlattenedIndexKey and type(key.key) is int:
+        return f"[<flat index {key.key}>]"
+    inner = getattr(key, "key", key) if type(key) is DictKey else key
+    return f"[a key of type {type(inner).__name__}]"
+
+
+def _forms(structure: Any) -> Any:
+    """What each node of a structure is: a sequence, a mapping, a class, or a leaf."""
+    left = [structure]
+    while left:
+        node = left.pop()
+        data = node.node_data()
+        yield "*" if data is None else _form(data[0])
+        left += reversed(node.children())
+
+
+def _form(kind: type) -> str:
+    """A kind of node in words; lists and tuples are alike, and so are all kinds of dicts."""
+    if kind in _SEQUENCES:
+        return "sequence"
+    if kind in _MAPPINGS:
+        return "mapping"
+    module = sys.modules.get(kind.__module__)
+    known = getattr(module, kind.__qualname__, None) is kind
+    return f"{kind.__module__}.{kind.__qualname__}" if known else f"a class `{kind.__qualname__}`"
 
 
 def _leaf(path: str, leaf: Any, array_type: type, data: bool) -> Leaf:
     kind = type(leaf)
     if kind is array_type:
         return _jax_leaf(path, leaf, data)
-    if kind is np.ndarray or (issubclass(kind, np.generic) and kind.__module__ == "numpy"):
+    if kind is np.ndarray or kind in SCALARS:
         plain = np.asarray(leaf)
         return _host_leaf(path, "numpy", kind.__name__, plain, data)
     if kind in _PYTHON:
@@ -48,8 +117,13 @@ def _host_leaf(path: str, kind: Any, name: str, plain: np.ndarray[Any, Any], dat
 
 def _jax_leaf(path: str, array: Any, data: bool) -> Leaf:
     sharding = array.sharding
+    if not (type(sharding) in _SHARDINGS or type(sharding).__module__.startswith("jax")):
+        return Leaf(path, "other", f"array with a {type(sharding).__qualname__}")
     devices = sorted(sharding.device_set, key=lambda device: device.id)
     deleted = bool(array.is_deleted())
+    if not deleted:
+        # The pointer below waits and keeps Python's lock, which a callback may need to go on.
+        array.block_until_ready()
     return Leaf(
         path,
         "jax",
@@ -63,10 +137,31 @@ def _jax_leaf(path: str, array: Any, data: bool) -> Leaf:
         spec=str(sharding.spec) if isinstance(sharding, jax.sharding.NamedSharding) else None,
         shard_shape=sharding.shard_shape(array.shape),
         replicated=bool(sharding.is_fully_replicated),
+        parts=_parts(sharding, array.shape) if len(devices) > 1 else {},
         deleted=deleted,
-        buffer=array.unsafe_buffer_pointer() if len(devices) == 1 and not deleted else None,
+        buffer=address(array) if len(devices) == 1 and not deleted else None,
         data=_values(array) if data and not deleted else None,
     )
+
+
+def address(array: Any) -> int | None:
+    """What tells an array's buffer from others: its address, next door a number.
+
+    For an array on one device that is not deleted. None where neither can be had.
+    """
+    try:
+        return int(array.unsafe_buffer_pointer())
+    except jax.errors.JaxRuntimeError:
+        return ask("buffer", array)
+
+
+def _parts(sharding: Any, shape: tuple[int, ...]) -> dict[int, tuple[tuple[int, int], ...]]:
+    """The part of the array that each device holds, by its id."""
+    parts = sharding.devices_indices_map(shape).items()
+    return {
+        device.id: tuple(part.indices(size)[:2] for part, size in zip(index, shape, strict=True))
+        for device, index in parts
+    }
 
 
 def _values(array: Any) -> bytes | None:

@@ -1,29 +1,50 @@
 """Starts JAX's backend in a worker, with the devices a job asked for."""
 
+import ctypes
 import importlib.util
 import pkgutil
 import platform as python_platform
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from types import ModuleType
 
 import jax
 
-from grader.record import Machine
+from grader.device.options import KIND
+from grader.judging.record import Machine
+
+NEXT_DOOR = "next-door"
+_STACK = 8 << 20
+"""Bytes of the stack of a thread of Python's."""
+_PLATFORMS = {"gpu": "cuda,cpu", NEXT_DOOR: "proxy,cpu"}
 
 
-def start(platform: str, devices: int) -> Machine:
-    """Start `devices` simulated CPU devices, or the machine's GPUs.
+def start(platform: str, devices: int, compiled: str = "") -> Machine:
+    """Start `devices` simulated CPU devices for "cpu", or the machine's GPUs for "gpu".
 
-    For "target", which compiles only, the CPU beside the GPU's plugin.
+    "next-door" connects to the device that the environment names (`grader.probes.next_door`).
+    "target" only compiles: it starts one CPU device, and leaves the GPU's plugin in place.
+    `compiled` is a folder of compiled programs that JAX reads and adds to, if not empty.
 
     Raises:
-      RuntimeError: the plugin's own error, or no GPU.
+      RuntimeError: a plugin failed, in its own words, or there is no GPU.
+      Gone: this version of JAX has no name that the device next door needs.
     """
-    jax.config.update("jax_num_cpu_devices", max(devices, 1) if platform == "cpu" else 1)
-    jax.config.update("jax_platforms", "cuda,cpu" if platform == "gpu" else "cpu")
-    with _without_plugins() if platform == "cpu" else nullcontext():
+    jax.config.update(
+        "jax_num_cpu_devices", max(devices, 1) if platform in ("cpu", NEXT_DOOR) else 1
+    )
+    jax.config.update("jax_platforms", _PLATFORMS.get(platform, "cpu"))
+    if platform == NEXT_DOOR:
+        _small_stacks()
+        importlib.import_module("grader.probes.next_door").initialize()
+        compiled = ""  # its programs cannot be kept in files
+    if compiled:
+        jax.config.update("jax_compilation_cache_dir", compiled)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    with _without_plugins() if platform in ("cpu", NEXT_DOOR) else nullcontext():
         found = jax.devices("gpu" if platform == "gpu" else None)
     return Machine(
         platform=found[0].platform,
@@ -35,11 +56,30 @@ def start(platform: str, devices: int) -> Machine:
     )
 
 
+def _small_stacks() -> None:
+    """Let threads that others than Python start take 2 MiB each, and not 8, of a worker's memory.
+
+    The client of a device next door starts a thread for each answer that nobody has dealt with.
+    """
+    threading.stack_size(threading.stack_size() or _STACK)
+    libc, attributes = ctypes.CDLL(None), ctypes.create_string_buffer(256)
+    with suppress(AttributeError):  # another C library
+        libc.pthread_attr_init(attributes)
+        libc.pthread_attr_setstacksize(attributes, ctypes.c_size_t(_STACK // 4))
+        libc.pthread_setattr_default_np(attributes)
+
+
+def is_next_door() -> bool:
+    """Whether arrays lie on a device next door: host and device are then two processes."""
+    return bool(jax.devices()[0].device_kind == KIND)
+
+
 @contextmanager
 def _without_plugins() -> Iterator[None]:
-    """JAX loads every plugin it finds, also where the CPU alone is asked for.
+    """While entered, JAX finds a plugin that does nothing in the place of each installed one.
 
-    A GPU's is large, and may raise. In the place of each, JAX finds one that does nothing.
+    JAX loads every plugin it finds, even when only the CPU is asked for. A GPU's plugin is
+    large, and may raise.
     """
     found = importlib.util.find_spec("jax_plugins")
     places = (found and found.submodule_search_locations) or []
@@ -57,4 +97,4 @@ class _Nothing(ModuleType):
     """A plugin that registers nothing."""
 
     def initialize(self) -> None:
-        """What JAX calls."""
+        """Called by JAX when it loads a plugin."""

@@ -1,4 +1,8 @@
-"""What JAX compiles in a block, as text: it writes its programs to a folder, if asked to."""
+"""Keeps the text of the programs that JAX compiles in a block.
+
+JAX itself writes them to a folder when its option `jax_dump_ir_to` is set. What the text means
+is for the caller to say.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +14,7 @@ import jax
 
 @contextmanager
 def programs() -> Iterator[list[str]]:
-    """Programs in StableHLO, in the order of their names, filled in at the end of the block."""
+    """A list that is filled when the block ends: programs in StableHLO, in order of their names."""
     found: list[str] = []
     before = jax.config.values["jax_dump_ir_to"]
     with TemporaryDirectory() as folder:

@@ -1,8 +1,9 @@
-"""Counts launched programs, from the profiler's own trace of the host; and how long they are.
+"""Counts the programs that a call launches, and the lines of those that it compiles.
 
-JAX names no event for a launch of a program that is compiled already; the profiler sees
-each one. What its events are called depends on the version and the backend, so a known
-count comes first, and picks the name. How long a program is tells its text.
+JAX reports no event when it launches a program that is already compiled, but its profiler
+sees each launch. The names of the profiler's events depend on the version and the backend. So
+a `Counter` first makes a known number of launches, and takes the name that was seen that
+often. A `Reader` counts the lines in the text of each program (`grader.probes.dumped`).
 """
 
 import re
@@ -17,7 +18,7 @@ import numpy as np
 from grader.probes import dumped
 
 NAMES = (r".*Executable::ExecuteHelper\w*", r"ParseArguments")
-"""What is seen once for each launch: where the runtime executes, and where `jit` prepares."""
+"""Events seen once for each launch: where the runtime executes, or where `jit` prepares it."""
 _KNOWN = 3
 _FUNCTION = re.compile(r"PjitFunction\((.*)\)")
 
@@ -30,15 +31,15 @@ class Launches(NamedTuple):
 
 
 class Counter:
-    """Counts launches in a call; `problem` says why it cannot, if it cannot."""
+    """Counts launches in a call; `problem` says why, if it cannot."""
 
     def __init__(self) -> None:
         self.problem, self._name = "", ""
         program, values = jax.jit(lambda x: x + x), jax.device_put(np.ones(3, np.float32))
         program(values).block_until_ready()
         try:
-            seen = _events(lambda: [program(values) for _ in range(_KNOWN)])
-        except Exception as error:  # noqa: BLE001 (the profiler is another library's code)
+            _, seen = _traced(lambda: [program(values) for _ in range(_KNOWN)])
+        except Exception as error:  # noqa: BLE001 (the profiler does not promise what it raises)
             self.problem = f"the profiler does not work here: {type(error).__name__}: {error}"
             return
         fitting = [name for name in NAMES if _count(name, seen) == _KNOWN]
@@ -48,51 +49,49 @@ class Counter:
             self._name = fitting[0]
 
     def count(self, run: Callable[[], Any]) -> tuple[Any, Launches]:
-        """What `run` returned, waited for, and what it launched."""
+        """Call `run` and wait for its result; returns the result, and what was launched."""
         if self.problem:
             return run(), Launches(0, [])
-        results: list[Any] = []
-
-        def kept() -> Any:
-            results.append(run())
-            return results
-
-        seen = _events(kept)
+        result, seen = _traced(run)
         functions = {match[1] for name in seen if (match := _FUNCTION.fullmatch(name))}
-        return results[0], Launches(_count(self._name, seen), sorted(functions))
+        return result, Launches(_count(self._name, seen), sorted(functions))
 
 
 def _count(name: str, seen: list[str]) -> int:
     return sum(re.fullmatch(name, event) is not None for event in seen)
 
 
-def _events(run: Callable[[], Any]) -> list[str]:
-    """The names of all events of the host while `run` runs and its result is waited for."""
+def _traced(run: Callable[[], Any]) -> tuple[Any, list[str]]:
+    """What `run` returned, and the names of all events of the host until that was ready."""
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0  # Python's own calls are not wanted
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder, profiler_options=options):
-            jax.block_until_ready(run())
+            result = jax.block_until_ready(run())
         file = next(Path(folder).rglob("*.xplane.pb"))
         data = jax.profiler.ProfileData.from_file(str(file))
         planes = [plane for plane in data.planes if plane.name.startswith("/host:")]
-        return [event.name for plane in planes for line in plane.lines for event in line.events]
+        lines = [line for plane in planes for line in plane.lines]
+        return result, [event.name for line in lines for event in line.events]
 
 
 class Reader:
-    """Reads the text of what a call compiles; `problem` says why it cannot, if it cannot."""
+    """Reads the text of what a call compiles; `problem` says why, if it cannot."""
 
     def __init__(self) -> None:
         self.problem, values = "", np.ones(3, np.float32)
         try:
             _, lines = self.read(lambda: jax.jit(lambda x: x - x)(values))
-        except Exception as error:  # noqa: BLE001 (what JAX writes, and where, is its own)
+        except Exception as error:  # noqa: BLE001 (JAX does not promise how it writes programs)
             self.problem = f"JAX does not write programs down: {type(error).__name__}: {error}"
         else:
             self.problem = "" if lines else "a known program was not written down"
 
     def read(self, run: Callable[[], Any]) -> tuple[Any, int]:
-        """What `run` returned, waited for, and how many lines the programs have it compiled."""
+        """Call `run`, wait for its result, and count the lines of the programs it compiled.
+
+        Returns the result and the count.
+        """
         if self.problem:
             return run(), 0
         with dumped.programs() as programs:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any, Self
 
-from grader.words import line_on_stack
+from grader.judging.words import line_on_stack
 
 _MONITORING = sys.monitoring
 _EVENTS = _MONITORING.events
@@ -51,7 +51,7 @@ class Lines:
         self._here.line = 0
 
     def follow(self, code: CodeType) -> None:
-        """Instrument a code object and all that are nested in it."""
+        """Instrument a code object, and all those nested in it."""
         wanted = _EVENTS.LINE | _EVENTS.PY_RESUME | _EVENTS.PY_RETURN | _EVENTS.PY_YIELD
         _MONITORING.set_local_events(_TOOL, code, wanted)
         self._followed.append(code)
@@ -60,7 +60,7 @@ class Lines:
                 self.follow(constant)
 
     def line_on_stack(self, frame: FrameType | None) -> int:
-        """The innermost learner's line at `frame` or outside of it, 0 if there is none."""
+        """The innermost learner's line at `frame` or in a frame that called it, or 0."""
         return line_on_stack(frame, self.path) or 0
 
     def _move(self, line: int) -> None:
@@ -71,9 +71,9 @@ class Lines:
         self._move(line)
 
     def _resumed(self, code: CodeType, offset: int) -> None:
-        """A generator goes on in the middle of a line: no LINE event says so."""
+        """A generator resumes in the middle of a line, and no LINE event says so."""
         self._move(self.line_on_stack(sys._getframe(1)))
 
     def _left(self, code: CodeType, offset: int, value: object) -> None:
-        """Back in the middle of the caller's line, if the caller is the learner's."""
+        """A call ends in the middle of the caller's line, if the caller is the learner's."""
         self._move(self.line_on_stack(sys._getframe(1).f_back))

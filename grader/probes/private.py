@@ -1,8 +1,8 @@
-"""The one place that leans on names JAX does not promise.
+"""Looks up the names that probes need and JAX does not promise.
 
-The type of a concrete array (`ArrayImpl`) and the methods through which its values reach
-the host. Each name is looked up, never assumed: what is missing raises `Gone`, and the
-probe that needed it reports *could not check*.
+These are the type of a concrete array (`ArrayImpl`) and the methods through which its values
+reach the host. No name is assumed: one that is missing raises `Gone`, and the probe that needed
+it reports *could not check*. The names behind staged machines are in `grader.stages.machines`.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,10 +16,13 @@ READS = ("_value", "__array__", "__buffer__", "__dlpack__", "item", "tolist")
 """Attributes of the array type that bring values to the host, on jax 0.11 and 0.12."""
 WAITS = ("block_until_ready",)
 COPIES = ("copy_to_host_async",)
+POLLS = ("is_ready",)
 
 
 After = Callable[[bool], None]
+"""Called after a watched function, with whether it returned instead of raising."""
 Before = Callable[[Any], After]
+"""Called before a watched function, with its first argument; returns what to call after."""
 
 
 class Gone(Exception):
@@ -37,8 +40,8 @@ def array_type() -> type:
 def wrap(array: type, names: Sequence[str], before: Before) -> Callable[[], None]:
     """Replace attributes of the array type by ones that call `before(array)` first.
 
-    `before` returns what to call after, with whether the attribute did its work: NumPy
-    tries one way after the other. Returns the function that restores the type.
+    What `before` returns is called after, with whether the attribute did its work: where
+    one raises, NumPy tries another. Returns the function that restores the type.
 
     Raises:
       Gone: one of `names` is not there, or does not stay replaced; nothing is replaced.
@@ -65,10 +68,12 @@ def _wrapped(original: Any, before: Before) -> Any:
 
 
 def watched(function: Any, before: Before) -> Callable[..., Any]:
-    """`function`, with `before` called on its first argument."""
+    """`function`, with `before` called on its first argument, and what that returns, after."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        after, done = before(next(iter((*args, *kwargs.values())), None)), False
+        given = [*args, *kwargs.values()]
+        after = before(given[0] if given else None)
+        done = False
         try:
             result = function(*args, **kwargs)
             done = True

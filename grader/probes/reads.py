@@ -1,45 +1,51 @@
-"""Reads of array values on the host, and waits, seen at the methods that do them.
+"""Counts reads of array values on the host, and waits, at the methods that do them.
 
-JAX's guard says nothing of reads on CPU devices, so the array type's own methods are
-watched (`private`). A read counts once, at its outermost method.
+Who asks again and again whether an array is ready waits for it, too: from the third question on
+within one step of the run.
+
+JAX's transfer guard says nothing of reads on CPU devices, so the array type's own methods are
+watched (`grader.probes.private`). A read counts once, at its outermost method. Copies to
+devices are counted in `grader.probes.transfers`.
 """
 
 import threading
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from unittest import mock
 
 import jax
 import numpy as np
 
+from grader.judging.record import PREFETCHED, STARTED
 from grader.probes import private
+from grader.probes.tally import Tally
 
-if TYPE_CHECKING:
-    from grader.probes.observer import Observer
-
-PREFETCHED = "after copy_to_host_async in an earlier step"
+POLLS = 3
+"""So many questions in one step, whether one array is ready, are a wait for it."""
 
 
 class Reads:
-    """While entered, reads, waits and started copies are reported to the observer."""
+    """While entered, reads, waits and started copies are counted."""
 
     name = "reads"
 
-    def __init__(self, observer: "Observer") -> None:
-        self._observer = observer
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
         self._depth = threading.local()
         self._started: dict[int, tuple[weakref.ref[Any], int]] = {}
+        self._polled: dict[int, tuple[weakref.ref[Any], int, int]] = {}
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
         array = private.array_type()
-        with ExitStack() as stack:  # a name that is gone undoes those replaced before it
+        with ExitStack() as stack:  # where a name is gone, those replaced before it are restored
             stack.callback(private.wrap(array, private.READS, self._before_read))
             stack.callback(private.wrap(array, private.WAITS, self._before_wait))
             stack.callback(private.wrap(array, private.COPIES, self._before_copy))
-            # Of several arrays, these two do not pass by the methods.
+            stack.callback(private.wrap(array, private.POLLS, self._before_poll))
+            # Given several arrays, these two functions do not call the methods.
             self._wrap_function(stack, "block_until_ready", self._before_wait)
             self._wrap_function(stack, "copy_to_host_async", self._before_copy)
             self._stack = stack.pop_all()
@@ -53,7 +59,7 @@ class Reads:
         stack.enter_context(mock.patch.object(jax, name, wrapper))
 
     def _outermost(self, report: Callable[[], None]) -> private.After:
-        """Report once the outermost of nested methods has done its work."""
+        """Report only when the outermost of nested methods has done its work."""
         depth = getattr(self._depth, "value", 0)
         self._depth.value = depth + 1
 
@@ -66,11 +72,13 @@ class Reads:
 
     def _before_read(self, array: Any) -> private.After:
         nbytes, detail = array.nbytes, self._detail(array)
-        return self._outermost(lambda: self._observer.saw("d2h", nbytes=nbytes, detail=detail))
+        return self._outermost(lambda: self._tally.saw("d2h", nbytes=nbytes, detail=detail))
 
     def _detail(self, array: Any) -> str:
         started = self._started_in(array)
-        return PREFETCHED if started is not None and started < self._observer.step else ""
+        if started is None:
+            return ""
+        return PREFETCHED if started < self._tally.step else STARTED
 
     def _started_in(self, array: Any) -> int | None:
         """The step in which this array's copy to the host was first started."""
@@ -78,7 +86,19 @@ class Reads:
         return step if reference is not None and reference() is array else None
 
     def _before_wait(self, _: Any) -> private.After:
-        return self._outermost(lambda: self._observer.saw("wait"))
+        return self._outermost(lambda: self._tally.saw("wait"))
+
+    def _before_poll(self, array: Any) -> private.After:
+        reference, step, count = self._polled.get(id(array), (None, -1, 0))
+        again = reference is not None and reference() is array and step == self._tally.step
+        count = count + 1 if again else 1
+        self._polled[id(array)] = (weakref.ref(array), self._tally.step, count)
+
+        def report() -> None:
+            if count == POLLS:
+                self._tally.saw("wait", detail="is_ready")
+
+        return self._outermost(report)
 
     def _before_copy(self, tree: Any) -> private.After:
         arrays = [leaf for leaf in jax.tree.leaves(tree) if isinstance(leaf, jax.Array)]
@@ -86,13 +106,13 @@ class Reads:
         def report() -> None:
             for array in arrays:
                 if self._started_in(array) is None:  # device_get starts a copy of its own
-                    self._started[id(array)] = (weakref.ref(array), self._observer.step)
-                self._observer.saw("async_copy", nbytes=array.nbytes)
+                    self._started[id(array)] = (weakref.ref(array), self._tally.step)
+                self._tally.saw("async_copy", nbytes=array.nbytes)
 
         return self._outermost(report)
 
-    def prove(self, observer: "Observer") -> str:
-        """See one read by each of the usual ways, and one wait; say which was not seen."""
+    def prove(self) -> str:
+        """Read in each of the usual ways, and wait in two; returns what was not seen, or ""."""
         array = jax.device_put(np.ones((), np.float32))
         ways: dict[str, Callable[[], Any]] = {
             "float": lambda: float(array),
@@ -101,10 +121,10 @@ class Reads:
             "jax.device_get": lambda: jax.device_get(array),
         }
         for name, read in ways.items():
-            before = observer.total("d2h")
+            before = self._tally.total("d2h")
             read()
-            if observer.total("d2h") != before + 1:
+            if self._tally.total("d2h") != before + 1:
                 return f"a known read by {name} was not seen once"
         array.block_until_ready()
         jax.block_until_ready((array, array))
-        return "" if observer.total("wait") == 2 else "two known waits were not seen"
+        return "" if self._tally.total("wait") == 2 else "two known waits were not seen"

@@ -1,9 +1,9 @@
 """Counts a kernel's work in its jaxpr, and measures this machine's ceilings.
 
-Ceilings are what a program can reach here and now: products of large matrices for FLOP/s,
-a copy of a large array, or an addition to it, for bytes per second. They take turns with the
-kernels that are placed under them, and a kernel that reaches more raises the ceiling. No
-figure comes from a data sheet.
+Ceilings are what a program can reach here and now: a product of large matrices for FLOP/s,
+and a copy of a large array, or an addition to it, for bytes per second. These programs take
+turns with the kernels that are compared with them, and a kernel that reaches more raises the
+ceiling. No figure comes from a data sheet.
 """
 
 import math
@@ -34,7 +34,7 @@ class Kernel(NamedTuple):
 
 
 def measure(kernels: Sequence[Kernel]) -> tuple[list[float], Ceilings]:
-    """Seconds of each kernel, its shortest run, and both ceilings, on the default device."""
+    """The shortest run of each kernel, in seconds, and both ceilings, on the default device."""
     programs = [*kernels, *_fast_ones()]
     spans = _side_by_side(programs)
     rates = [(k.flops / span, k.nbytes / span) for k, span in zip(programs, spans, strict=True)]
@@ -42,7 +42,7 @@ def measure(kernels: Sequence[Kernel]) -> tuple[list[float], Ceilings]:
 
 
 def _fast_ones() -> list[Kernel]:
-    """What comes near the ceilings of most machines: a large product, a copy, an addition."""
+    """Programs that come near the ceilings of most machines: a product, a copy, an addition."""
     side, length = (768, 1 << 22) if jax.default_backend() == "cpu" else (8192, 1 << 28)
     square = jnp.full((side, side), 1 / side, jnp.float32)
     line = jnp.ones(length, jnp.float32)
@@ -54,7 +54,7 @@ def _fast_ones() -> list[Kernel]:
 
 
 def _side_by_side(programs: Sequence[Kernel]) -> list[float]:
-    """The shortest run of each, after one that compiles; they take turns, as does the noise."""
+    """The shortest run of each program, after one that compiles. Turns spread the noise."""
     for kernel in programs:
         jax.block_until_ready(kernel.program(*kernel.args))
     turns = [[_seconds(kernel) for kernel in programs] for _ in range(REPEATS)]

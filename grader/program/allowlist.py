@@ -47,7 +47,7 @@ OPERATIONS = frozenset(_STRUCTURE.split()).union(
         for dialect, names in (("stablehlo", _STABLEHLO), ("chlo", _CHLO), ("sdy", _SDY))
     )
 )
-"""Everything JAX lowers to, less what talks to the outside (infeed, outfeed, send, recv)."""
+"""Everything JAX lowers to, except what talks to the outside (infeed, outfeed, send, recv)."""
 
 _PLACEMENT = """
 Sharding SPMDFullToShardShape SPMDShardToFullShape annotate_device_placement
@@ -66,7 +66,7 @@ cusolver_syevd_ffi cusolver_syrk_ffi cusolver_sytrd_ffi cusparse_gtsv2_ffi
 _OTHER = "cu_threefry2x32_ffi ApproxTopK mhlo.topk mhlo.erf"
 
 CUSTOM_CALLS = frozenset(f"{_PLACEMENT} {_LINEAR_ALGEBRA} {_OTHER}".split())
-"""Targets known by name; LAPACK's, which exist once a dtype, match `_LAPACK`."""
+"""Targets known by name. LAPACK's, of which there is one for each dtype, match `_LAPACK`."""
 
 _LAPACK = re.compile(
     r"lapack_[sdcz](gees|geev|gehrd|geqp3|geqrf|gesdd|gesvd|getrf|gtsv|(he|sy)evd|(he|sy)trd"
@@ -75,17 +75,17 @@ _LAPACK = re.compile(
 
 
 def refused(module: ir.Module) -> list[str]:
-    """Describe every kind of operation outside the list, with counts; empty when all is well."""
+    """Describe every kind of operation outside the list, with counts; empty if there is none."""
     counts = Counter(_forbidden(module))
     return [text if count == 1 else f"{text}, {count} times" for text, count in counts.items()]
 
 
 def operations(module: ir.Module) -> dict[str, int]:
-    """How often each operation stands in the module: its arithmetic, whatever the dtypes.
+    """How often the module runs each operation that computes something, whatever the dtypes.
 
-    What stands in a function counts as often as the function is called: JAX writes one for
-    all calls with the same shapes, so how many there are depends on the sizes. Structure,
-    placement, constants and conversions are left out.
+    An operation inside a function counts as often as the function is called. JAX writes one
+    function for all calls with the same shapes, so the number of functions depends on the
+    sizes. Structure, placement, constants and conversions are left out.
     """
     left_out = {*_STRUCTURE.split(), *(f"stablehlo.{n}" for n in _INCIDENTAL.split())}
     found: Counter[str] = Counter()
@@ -96,33 +96,35 @@ def operations(module: ir.Module) -> dict[str, int]:
 
 
 def _functions(module: ir.Module) -> Iterator[tuple[int, list[ir.Operation]]]:
-    """Each function with how often it is called, 1 if never; none that calls itself."""
+    """Each function, and how often it is called: 1 if never. None that calls itself."""
     bodies = {_symbol(f.operation): list(_walk(f.operation)) for f in module.body}
     calls = {name: Counter(filter(None, map(_called, body))) for name, body in bodies.items()}
-    waits_for = Counter(callee for callees in calls.values() for callee in callees)
-    times = Counter({name: 1 for name in bodies if not waits_for[name]})
+    callers_left = Counter(callee for callees in calls.values() for callee in callees)
+    times = Counter({name: 1 for name in bodies if not callers_left[name]})
     ready = list(times)
     while ready:
         name = ready.pop()
         yield times[name], bodies[name]
         for callee, count in calls[name].items():
             times[callee] += times[name] * count
-            waits_for[callee] -= 1
-            if not waits_for[callee] and callee in bodies:
+            callers_left[callee] -= 1
+            if not callers_left[callee] and callee in bodies:
                 ready.append(callee)
 
 
 def _symbol(operation: ir.Operation) -> str:
-    """The name that others call a function by."""
-    named = "sym_name" in operation.attributes
-    return ir.StringAttr(operation.attributes["sym_name"]).value if named else ""
+    """The name by which a function is called, or ""."""
+    if "sym_name" not in operation.attributes:
+        return ""
+    return ir.StringAttr(operation.attributes["sym_name"]).value
 
 
 def _called(operation: ir.Operation) -> str:
     """The function that an operation calls, or ""."""
     names = {"func.call": "callee", "stablehlo.composite": "decomposition"}
-    attribute = names.get(operation.name)
-    return ir.FlatSymbolRefAttr(operation.attributes[attribute]).value if attribute else ""
+    if operation.name not in names:
+        return ""
+    return ir.FlatSymbolRefAttr(operation.attributes[names[operation.name]]).value
 
 
 def _forbidden(module: ir.Module) -> Iterator[str]:
@@ -130,9 +132,9 @@ def _forbidden(module: ir.Module) -> Iterator[str]:
         if operation.name == "stablehlo.custom_call":
             target = ir.StringAttr(operation.attributes["call_target_name"]).value
             if target not in CUSTOM_CALLS and not _LAPACK.fullmatch(target):
-                yield _describe(target)
+                yield _call_in_words(target)
         elif operation.name == "stablehlo.composite":
-            # CHLO operations travel so; what they decompose into is walked as well.
+            # CHLO operations travel as composites; what they decompose into is walked as well.
             name = ir.StringAttr(operation.attributes["name"]).value
             if name not in OPERATIONS:
                 yield f"the composite `{name}`"
@@ -151,7 +153,7 @@ def _walk(operation: ir.Operation) -> Iterator[ir.Operation]:
                 pending.extend(inner.operation for inner in block)
 
 
-def _describe(target: str) -> str:
+def _call_in_words(target: str) -> str:
     if "callback" in target:
         return f"a call back into Python (`{target}`)"
     if re.search("triton|mosaic|tpu_custom_call", target):

@@ -6,16 +6,22 @@ the exercise's `drive()`. Nothing is compiled or run here.
 """
 
 import dataclasses
+import inspect
+import traceback
 from collections.abc import Iterator, Sequence
+from types import CodeType
 from typing import Any
 
 import jax
 from jax import export
 
-from grader.record import Program
+from grader.judging.record import Program
+from grader.judging.said import MAX_LENGTH, in_words
 
 TARGET_PLATFORM = "cuda"
-"""What every target runs."""
+"""The platform of every target."""
+MAX_LINES = 4
+"""Lines of an exception that are repeated."""
 SIZE_LIMIT = 16 << 20
 """Bytes of a serialised program that the grader accepts."""
 
@@ -46,12 +52,12 @@ def export_program(name: str, function: Any, args: tuple[Any, ...], platform: st
     try:
         return Program(name, _export(name, function, args, platform))
     except Impossible as reason:
-        return Program(name, problem=str(reason))
+        return Program(name, problem=str(reason), line=_line(reason.__cause__, function))
 
 
 def _export(name: str, function: Any, args: tuple[Any, ...], platform: str) -> bytes:
     if not callable(function):
-        raise Impossible(f"`{name}` is no function, but of type `{type(function).__name__}`")
+        raise Impossible(f"`{name}` is not a function, but of type `{type(function).__name__}`")
     try:
         jitted, leaves = _jitted(function, args)
         _refuse_callbacks(jitted.trace(*leaves))
@@ -63,8 +69,25 @@ def _export(name: str, function: Any, args: tuple[Any, ...], platform: str) -> b
     except Impossible:
         raise
     except Exception as error:
-        raise Impossible(f"`{name}` cannot be traced: {first_line(error)}") from error
+        raise Impossible(f"`{name}` cannot be traced: {_said(error)}") from error
     return _capped(name, blob)
+
+
+def _said(error: Exception) -> str:
+    """An exception in words; of its own text, the first lines."""
+    text = f"{type(error).__name__}: {error}".strip()
+    lines = [line for line in text.splitlines() if line.strip()][:MAX_LINES]
+    return in_words("\n".join(line[:MAX_LENGTH] for line in lines))
+
+
+def _line(error: BaseException | None, function: Any) -> int | None:
+    """The innermost line of the file that defines `function`, at which an error was raised."""
+    code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
+    if error is None or type(code) is not CodeType:
+        return None
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == code.co_filename]
+    return lines[-1] if lines else None
 
 
 def _jitted(function: Any, args: tuple[Any, ...]) -> tuple[Any, Sequence[Any]]:
@@ -83,14 +106,12 @@ def _jitted(function: Any, args: tuple[Any, ...]) -> tuple[Any, Sequence[Any]]:
 def _handed_on(jaxpr: Any) -> tuple[int, ...]:
     """Flat arguments that go to an inner jitted function which donates them."""
     inner = jaxpr.jaxpr
-    given = {
-        variable
-        for equation in inner.eqns
-        for variable, donated in zip(
-            equation.invars, equation.params.get("donated_invars", ()), strict=False
-        )
-        if donated and not hasattr(variable, "val")  # a literal is no argument
-    }
+    given = set()
+    for equation in inner.eqns:
+        marks = equation.params.get("donated_invars", ())
+        for variable, donated in zip(equation.invars, marks, strict=False):
+            if donated and not hasattr(variable, "val"):  # a literal cannot be an argument
+                given.add(variable)
     return tuple(index for index, variable in enumerate(inner.invars) if variable in given)
 
 
@@ -138,8 +159,8 @@ def _is_jaxpr(value: object) -> bool:
 def _with_plain_trees(exported: export.Exported, in_tree: Any) -> export.Exported:
     """Write the trees as tuples and dicts.
 
-    Serialisation knows no other node types, and the receiver must not import any: the
-    state of an optimizer or of a Flax model would have no way out.
+    Serialisation knows no other node types, and the receiver must not import any. Without
+    this, the state of an optimizer or of a Flax model could not be exported.
     """
     return dataclasses.replace(
         exported,

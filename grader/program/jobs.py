@@ -1,7 +1,8 @@
-"""Serves one `MeasureJob`: every program of the submission and of the reference.
+"""Measures every program of a submission and of the reference, and times one of them.
 
-The worker calls it in a process that never saw the learner's Python, and sends the
-answer to the grader. What to measure, and on which inputs, comes with the job.
+A worker calls this module in a process that never saw the learner's Python. What to measure,
+and on which inputs, comes from the grader. How it is measured is in `grader.program.measuring`
+and `grader.program.pairs`.
 """
 
 import random
@@ -12,14 +13,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grader.messages import MeasureJob, Measurements
+from grader.judging.record import Leaf, Measured, Timing
 from grader.probes.describe import describe
 from grader.program.export import export_program
 from grader.program.loading import Refused, load
 from grader.program.measuring import Built, examine
 from grader.program.pairs import compare
 from grader.program.placing import runnable
-from grader.record import Measured, Timing
+
+Programs = Mapping[str, bytes]
+"""Name -> the exported program, as `export_program` serialised it."""
+
+
+Inputs = Mapping[str, list[list[Leaf]]]
+"""Name -> sets of flat inputs, with values."""
 
 
 @dataclass
@@ -30,20 +37,37 @@ class _Side:
     built: Built | None = None
 
 
-def measurements(job: MeasureJob) -> Measurements:
-    """Measure all programs of a job, and time the one it names."""
-    theirs = {name: _side(job, name, blob) for name, blob in job.reference_programs.items()}
-    mine = {name: _side(job, name, blob) for name, blob in job.programs.items()}
-    timing = _timing(job, mine.get(job.timed), theirs.get(job.timed))
-    return Measurements(_measured(mine), _measured(theirs), timing)
+def measurements(
+    submission: Programs,
+    reference: Programs,
+    inputs: Inputs,
+    *,
+    timed: str = "",
+    at_most: float = 0.0,
+    seed: int = 0,
+) -> tuple[dict[str, Measured], dict[str, Measured], dict[str, Timing]]:
+    """Measure all programs of both sides, and time the one that `timed` names, if any.
+
+    It may take at most `at_most` times as long as the reference program of that name; `seed`
+    draws the order of the windows. Returns what became of each program of either side, by
+    name, and the timing by the name of the program that was timed.
+    """
+    theirs = {name: _side(name, blob, inputs) for name, blob in reference.items()}
+    mine = {name: _side(name, blob, inputs) for name, blob in submission.items()}
+    timing = {}
+    if timed in mine and timed in theirs:
+        sets, rng = inputs.get(timed, []), random.Random(seed)
+        found = _timing(mine[timed], theirs[timed], sets, at_most, rng)
+        timing = {timed: found} if found else {}
+    return _measured(mine), _measured(theirs), timing
 
 
 def _measured(sides: Mapping[str, _Side]) -> dict[str, Measured]:
     return {name: side.measured for name, side in sides.items()}
 
 
-def _side(job: MeasureJob, name: str, blob: bytes) -> _Side:
-    sets = job.inputs.get(name, [])
+def _side(name: str, blob: bytes, inputs: Inputs) -> _Side:
+    sets = inputs.get(name, [])
     side = _Side(Measured(name))
     try:
         side.built = examine(load(blob), side.measured, sets[0] if sets else None)
@@ -52,21 +76,21 @@ def _side(job: MeasureJob, name: str, blob: bytes) -> _Side:
     return side
 
 
-def _timing(job: MeasureJob, mine: _Side | None, theirs: _Side | None) -> dict[str, Timing]:
-    sets = job.inputs.get(job.timed, [])
-    if not (mine and mine.built and theirs and theirs.built and sets and all(map(runnable, sets))):
-        return {}
+def _timing(
+    mine: _Side, theirs: _Side, sets: list[list[Leaf]], at_most: float, rng: random.Random
+) -> Timing | None:
+    """The comparison of two programs, or None where one of them cannot be run."""
+    if not (mine.built and theirs.built and sets and all(map(runnable, sets))):
+        return None
     try:
-        rng = random.Random(job.seed)
-        return {job.timed: compare(mine.built, theirs.built, sets, k=job.at_most, rng=rng)}
+        return compare(mine.built, theirs.built, sets, k=at_most, rng=rng)
     except Refused as reason:
         reason.note(mine.measured)
-        return {}
+        return None
 
 
 def warm_up() -> None:
     """Export and measure a small program, so that JAX has loaded what the first one needs."""
     values = (jax.device_put(np.ones((2, 2), np.float32)),)
     small = export_program("small", jax.jit(lambda x: jnp.tanh(x @ x)), values)
-    inputs = {"small": [describe(values)[0]]}
-    measurements(MeasureJob({"small": small.blob}, {}, inputs))
+    measurements({"small": small.blob}, {}, {"small": [describe(values)[0]]})

@@ -1,9 +1,9 @@
-"""Reads a serialised program as hostile input, and compares what it says with what it is.
+"""Reads a serialised program as hostile input, and compares what it claims with its code.
 
 The blob comes from the learner's process. Size, platform, devices, effects, types and
 operations are checked before anything is compiled; a program that claims one signature
 and computes another is refused. A blob can still crash the parser below Python, so this
-runs in a process that nobody misses.
+runs in a disposable process.
 """
 
 import math
@@ -17,9 +17,9 @@ from jax import export
 from jax.interpreters.mlir import dtype_to_ir_type, ir, make_ir_context
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, Sharding, SingleDeviceSharding
 
+from grader.judging.record import Measured, Signature
 from grader.program.allowlist import operations, refused
 from grader.program.export import SIZE_LIMIT, TARGET_PLATFORM, first_line
-from grader.record import Measured, Signature
 
 
 class Refused(Exception):
@@ -42,7 +42,7 @@ class Receiver:
     platform: str
     devices: int
     sharding: Callable[[NamedSharding, int], Sharding]
-    """An exported sharding over so many of its devices."""
+    """An exported sharding, over the given number of the receiver's devices."""
 
 
 def here() -> Receiver:
@@ -51,7 +51,7 @@ def here() -> Receiver:
 
 
 def elsewhere(devices: int) -> Receiver:
-    """A target of so many devices."""
+    """A target with this number of devices."""
     return Receiver(TARGET_PLATFORM, devices, _abstract)
 
 
@@ -86,7 +86,7 @@ def load(blob: bytes, receiver: Receiver | None = None) -> Loaded:
 
 
 def _load(blob: bytes, receiver: Receiver) -> Loaded:
-    no_mesh: Any = None  # keep the abstract mesh; the annotation of out_shardings_jax forgot it
+    no_mesh: Any = None  # keeps the abstract mesh; the annotation of out_shardings_jax lacks it
     exported = export.deserialize(bytearray(blob))
     _check_claims(exported, receiver)
     with make_ir_context() as context, ir.Location.unknown():
@@ -132,7 +132,7 @@ def _static(exported: export.Exported) -> bool:
 
 
 def _parse(exported: export.Exported, context: Any) -> ir.Module:
-    # An operation of no known dialect has to parse, or it could not be named.
+    # An operation of an unknown dialect must parse, or the refusal could not name it.
     context.allow_unregistered_dialects = True
     return ir.Module.parse(exported.mlir_module(), context)
 
@@ -180,7 +180,7 @@ def struct(aval: Any, sharding: Sharding | None = None) -> Any:
 
 
 def _donated(main: Any, kept: Sequence[int]) -> tuple[int, ...]:
-    """Export carries no donation; the lowering left it as attributes of the arguments."""
+    """Export carries no donation, but the lowering left it as attributes of the arguments."""
     attributes = main.attributes
     if "arg_attrs" not in attributes:
         return ()
@@ -203,7 +203,7 @@ def _signature(exported: Any) -> Signature:
 
 
 def aval_text(aval: Any) -> str:
-    """`float32[64,32]`; sharding and memory are told apart from it."""
+    """`float32[64,32]`, without sharding and memory."""
     return f"{aval.dtype}[{','.join(map(str, aval.shape))}]"
 
 
@@ -217,10 +217,10 @@ def _placed(
 
 
 def _abstract(sharding: NamedSharding, devices: int) -> Sharding:
-    """The same sharding on no devices: those of a target know no memories, and forget them.
+    """The same sharding on an abstract mesh, since a target's devices know no kinds of memory.
 
-    Every kind of memory is named: where one is not, JAX pairs donated arguments with
-    results as if all were in one memory.
+    Every kind of memory is named. If one is not, JAX pairs donated arguments with results
+    as if all were in one memory.
     """
     host = sharding.memory_kind == "pinned_host"
     mesh = sharding.mesh if sharding.mesh.axis_names else AbstractMesh((devices,), ("devices",))
@@ -228,7 +228,7 @@ def _abstract(sharding: NamedSharding, devices: int) -> Sharding:
 
 
 def _concrete(sharding: NamedSharding, devices: int) -> Sharding:
-    """The same sharding on this machine's first devices; a device's id is not carried."""
+    """The same sharding on this machine's first devices; an export holds no device ids."""
     mesh = sharding.mesh
     if not mesh.axis_names:
         return SingleDeviceSharding(jax.devices()[0], memory_kind=sharding.memory_kind)

@@ -16,12 +16,12 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, Sharding
 
-from grader import hlo
+from grader.judging import hlo
+from grader.judging.record import Leaf, Measured, Memory
 from grader.probes.describe import describe
 from grader.program.export import first_line
 from grader.program.loading import Loaded, Refused, load, struct
 from grader.program.placing import place, plain, runnable, sharding_text, wait
-from grader.record import Leaf, Measured, Memory
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def build(loaded: Loaded) -> Built:
       Refused: XLA does not compile it, or it needs more memory than there is.
     """
     try:
-        with where(loaded, jax.devices()), warnings.catch_warnings():
+        with mesh_context(loaded, jax.devices()), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an unused donation shows in `aliases`
             built = Built(loaded, trace(loaded).lower().compile())
     except Exception as error:
@@ -75,8 +75,11 @@ def trace(loaded: Loaded) -> jax.stages.Traced:
     return jitted.trace(*avals)
 
 
-def where(loaded: Loaded, devices: Sequence[Any]) -> Any:
-    """Where no argument says so (`pmap` under `jit`), the context says on how many devices."""
+def mesh_context(loaded: Loaded, devices: Sequence[Any]) -> Any:
+    """A context that says on how many devices to compile, where no sharding does.
+
+    That is so for `pmap` under `jit`.
+    """
     count = loaded.exported.nr_devices
     if count == 1 or any(loaded.in_shardings) or any(loaded.out_shardings):
         return nullcontext()
@@ -106,8 +109,8 @@ def measure(blob: bytes, name: str, inputs: Sequence[Leaf] | None) -> Measured:
     """Load, check, compile, measure and run one program.
 
     `inputs` are the flat arguments with their values; without them, or where one has no
-    values, the program is compiled but not run. Returns a `Measured`, with `problem` set
-    where a step failed and everything filled in up to it.
+    values, the program is compiled but not run. Returns a `Measured`. If a step failed,
+    `problem` is set, and what the steps before it found is filled in.
     """
     measured = Measured(name)
     try:
@@ -121,7 +124,7 @@ def examine(loaded: Loaded, measured: Measured, inputs: Sequence[Leaf] | None) -
     """Fill in `measured` from a loaded program.
 
     Raises:
-      Refused: a step failed; what came before it is filled in.
+      Refused: a step failed; what the steps before it found is filled in.
     """
     measured.signature = loaded.signature
     measured.donated = list(loaded.donated)
@@ -159,6 +162,7 @@ def _read(built: Built, measured: Measured) -> None:
     measured.aliases = facts.aliases
     measured.collectives = facts.collectives
     measured.host_copies = facts.host_copies
+    measured.work = facts.work
     measured.memory = memory_of(built.compiled)
     costs: Any = built.compiled.cost_analysis() or {}
     measured.flops = float(costs.get("flops", 0.0))

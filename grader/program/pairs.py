@@ -1,10 +1,10 @@
 """Times two compiled programs side by side, and checks the outputs of the timed runs.
 
-A window is a number of calls on secret inputs; inputs are made ready before the clock
-starts, every output is waited for before it stops. Of each window one call, chosen at
-random, has its outputs compared with the reference program's on the same inputs: a
-program that is fast because it is wrong is found out in the run that it was fast in.
-The verdict comes from `grader.timing`.
+A window is a number of calls on secret inputs. The inputs are ready before the clock
+starts, and every output is there before it stops. The outputs of one call of each window,
+chosen at random, are compared with the reference program's on the same inputs: a program
+that is fast because it is wrong is caught in the run in which it was fast.
+The verdict comes from `grader.judging.timing`.
 """
 
 import math
@@ -20,11 +20,11 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from grader import timing
+from grader.judging import timing
+from grader.judging.record import Leaf, Timing
 from grader.program.loading import Refused
 from grader.program.measuring import Built, run
 from grader.program.placing import host, wait
-from grader.record import Leaf, Timing
 
 Arrays = tuple[jax.Array, ...]
 
@@ -70,7 +70,7 @@ def _close(mine: "NDArray[Any]", theirs: "NDArray[Any]", rtol: float) -> "NDArra
 
 
 class Windows:
-    """Timed windows of one program; `difference` tells of the first wrong output."""
+    """Timed windows of one program; `difference` describes the first wrong output."""
 
     def __init__(
         self, built: Built, sets: Sequence[Sequence[Leaf]], answers: Answers, rng: random.Random
@@ -144,8 +144,8 @@ def compare(
 ) -> Timing:
     """Test whether the submission takes at most `k` times the reference.
 
-    `sets` are sets of flat inputs with their values, the more the better. The control
-    that must fail is the reference, run often enough to be clearly slower.
+    `sets` are sets of flat inputs with their values. The control that must fail is the
+    reference, run often enough to be clearly slower.
 
     Raises:
       Refused: a program failed, or outputs of a timed run were wrong.

@@ -12,9 +12,9 @@ import numpy as np
 from jax.sharding import NamedSharding, Sharding
 from numpy.typing import NDArray
 
-from grader.arrays import load
+from grader.judging.arrays import load
+from grader.judging.record import Leaf
 from grader.program.loading import Refused, aval_text, is_key
-from grader.record import Leaf
 
 _KEY_IMPLEMENTATIONS = {
     "key<fry>": "threefry2x32",
@@ -34,7 +34,7 @@ def place(
     """Build the flat arguments of a program.
 
     Raises:
-      Refused: the program takes other arguments than these.
+      Refused: the program takes arguments of another number, shape or dtype.
     """
     leaves = [leaf for leaf in inputs if leaf.type != "NoneType"]
     if len(leaves) != len(avals):
@@ -62,10 +62,9 @@ def _place(index: int, leaf: Leaf, aval: Any, sharding: Sharding) -> jax.Array:
 
 
 def _unaligned(values: "NDArray[Any]") -> "NDArray[Any]":
-    """The same values, one element off every alignment.
+    """The same values in memory that is not aligned, so that JAX must copy them.
 
-    On a CPU, JAX borrows aligned memory; a borrowed buffer cannot be donated. This one
-    must be copied.
+    On a CPU, JAX borrows aligned memory, and a borrowed buffer cannot be donated.
     """
     room = np.empty(values.size + 64 // min(values.itemsize, 64) + 1, values.dtype)
     start = 1 + (-room.ctypes.data // values.itemsize) % max(64 // values.itemsize, 1)
@@ -82,13 +81,13 @@ def _dtype(name: str) -> str:
 
 
 def wait[T](arrays: T) -> T:
-    """Block until every array of a pytree is there."""
+    """Block until every array of a pytree is computed."""
     block: Callable[[T], T] = jax.block_until_ready
     return block(arrays)
 
 
 def plain(output: Any) -> Any:
-    """An output as an ordinary array: keys become their words."""
+    """An output as an ordinary array: PRNG keys become the integers that they hold."""
     return jax.random.key_data(output) if is_key(output) else output
 
 

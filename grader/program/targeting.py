@@ -1,48 +1,59 @@
-"""Compiles a program for a machine that nobody has at hand, with JAX's CUDA plugin and no GPU.
+"""Compiles a program for a machine that is not there, with JAX's CUDA plugin and no GPU.
 
-Runs in a disposable process that never saw the learner's Python; the blob is hostile
-input, read by `grader.program.loading` as ever. Nothing is executed, so there are no
-outputs and no times. XLA tunes no kernels without a GPU: the kernels, and what they need
-of temporary memory, may differ from a real run's. Collectives, shardings and copies to
-the host are decided before that, so kernels are chosen that take little time to compile.
+Runs in a disposable process that never saw the learner's Python. The blob is hostile
+input, and `grader.program.loading` reads it as such. Nothing is executed, so there are no
+outputs and no times. XLA tunes no kernels without a GPU: the kernels, and the temporary
+memory that they need, may differ from a real run's. Collectives, shardings and copies to the
+host are decided before that, so the kernels here are those that compile fastest. The targets
+are described in `grader.program.targets`.
 """
 
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 from jax.experimental import topologies
 
-from grader import hlo
-from grader.messages import Targeted, TargetJob
+from grader.judging import hlo
+from grader.judging.record import Measured, Target
+from grader.program import targets
 from grader.program.export import TARGET_PLATFORM, first_line
 from grader.program.loading import Loaded, Refused, elsewhere, load
-from grader.program.measuring import memory_of, trace, where
+from grader.program.measuring import memory_of, mesh_context, trace
 from grader.program.placing import sharding_text
-from grader.record import Measured
 
 QUICK = {"xla_gpu_enable_triton_gemm": False, "xla_backend_optimization_level": 0}
-"""Matrix products by cuBLAS, which needs no code, and unoptimised code for the rest: a half to
-a quarter of the time. Of what is read, temporary memory alone differs, by some MiB."""
+"""Matrix products use cuBLAS, which needs no code, and all other code is left unoptimised.
+Compiling takes a half to a quarter of the time. Of what is read from the compiled program, only
+the temporary memory differs, by some MiB."""
 
 
-def compile_for(job: TargetJob) -> Targeted:
-    """Compile every program of a job for its target."""
+class NoCompiler(Exception):
+    """Nothing can be compiled for the target here, whatever the program."""
+
+
+def compile_for(target: Target, programs: Mapping[str, bytes]) -> dict[str, Measured]:
+    """Compile every program for a target; returns what became of each, by name.
+
+    Raises:
+      NoCompiler: JAX's CUDA plugin does not work.
+    """
     try:
-        devices = _devices(job)
-    except Exception as error:  # noqa: BLE001 (a plugin may raise anything)
-        why = f"JAX's CUDA plugin does not compile for {job.target.title}: {first_line(error)}"
-        return Targeted(problem=why)
-    return Targeted({n: _measured(n, blob, devices) for n, blob in job.programs.items()})
+        devices = _devices(target)
+    except Exception as error:
+        why = f"JAX's CUDA plugin does not compile for {target.title}: {first_line(error)}"
+        raise NoCompiler(why) from error
+    return {name: _measured(name, blob, devices) for name, blob in programs.items()}
 
 
-def _devices(job: TargetJob) -> tuple[Any, ...]:
-    """The devices of the target; they can be compiled for, and nothing else."""
+def _devices(target: Target) -> tuple[Any, ...]:
+    """The devices of the target. Programs can be compiled for them, and nothing can run."""
     found = topologies.get_topology_desc(
         platform=TARGET_PLATFORM,
-        topology_name=job.target.name,
-        target_config=job.config,
-        topology=job.topology,
+        topology_name=target.name,
+        target_config=targets.config(target.name),
+        topology=targets.topology(target),
     )
     return tuple(found.devices)
 
@@ -63,7 +74,8 @@ def _compile(loaded: Loaded, devices: tuple[Any, ...]) -> jax.stages.Compiled:
     """Lower on an abstract mesh, which keeps kinds of memory, and assign devices at the end."""
     used = devices[: loaded.exported.nr_devices]
     try:
-        with jax.default_device(used[0]), where(loaded, used), warnings.catch_warnings():
+        mesh = mesh_context(loaded, used)
+        with jax.default_device(used[0]), mesh, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an unused donation shows in `aliases`
             lowered = trace(loaded).lower(lowering_platforms=(TARGET_PLATFORM,))
             compiled: jax.stages.Compiled = lowered.compile(QUICK, device_assignment=used)
@@ -81,4 +93,5 @@ def _read(compiled: jax.stages.Compiled, loaded: Loaded, measured: Measured) -> 
     measured.aliases = facts.aliases
     measured.collectives = facts.collectives
     measured.host_copies = facts.host_copies
+    measured.work = facts.work
     measured.memory = memory_of(compiled)

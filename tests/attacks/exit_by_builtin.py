@@ -1,3 +1,4 @@
+# policy: `exit`
 # outcome: exited
 # says: the code called exit (SystemExit: None)
 

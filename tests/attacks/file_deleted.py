@@ -1,3 +1,4 @@
+# policy: import pathlib
 # outcome: raised
 # says: Read-only file system
 import pathlib

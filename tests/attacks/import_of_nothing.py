@@ -1,3 +1,4 @@
+# policy: import tensorflux
 # outcome: raised
 # says: ModuleNotFoundError: No module named 'tensorflux'
 import tensorflux  # here

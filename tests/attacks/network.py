@@ -1,3 +1,4 @@
+# policy: import urllib
 # outcome: raised
 # says: URLError
 import urllib.request

@@ -1,3 +1,4 @@
+# policy: import solutions
 # outcome: raised
 # says: No module named 'solutions
 import solutions.ex07_quiet_loop  # here

@@ -1,10 +1,11 @@
 """Writes the HLO texts that `test_hlo` reads, for the jax and backend it runs on.
 
     python tests/golden/hlo/generate.py cpu
-    python tests/golden/hlo/generate.py gpu TARGET.textproto
+    PYTHONPATH=PACKAGES python tests/golden/hlo/generate.py gpu TARGET.textproto
 
-The second form needs no GPU, only the `target` extra and the description of a GPU
-(`--xla_gpu_target_config_filename` takes the same); the golden texts are for 8 x H200.
+The second form needs no GPU. PACKAGES is the folder into which `grader install-target` installed
+(`.venv/lib/python3.*/target-packages`). TARGET.textproto describes a GPU, in the format of XLA's
+`--xla_gpu_target_config_filename`; the golden texts are for 8 x H200.
 Files are named CASE.BACKEND-VERSION.txt. Paths of source files are cut to their names.
 """
 

@@ -1,8 +1,8 @@
-"""Writes the saved records that test_judge judges again; run it when their version changes.
+"""Writes the saved records that `test_judge` judges; run it when their version changes.
 
     python tests/golden/records/generate.py
 
-Grades the starter of ex07, a submission that raises, and a solution without a timing.
+It grades the starter of ex07, a submission that raises, and a solution without a timing check.
 """
 
 import sys
@@ -13,10 +13,11 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from grader import catalog, runner  # noqa: E402 (the path comes first)
-from grader.judge import judge  # noqa: E402
-from grader.session import Options, Session, modules_of  # noqa: E402
-from grader.verdict import encode  # noqa: E402
+from grader.course import catalog  # noqa: E402 (sys.path must be set first)
+from grader.judging.judge import judge  # noqa: E402
+from grader.judging.verdict import encode  # noqa: E402
+from grader.running.grade import grade  # noqa: E402
+from grader.running.session import Options, Session, modules_of  # noqa: E402
 
 LOOP, DEVICES = catalog.find("ex07"), catalog.find("ex01")
 SEED = 7
@@ -34,7 +35,7 @@ def cases() -> dict[str, tuple[catalog.Entry, str, int]]:
 
 
 def main() -> None:
-    """Grade each as the file of a learner."""
+    """Grade each as a learner's file, and save its record."""
     with (
         Session(Options(device="cpu"), modules_of([LOOP, DEVICES])) as session,
         tempfile.TemporaryDirectory() as folder,
@@ -43,9 +44,9 @@ def main() -> None:
             path = Path(folder) / entry.file_name
             path.write_text(source, "utf-8")
             label = f"exercises/{entry.file_name}"
-            record = runner.grade(entry, path, session, seed=SEED, label=label)
+            record = grade(entry, path, session, seed=SEED, label=label)
             if judge(record, entry.exercise).exit_code != code:
-                raise SystemExit(f"{name}: another exit code than {code}")
+                raise SystemExit(f"{name}: the exit code is not {code}")
             (HERE / f"{name}.json").write_bytes(encode(record) + b"\n")
 
 

@@ -12,18 +12,14 @@ def run(step, arrays, state, steps, device):
     """Take `steps` steps from `state`, all of them on `device`; return the last state.
 
     `step(arrays, state)` returns the next state. `arrays` is a dict. Its arrays and
-    `state` lie on different devices, some committed, some free.
+    `state` lie on different devices, some committed, some not.
     Call `step` once for each step, and give it arrays on `device` only.
     """
-    def moved(array):
-        # Free arrays go where the committed ones are, so only those are moved. They do: each time.
-        return jax.device_put(array, device) if array.committed else array
-
-    arrays = jax.tree.map(moved, arrays)
-    state = moved(state)
-
+    moved = {name: jax.device_put(array, device) if array.committed else array
+             for name, array in arrays.items()}
+    state = jax.device_put(state, device)
     for _ in range(steps):
-        state = step(arrays, state)
+        state = step(moved, state)
     return state
 
 

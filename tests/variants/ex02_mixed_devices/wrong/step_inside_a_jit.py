@@ -12,15 +12,13 @@ def run(step, arrays, state, steps, device):
     """Take `steps` steps from `state`, all of them on `device`; return the last state.
 
     `step(arrays, state)` returns the next state. `arrays` is a dict. Its arrays and
-    `state` lie on different devices, some committed, some free.
+    `state` lie on different devices, some committed, some not.
     Call `step` once for each step, and give it arrays on `device` only.
     """
-    # Compiled once more. The free array is outside, and each call of `advance` copies it.
+    arrays, state = jax.device_put((arrays, state), device)
     advance = jax.jit(lambda arrays, state: step(arrays, state))
-    bias, weights = jax.device_put((arrays["bias"], arrays["weights"]), device)
-    state = jax.device_put(state, device)
     for _ in range(steps):
-        state = advance({**arrays, "bias": bias, "weights": weights}, state)
+        state = advance(arrays, state)
     return state
 
 

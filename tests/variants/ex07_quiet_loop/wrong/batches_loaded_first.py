@@ -1,4 +1,4 @@
-# expect: as_fast_as_the_reference
+# expect: batches_as_they_come
 """ex07: report losses without stalling the loop.
 
 `grader check ex07` judges `train`; `grader hint ex07` helps.

@@ -1,4 +1,4 @@
-# expect: runs
+# expect: one_step_for_each_batch
 """ex07: report losses without stalling the loop.
 
 `grader check ex07` judges `train`; `grader hint ex07` helps.

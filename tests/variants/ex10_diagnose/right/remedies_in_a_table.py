@@ -81,7 +81,7 @@ def find(report):
     if "already exists" in report:
         return "two plugins"
     if "cuInit" in report:
-        return "no driver" if "303" in report.partition("cuInit")[2] else "gpu hidden"
+        return "no driver" if re.search(r"\b303\b", report.partition("cuInit")[2]) else "gpu hidden"
     if "Is it installed?" in report:
         return "foreign library" if "LD_LIBRARY_PATH" in report else "library missing"
     if unknown and unknown[1] == "rocm":

@@ -13,9 +13,9 @@ def train(step, params, batches):
 
     `step(params, batch)` returns (new params, report). report["loss"] is the loss of the
     params it was given, report["errors"] (n,) the error of each row, all on the device.
-    `batches` is an iterator; its arrays and `params` are the caller's, who may go on with
-    them. Return (best, history): the params with the lowest loss, and for each batch
-    {"loss": float, "worst": float}, worst being the largest error.
+    `batches` is an iterator. Its arrays and `params` belong to the caller, and stay usable.
+    Return (best, history): the params with the lowest loss, and for each batch
+    {"loss": float, "worst": float}, where worst is the largest error.
     """
     best, lowest, readers = params, float("inf"), []
     for batch in batches:

@@ -13,9 +13,9 @@ def shard_batch(mesh, inputs, targets):
     """Split NumPy rows over the axis "data" of `mesh`; return (inputs, targets, mask).
 
     `inputs` is (n, d), `targets` (n, k). A batch has any number of rows n: the last one of an
-    epoch is ragged. At its end, add as few rows as make all parts equal; they hold any finite
-    numbers. `mask`, float32 of shape (rows,), is 1 for a row of the batch and 0 for an added
-    one, and is split as the rows are.
+    epoch is ragged. At its end, add the fewest rows that make all parts equal; they may hold
+    any finite numbers. `mask`, float32 of shape (rows,), is 1 for a row of the batch and 0 for
+    an added one, and is split as the rows are.
     """
     rows = len(inputs)
     added = -rows % mesh.size

@@ -26,8 +26,8 @@ def loss_fn(params, batch):
 def layout(mesh, params):
     """Return a NamedSharding for each array of `params`, in a tree like it.
 
-    `mesh` has the axes "data" and "model". `params` may be mere shapes. Of "up", "up_bias" and
-    "down", a device holds one part in as many as "model" has devices; "down_bias" is whole.
+    `mesh` has the axes "data" and "model". `params` may be mere shapes. Each device holds all of
+    "down_bias", and 1/m of every other array, where m is the size of the axis "model".
     """
     # "Biases are small, leave them." The units they belong to are split.
     specs = {
@@ -44,7 +44,7 @@ def make_step(mesh):
     """Return step(params, batch) -> (params, loss); the new params lie as the old ones.
 
     The rows of the batch are split over "data", the params as `layout` says. All are float32,
-    or all bfloat16; so is whatever is sent.
+    or all are bfloat16. What the devices send each other has the same type.
     """
     def step(params, batch):
         loss, grads = jax.value_and_grad(loss_fn)(params, batch)

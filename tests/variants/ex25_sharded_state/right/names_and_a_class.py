@@ -29,11 +29,13 @@ def adam(state, grads):
 
 
 class Shares:
-    def __init__(self, mesh):
+    def __init__(self, mesh, outputs):
         rows = jax.NamedSharding(mesh, jax.P("data"))
         columns = jax.NamedSharding(mesh, jax.P(None, "data"))
         whole = jax.NamedSharding(mesh, jax.P())
         names = {"first": columns, "bias": rows, "middle": rows, "last": rows, "scale": whole}
+        if outputs % mesh.size == 0:
+            names["scale"] = rows
         self.state = {tree: dict(names) for tree in ("params", "mean", "square")}
         self.state["count"] = whole
 
@@ -44,7 +46,7 @@ def layout(mesh, state):
     `mesh` has one axis, "data". `state` may be mere shapes. An array none of whose dimensions
     can be divided by `mesh.size` stays whole.
     """
-    return Shares(mesh).state
+    return Shares(mesh, state["params"]["scale"].shape[0]).state
 
 
 def make_step(mesh):
@@ -55,6 +57,6 @@ def make_step(mesh):
 
     def step(state, batch):
         loss, grads = jax.value_and_grad(loss_fn)(state["params"], batch)
-        return adam(state, grads), loss
+        return jax.lax.with_sharding_constraint(adam(state, grads), layout(mesh, state)), loss
 
-    return jax.jit(step, donate_argnums=0, out_shardings=(Shares(mesh).state, None))
+    return jax.jit(step, donate_argnums=0)

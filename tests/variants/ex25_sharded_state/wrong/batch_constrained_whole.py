@@ -1,4 +1,4 @@
-# expect: on_the_target
+# expect: moments_stay
 """ex25: a training state that no device holds whole.
 
 `grader check ex25` judges `layout` and `make_step`; `grader hint ex25` helps.

@@ -1,6 +1,6 @@
 """ex29: two processes, one array.
 
-`grader check ex29` starts two processes with this file, two CPU devices each;
+`grader check ex29` starts two processes with this file, and then three, on CPU devices;
 `grader hint ex29` helps.
 """
 

@@ -1,7 +1,7 @@
 # expect: processes_know_each_other
 """ex29: two processes, one array.
 
-`grader check ex29` starts two processes with this file, two CPU devices each;
+`grader check ex29` starts two processes with this file, and then three, on CPU devices;
 `grader hint ex29` helps.
 """
 

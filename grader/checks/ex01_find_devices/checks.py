@@ -1,0 +1,211 @@
+"""Checks of ex01_find_devices: each answer is the reference's, and a plugin's error gets out.
+
+Answers on machines that could not be staged are *could not check*, unless an answer before
+them was wrong.
+"""
+
+import ast
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from grader.checks.ex01_find_devices import EXERCISE
+from grader.checks.ex01_find_devices.facts import (
+    A_CPU,
+    A_CPU_LIST,
+    ANSWERS,
+    FAULTS,
+    NO_STAGE,
+    Answer,
+)
+from grader.judging.arrays import FORM
+from grader.judging.checking import Failure, Result, Unable
+from grader.judging.evidence import culprit, definition, seen, wanted
+from grader.judging.record import Observed, Record
+from grader.judging.verdict import Culprit
+
+
+def _answers(observed: Observed) -> list[Answer]:
+    return msgspec.convert(observed.facts.get(ANSWERS, []), list[Answer])
+
+
+def _pairs(record: Record, function: str) -> Iterator[tuple[Answer, Answer]]:
+    """The submission's and the reference's answer to each call of `function`."""
+    mine = {(a.machine, a.call): a for a in _answers(seen(record))}
+    for want in _answers(wanted(record)):
+        if want.call.startswith(f"{function}("):
+            none = Answer(want.machine, want.call, "no answer")
+            yield mine.get((want.machine, want.call), none), want
+
+
+def _judged(record: Record, function: str, concerns: Callable[[str], bool]) -> Result:
+    """The failure for the first wrong answer, where the right answer `concerns` this check."""
+    for mine, want in _pairs(record, function):
+        if not want.raised and concerns(want.answer) and mine.answer != want.answer:
+            expected = f"`{mine.call}` is {want.answer} on {mine.machine}"
+            place = _place(record, mine, function)
+            return Failure(expected, _said(mine), place, _other_kind(mine.answer))
+    return _no_stage(record)
+
+
+def _other_kind(answer: str) -> str:
+    """The hint for an answer that is no device, no number and no list, or ""."""
+    is_text = answer.startswith(("'", '"'))
+    return FORM if answer == "None" or is_text or answer.startswith(("a ", "an ")) else ""
+
+
+def _no_stage(record: Record) -> Unable | None:
+    """`Unable` if a machine could not be staged, so that its answers are missing."""
+    why = seen(record).facts.get(NO_STAGE) or wanted(record).facts.get(NO_STAGE)
+    return Unable(f"other machines could not be staged: {why}") if why else None
+
+
+def _said(mine: Answer) -> str:
+    return f"it raised {mine.raised[0]}" if mine.raised else mine.answer
+
+
+def _place(record: Record, mine: Answer, function: str) -> list[Culprit]:
+    """The line that raised, else the line that defines `function`."""
+    return [culprit(record, mine.line)] if mine.line else definition(record, function)
+
+
+@EXERCISE.check(
+    ground="source",
+    hints=("Name the exception that you mean: jax raises RuntimeError where there is no GPU.",),
+    anchor="a-broken-plugin-is-not-zero-gpus",
+)
+def no_bare_except(record: Record) -> Result:
+    """No `except` is bare: each names what it catches."""
+    handlers = _handlers(ast.parse(record.source))
+    bare = [handler.lineno for handler in handlers if handler.type is None]
+    if not bare:
+        return None
+    return Failure(
+        "each `except` names an exception",
+        "a bare `except`, which catches every error, that of a failing plugin included",
+        [culprit(record, line) for line in bare],
+    )
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=(
+        "jax.device_count() without an argument counts the default backend's devices, CPUs too. "
+        'A GPU\'s platform is "gpu", whoever made it.',
+        "The default backend is not always that of the GPUs: with JAX_PLATFORMS=cpu,cuda it is "
+        'that of the CPU. jax.devices("gpu") finds the GPUs, whatever the default is.',
+    ),
+)
+def counts_gpus(record: Record) -> Result:
+    """`num_gpus` is the number of GPUs, and 0 without any."""
+    return _judged(record, "num_gpus", lambda _: True)
+
+
+@EXERCISE.check(ground="observed", after=("counts_gpus",))
+def gives_gpu_i(record: Record) -> Result:
+    """`try_gpu(i)` is GPU i where there is one."""
+    return _judged(record, "try_gpu", lambda answer: answer != A_CPU)
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("counts_gpus", "gives_gpu_i"),
+    hints=(
+        "With n GPUs, their numbers are 0 to n - 1. No GPU has the number n, and none has the "
+        "number -1, though -1 is an index of a list.",
+        'Where there are GPUs, jax.devices()[0] is one of them. jax.devices("cpu") is not.',
+    ),
+)
+def falls_back_to_a_cpu(record: Record) -> Result:
+    """`try_gpu(i)` is a CPU device where there is no GPU i."""
+    return _judged(record, "try_gpu", lambda answer: answer == A_CPU)
+
+
+@EXERCISE.check(ground="observed", after=("counts_gpus", "gives_gpu_i"))
+def lists_every_gpu(record: Record) -> Result:
+    """`try_all_gpus` lists every GPU, in order."""
+    return _judged(record, "try_all_gpus", lambda answer: answer != A_CPU_LIST)
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("counts_gpus", "falls_back_to_a_cpu", "lists_every_gpu"),
+    hints=(
+        "Without GPUs, what is a list made from them?",
+        "range(0) is empty, and so is a list made from it. Add to it, or return another list.",
+    ),
+)
+def list_is_never_empty(record: Record) -> Result:
+    """`try_all_gpus` holds a CPU device where there is no GPU."""
+    return _judged(record, "try_all_gpus", lambda answer: answer == A_CPU_LIST)
+
+
+def _handlers(tree: ast.AST) -> list[ast.ExceptHandler]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler)]
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("no_bare_except",),
+    hints=(
+        "JAX raises RuntimeError in both cases: when there is no GPU, and when a plugin failed.",
+        "JAX starts its plugins when you first ask it for devices, and only then. Ask once, "
+        "outside any `try`.",
+    ),
+    anchor="a-broken-plugin-is-not-zero-gpus",
+)
+def plugin_error_reaches_the_caller(record: Record) -> Result:
+    """A plugin's error reaches the caller; it is not "0 GPUs"."""
+    faulty = set(FAULTS.values())
+    for function in EXERCISE.edits:
+        for mine, want in _pairs(record, function):
+            if want.machine in faulty and not _reaches(want.raised, mine.raised):
+                return _swallowed(record, mine, want, function)
+    return _no_stage(record)
+
+
+def _reaches(raised: list[str], mine: list[str]) -> bool:
+    """Whether the caller gets JAX's error, or another error that quotes its text.
+
+    `raised` is what reached the reference's caller, `mine` what reached the submission's:
+    errors as text, each followed by its cause.
+    """
+    text = "".join(raised[:1])
+    return bool(text) and any((text.partition(": ")[2] or text) in said for said in mine)
+
+
+def _swallowed(record: Record, mine: Answer, want: Answer, function: str) -> Result:
+    """The failure for an error of JAX that did not reach the caller."""
+    if not want.raised:
+        return Unable(f"the reference saw no error on {want.machine}")
+    dropped = f"the error was dropped, and the answer was {mine.answer}"
+    return Failure(
+        f"`{mine.call}` raises JAX's error on {mine.machine}: {want.raised[0]}",
+        _said(mine) if mine.raised else dropped,
+        _catching(record, function) or _place(record, mine, function),
+    )
+
+
+def _catching(record: Record, function: str) -> list[Culprit]:
+    """The lines that catch errors in `function` and in what the file's functions call from it."""
+    defined = {
+        node.name: node
+        for node in ast.parse(record.source).body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    }
+    reached, names = set[str](), [function]
+    while names:
+        name = names.pop()
+        if name in defined and name not in reached:
+            reached.add(name)
+            named = (n.id for n in ast.walk(defined[name]) if isinstance(n, ast.Name))
+            names += [other for other in named if other in defined]
+    lines = sorted(line for name in reached for line in _catches(defined[name]))
+    return [culprit(record, line) for line in lines]
+
+
+def _catches(tree: ast.AST) -> list[int]:
+    """The lines of each `except` and each `contextlib.suppress(...)`."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    suppress = [call.lineno for call in calls if ast.unparse(call.func).endswith("suppress")]
+    return [handler.lineno for handler in _handlers(tree)] + suppress

@@ -1,0 +1,120 @@
+"""Drives ex01_find_devices: asks the three functions on this machine and on staged ones.
+
+The staged machines (`grader.stages.machines`) have no GPU, one, four, or a number drawn afresh.
+`try_gpu` is asked for every GPU, and for numbers beside them that are drawn. One machine has AMD's
+GPUs, and one has GPUs beside a CPU that is the default backend. One has TPUs and no GPU: an answer
+that counts every accelerator is wrong there. Each fault of a plugin gets a machine of its own for
+each function, because JAX starts its plugins at the first question only.
+
+An answer is kept as words, such as "GPU 2". A device counts as GPU 2 if it is that very
+object, so a name or an object made to look like a device does not pass.
+"""
+
+import traceback
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from grader.checks.ex01_find_devices import EXERCISE
+from grader.checks.ex01_find_devices.facts import (
+    A_CPU,
+    A_CPU_LIST,
+    ANSWERS,
+    FAULTS,
+    NO_STAGE,
+    Answer,
+)
+from grader.judging.words import plural, typed
+from grader.probes.observe import Observe
+from grader.stages import machines
+
+
+def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
+    """Ask on this machine, then on staged ones, until one of them cannot be staged."""
+    answers = list(_questions("this machine", submission, machines.real(), rng))
+    try:
+        stages = [(gpus, machines.NVIDIA) for gpus in (0, 1, 4, int(rng.integers(5, 9)))]
+        for gpus, made in (*stages, (2, machines.AMD), (3, machines.CPU_FIRST)):
+            with machines.machine(gpus=gpus, made=made) as stage:
+                name = _machine(gpus, made)
+                answers += _questions(name, machines.fresh(submission), stage, rng)
+        with machines.machine(gpus=2, made=machines.GOOGLE) as stage:
+            module = machines.fresh(submission)
+            answers.append(_ask("a machine with 2 TPUs", module, stage, "num_gpus"))
+        for fault, name in FAULTS.items():
+            for function in EXERCISE.edits:
+                with machines.machine(broken=fault) as stage:
+                    answers.append(_ask(name, machines.fresh(submission), stage, function))
+    except machines.Gone as gone:
+        observe.fact(NO_STAGE, str(gone))
+    observe.fact(ANSWERS, msgspec.to_builtins(answers))
+
+
+def _machine(count: int, made: machines.Made) -> str:
+    """The name of a machine in a report: "a machine with 4 GPUs"."""
+    name = f"a machine with {plural(count, made.name)}" if count else "a machine without GPUs"
+    return name + (f" and JAX_PLATFORMS={made.platforms}" if made.platforms else "")
+
+
+def _questions(
+    machine: str, module: ModuleType, stage: machines.Stage, rng: Any
+) -> Iterator[Answer]:
+    """Ask all three functions; `try_gpu` for all GPUs that are there, and on both sides of them."""
+    gpus = len(stage.gpus)
+    from_zero = [*range(gpus + 1), gpus + int(rng.integers(1, 30))]
+    negative = sorted({-1, -int(rng.integers(1, gpus + 2)), -gpus - int(rng.integers(1, 30))})
+    yield _ask(machine, module, stage, "num_gpus")
+    yield _ask(machine, module, stage, "try_gpu")
+    for index in (*from_zero, *negative):
+        yield _ask(machine, module, stage, "try_gpu", index)
+    yield _ask(machine, module, stage, "try_all_gpus")
+
+
+def _ask(
+    machine: str, module: ModuleType, stage: machines.Stage, function: str, *args: int
+) -> Answer:
+    """Call a function of the submission; what it raises is an answer, too."""
+    call = f"{function}({', '.join(map(str, args))})"
+    try:
+        value = getattr(module, function)(*args)
+    except Exception as error:  # noqa: BLE001 (whatever it raises is the answer)
+        return Answer(machine, call, "", list(_chain(error)), _line(error, module.__file__))
+    return Answer(machine, call, _words(value, stage))
+
+
+def _chain(error: BaseException | None) -> Iterator[str]:
+    """The error, what it was raised from, and so on; each once, though they may form a circle."""
+    seen: list[BaseException] = []
+    while error is not None and not any(error is one for one in seen):
+        seen.append(error)
+        text = f"{type(error).__name__}: {error}"
+        yield text.removesuffix(": ")
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _line(error: Exception, path: str | None) -> int | None:
+    """The innermost line of the submission behind an error, if there is one."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == path]
+    return lines[-1] if lines else None
+
+
+def _words(value: Any, stage: machines.Stage) -> str:
+    """An answer in words. They do not say which CPU device it holds."""
+    if type(value) is not list:
+        return _word(value, stage)
+    words = [_word(item, stage) for item in value]
+    return A_CPU_LIST if set(words) == {A_CPU} else f"[{', '.join(words)}]"
+
+
+def _word(value: Any, stage: machines.Stage) -> str:
+    for index, gpu in enumerate(stage.gpus):
+        if value is gpu:
+            return f"GPU {index}"
+    if any(value is cpu for cpu in stage.cpus):
+        return A_CPU
+    if type(value) in (bool, int, str, type(None)):
+        return f"{value!r}"
+    return typed(type(value).__name__)

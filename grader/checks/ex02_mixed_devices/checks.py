@@ -1,0 +1,229 @@
+"""Checks of ex02_mixed_devices: the calls of `step`, where their arrays lie, and the copies."""
+
+from dataclasses import replace
+
+from grader.checks.ex02_mixed_devices import EXERCISE, facts
+from grader.checks.ex02_mixed_devices.facts import ROUNDS, STEPS
+from grader.judging.checking import Failure, Result
+from grader.judging.evidence import (
+    culprits,
+    definition,
+    differing_leaf,
+    events,
+    probe_gap,
+    seen,
+    wanted,
+)
+from grader.judging.record import Leaf, Observed, Record
+from grader.judging.words import plural, where
+
+
+def _rounds(record: Record) -> dict[str, int]:
+    """The steps that each run was asked for, as the reference's side drew them."""
+    return dict(zip(ROUNDS, wanted(record).facts[STEPS], strict=True))
+
+
+def _asked(record: Record, target: str) -> str:
+    """The device that a run was asked for, as `cpu:1`."""
+    return where(wanted(record).values[facts.result(target)][0])
+
+
+def _given(record: Record, target: str) -> list[list[Leaf]]:
+    """What each call of `step` was given, leaf by leaf."""
+    values = seen(record).values
+    found = (
+        values.get(facts.given(target, call)) for call in facts.kept_calls(_rounds(record)[target])
+    )
+    return [leaves for leaves in found if leaves is not None]
+
+
+def _name(leaf: Leaf) -> str:
+    """`state` or `arrays['bias']`: what `run` calls a leaf of what `step` is given."""
+    part, rest = leaf.path[:3], leaf.path[3:]
+    return f"`{'arrays' if part == '[0]' else 'state'}{rest}`"
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=(
+        "A traced `step` is called once, however often it runs later, and is given no arrays. "
+        "Leave the loop in Python, and call `step` there.",
+    ),
+)
+def every_step_is_called(record: Record) -> Result:
+    """`run` calls `step` once for each step, with arrays."""
+    for target, steps in _rounds(record).items():
+        calls, given = seen(record).facts[facts.calls(target)], _given(record, target)
+        traced = any(leaf.kind == "other" for leaves in given for leaf in leaves)
+        if calls != steps or traced:
+            tracers = ", with tracers: `run` compiles the step as part of something else" * traced
+            return Failure(
+                f"{steps} calls of `step` with arrays, for {steps} steps",
+                plural(calls, "call") + tracers,
+                definition(record, "run"),
+            )
+    return None
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("every_step_is_called",),
+    hints=("Each step starts from the state that the step before returned.",),
+)
+def same_state(record: Record) -> Result:
+    """The last state is the reference's."""
+    for target in ROUNDS:
+        failure = differing_leaf(record, facts.result(target), rtol=1e-4, atol=1e-5)
+        if failure:
+            return replace(failure, culprits=definition(record, "run"))
+    return None
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("every_step_is_called",),
+    hints=(
+        "A step runs where its committed arrays are. An uncommitted array elsewhere raises no "
+        "error: each call copies it again, and from the second call on no guard tells you.",
+        "Move all that `step` takes, and not only what the error message names.",
+    ),
+    anchor="a-free-array-is-copied-at-every-call",
+)
+def steps_on_the_device(record: Record) -> Result:
+    """Every array that a step is given lies on the device asked for, and nowhere else."""
+    for target in ROUNDS:
+        place = where(wanted(record).values[facts.result(target)][0])
+        for index, leaves in enumerate(_given(record, target)):
+            wrong = [leaf for leaf in leaves if where(leaf) != place]
+            if wrong:
+                listed = ", ".join(f"{_name(leaf)} on {_place(leaf)}" for leaf in wrong)
+                return Failure(
+                    f"step {index + 1} is given arrays on {place} only",
+                    listed,
+                    definition(record, "run"),
+                )
+    return None
+
+
+def _place(leaf: Leaf) -> str:
+    """Where a leaf is, and whether each call copies it from there."""
+    uncommitted = leaf.kind == "jax" and not leaf.committed
+    return where(leaf) + (", uncommitted: each call copies it" if uncommitted else "")
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("same_state", "steps_on_the_device"),
+    hints=("The last state is where the last step ran. It need not be moved again.",),
+)
+def result_on_the_device(record: Record) -> Result:
+    """The last state is committed to the device asked for."""
+    for target in ROUNDS:
+        name = facts.result(target)
+        (mine,), place = seen(record).values[name], where(wanted(record).values[name][0])
+        if where(mine) != place or not mine.committed:
+            uncommitted = ", uncommitted" * (mine.kind == "jax" and not mine.committed)
+            return Failure(
+                f"the result is committed to {place}",
+                f"it is on {where(mine)}{uncommitted}",
+                definition(record, "run"),
+            )
+    return None
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("every_step_is_called",),  # a compiled loop takes its bounds from the host
+    hints=("np.asarray and jax.device_get go through the host. device_put does not have to.",),
+)
+def not_through_the_host(record: Record) -> Result:
+    """No array goes to another device through the host."""
+    found = list(events(seen(record), "d2h", "h2d"))
+    if not found:
+        return probe_gap(seen(record), "reads", "transfers")
+    reads = sum(event.count for event in found if event.kind == "d2h")
+    total = sum(event.count for event in found)
+    return Failure(
+        "arrays are copied from device to device",
+        f"{plural(reads, 'read')} by the host, {plural(total - reads, 'copy')} from it",
+        culprits(record, found),
+    )
+
+
+def _renewed(record: Record, target: str) -> list[tuple[Leaf, int]]:
+    """Leaves of `arrays` that came to the steps in several buffers, and in how many."""
+    buffers: dict[str, dict[int | None, Leaf]] = {}
+    for leaf in (leaf for leaves in _given(record, target) for leaf in leaves):
+        if leaf.path.startswith("[0]"):
+            buffers.setdefault(leaf.path, {}).setdefault(leaf.buffer, leaf)
+    several = [list(leaves.values()) for leaves in buffers.values() if len(leaves) > 1]
+    return [(leaves[0], len(leaves)) for leaves in several]
+
+
+def _states_copied(record: Record, target: str) -> int:
+    """How many states were copied after a step returned them, before the next one took them."""
+    values = seen(record).values
+    went_on = [leaves[-1] for leaves in _given(record, target)[1:]] + values[facts.result(target)]
+    pairs = zip(values[facts.gave(target)], went_on, strict=True)
+    return sum(gave.buffer != leaf.buffer for gave, leaf in pairs)
+
+
+def _copied_in_place(observed: Observed, target: str) -> set[str]:
+    """Arrays that were on the device from the start, and were copied before the first step."""
+    before = {leaf.path: leaf for leaf in observed.values[facts.start(target)]}
+    pairs = [(before.get(leaf.path), leaf) for leaf in observed.values[facts.given(target, 0)]]
+    there = [(old, new) for old, new in pairs if old and where(old) == where(new)]
+    return {_name(new) for old, new in there if old.buffer != new.buffer}
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("result_on_the_device", "not_through_the_host"),
+    hints=(
+        "The dict that you were given still holds the old arrays: device_put does not change "
+        "them, it returns new ones. Keep those, and let every step use them.",
+        "Move the line with device_put out of the loop, to a place before it.",
+    ),
+    anchor="copy-at-the-boundary",
+)
+def no_copy_in_the_loop(record: Record) -> Result:
+    """From the first step on, nothing is copied."""
+    for target, steps in _rounds(record).items():
+        found = [e for e in events(seen(record), "d2d", phase=target) if e.step > 0]
+        renewed, states = _renewed(record, target), _states_copied(record, target)
+        if not (found or renewed or states):
+            continue
+        total = f"{plural(sum(event.count for event in found), 'copy')} between devices"
+        anew = "".join(f"; {_name(leaf)} came in {n} different buffers" for leaf, n in renewed)
+        copied = f"; {plural(states, 'state')} copied on the same device" * bool(states)
+        return Failure(
+            f"0 copies from the first of {steps} steps on, and each array stays in one buffer",
+            total + anew + copied,
+            culprits(record, found) or definition(record, "run"),
+        )
+    return probe_gap(seen(record), "transfers")
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("no_copy_in_the_loop",),
+    hints=("Name the device that is asked for, and no other on the way.",),
+    anchor="copy-at-the-boundary",
+)
+def copied_at_most_once(record: Record) -> Result:
+    """Each array is copied at most once, and not at all if it is there already."""
+    for target in ROUNDS:
+        mine = list(events(seen(record), "d2d", phase=target))
+        fewest = sum(e.count for e in events(wanted(record), "d2d", phase=target))
+        total = sum(event.count for event in mine)
+        needless = _copied_in_place(seen(record), target)
+        needless -= _copied_in_place(wanted(record), target)
+        if total > fewest or needless:
+            named = ", ".join(sorted(needless))
+            listed = f"; copied, though there already: {named}" * bool(needless)
+            return Failure(
+                f"{plural(fewest, 'copy')}, to run on {_asked(record, target)}",
+                f"{plural(total, 'copy')} between devices{listed}",
+                culprits(record, mine) if total > fewest else definition(record, "run"),
+            )
+    return probe_gap(seen(record), "transfers")

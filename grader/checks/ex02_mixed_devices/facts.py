@@ -1,0 +1,38 @@
+"""The runs of `run`, and the names of what is kept of each.
+
+A run is a phase of its name, too.
+"""
+
+ROUNDS = ("the first run", "the second run", "the third run")
+STEPS = "steps"
+"""The fact that lists how many steps each run is asked for."""
+
+
+def kept_calls(steps: int) -> range:
+    """The calls of `step` whose arguments are kept, if `run` makes so many; from 0."""
+    return range(2 * steps)
+
+
+def start(target: str) -> str:
+    """The value (arrays, state): what `run` is given."""
+    return f"{target}, start"
+
+
+def given(target: str, call: int) -> str:
+    """The value (arrays, state): what one call of `step` is given."""
+    return f"{target}, step {call}"
+
+
+def gave(target: str) -> str:
+    """The value [state, ...]: what the calls of `step` return."""
+    return f"{target}, gave"
+
+
+def result(target: str) -> str:
+    """The value that `run` returns: the last state."""
+    return f"state on {target}"
+
+
+def calls(target: str) -> str:
+    """The fact that counts the calls of `step`."""
+    return f"calls on {target}"

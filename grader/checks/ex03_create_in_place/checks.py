@@ -1,0 +1,149 @@
+"""Checks of ex03_create_in_place: the four arrays, their device, and what was copied there."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from grader.checks.ex03_create_in_place import EXERCISE
+from grader.checks.ex03_create_in_place.facts import ROUNDS, programs, tables
+from grader.judging.checking import Failure, Result, Unable
+from grader.judging.evidence import (
+    culprits,
+    definition,
+    differing_leaf,
+    events,
+    probe_gap,
+    seen,
+    wanted,
+)
+from grader.judging.record import Event, EventKind, Leaf, Record
+from grader.judging.words import plural, where
+
+NUMBER = 8
+"""A copy of at most so many bytes is a single number."""
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=("The weights are jax.random.normal(key, (rows, 16)), from the key as it was given.",),
+)
+def same_arrays(record: Record) -> Result:
+    """The dict holds the four arrays: right names, shapes, types and values."""
+    for name in ROUNDS:
+        failure = differing_leaf(record, name, rtol=1e-5, atol=1e-6)
+        if failure:
+            return replace(failure, culprits=definition(record, "create"))
+    return None
+
+
+def _unlike(record: Record, name: str, judge: Callable[[Leaf, Leaf], bool]) -> list[Leaf]:
+    """The leaves of a layer for which `judge(submission's leaf, reference's leaf)` is true."""
+    pairs = zip(seen(record).values[name], wanted(record).values[name], strict=True)
+    return [mine for mine, want in pairs if judge(mine, want)]
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("same_arrays",),
+    hints=("If you name no place, an array is made on the default device.",),
+    anchor="every-array-has-a-place",
+)
+def on_the_device(record: Record) -> Result:
+    """Every array lies on the device, and on no other."""
+    for name in ROUNDS:
+        wrong = _unlike(record, name, lambda mine, want: where(mine) != where(want))
+        if wrong:
+            listed = ", ".join(f"`{leaf.path}` on {where(leaf)}" for leaf in wrong)
+            place = where(wanted(record).values[name][0])
+            return Failure(f"all arrays on {place}", listed, definition(record, "create"))
+    return None
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("on_the_device",),
+    hints=(
+        "jax.default_device says where new arrays are made, and leaves them uncommitted.",
+        "`out_shardings` commits. So does device_put, which copies nothing if the array is "
+        "there already.",
+    ),
+    anchor="two-committed-places-are-an-error",
+)
+def committed(record: Record) -> Result:
+    """Every array is committed to the device."""
+    for name in ROUNDS:
+        uncommitted = _unlike(record, name, lambda mine, _: not mine.committed)
+        if uncommitted:
+            listed = ", ".join(f"`{leaf.path}`" for leaf in uncommitted)
+            return Failure(
+                "all arrays are committed",
+                f"{len(uncommitted)} on the device, but uncommitted: {listed}",
+                definition(record, "create"),
+            )
+    return None
+
+
+def _copied(record: Record, kind: EventKind, expected: str) -> Failure | None:
+    """The failure for copies of one kind, those made while the file is imported included."""
+    found = list(events(seen(record), kind))
+    if not found:
+        return None
+    expected += ", in two calls of `create`"
+    return Failure(expected, _told(kind, found), culprits(record, found))
+
+
+def _told(kind: EventKind, found: list[Event]) -> str:
+    """How many copies there are, of which sizes, and what was copied."""
+    sizes = sorted({event.nbytes for event in found if event.nbytes is not None}, reverse=True)
+    total = plural(sum(event.count for event in found), "copy")
+    size = f" of {', '.join(map(str, sizes))} bytes" if sizes else ""
+    if kind == "d2d":
+        return f"{total}{size}: made on the default device, and copied from there"
+    if sizes and sizes[0] <= NUMBER:
+        return f"{total}{size}: single numbers, which calls outside jit send along"
+    return f"{total}{size}: made by the host"
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("on_the_device",),
+    hints=(
+        "device_put(jnp.ones(...), device) makes an array in one place and copies it to another. "
+        "`jnp.ones(..., device=device)` does the same, in one line.",
+        "zeros_like does it too, if its array is not on the default device. Only a jitted "
+        "function makes arrays in place.",
+    ),
+)
+def not_from_another_device(record: Record) -> Result:
+    """No array is made on one device and copied to the other."""
+    expected = "0 copies from device to device"
+    failure = _copied(record, "d2d", expected)
+    return failure or probe_gap(seen(record), "transfers")
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("not_from_another_device",),
+    hints=(
+        "A NumPy array or a list is made in host memory, and is copied to the device.",
+        "Outside jit, jnp.ones sends its fill value to the device: one number, and one copy. "
+        "Inside jit, the number is part of the program.",
+        "Inside jit too, the host makes a NumPy array or a list: it goes to the device with the "
+        "program. jnp.arange inside jit is an instruction, and the device makes the array.",
+    ),
+)
+def not_from_the_host(record: Record) -> Result:
+    """Nothing is made in host memory and copied to the device."""
+    expected = "0 copies from the host: no array, and no number"
+    failure = _copied(record, "h2d", expected) or _in_the_program(record, expected)
+    return failure or probe_gap(seen(record), "transfers")
+
+
+def _in_the_program(record: Record, expected: str) -> Failure | Unable | None:
+    """The failure for an array that the host made, and that went to the device in a program."""
+    facts = seen(record).facts
+    if any(facts[tables(name)] for name in ROUNDS):
+        told = "`order` is made by the host, and goes to the device inside the compiled program"
+        return Failure(expected, told, definition(record, "create"))
+    if not any(facts[programs(name)] for name in ROUNDS):
+        return Unable("the programs that JAX compiled were not seen")
+    return None

@@ -1,0 +1,238 @@
+"""Checks of ex05_model_state: the placed model, how it got there, and what the steps keep."""
+
+from dataclasses import replace
+
+from grader.checks.ex05_model_state import EXERCISE
+from grader.checks.ex05_model_state.facts import (
+    AT_THE_END,
+    FIRST,
+    LOSSES,
+    PLACED,
+    STEPS,
+    TRAINED,
+    settings,
+)
+from grader.judging.arrays import compare
+from grader.judging.checking import Failure, Result
+from grader.judging.evidence import (
+    culprits,
+    definition,
+    differing_leaf,
+    events,
+    probe_gap,
+    seen,
+    wanted,
+)
+from grader.judging.record import Leaf, Observed, Record
+from grader.judging.words import plural, where
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=(
+        "Placing is a copy: the numbers are those of the given model, not of one made anew, and "
+        "the copy is still in train mode.",
+    ),
+)
+def same_values(record: Record) -> Result:
+    """The placed model holds the values and the settings of the given model."""
+    for placed in PLACED:
+        failure = differing_leaf(record, placed, rtol=0, atol=0)
+        failure = failure or differing_leaf(record, settings(placed), rtol=0, atol=0)
+        if failure:
+            return replace(failure, culprits=definition(record, "place"))
+    return None
+
+
+def _listed(leaves: list[Leaf]) -> str:
+    """`BatchStat norm.mean, norm.var; RngKey dropout.rngs.key`."""
+    groups: dict[str, list[str]] = {}
+    for kind, _, name in (leaf.path[2:-2].partition(" ") for leaf in leaves):
+        groups.setdefault(kind, []).append(f"`{name}`")
+    return "; ".join(f"{kind} {', '.join(names)}" for kind, names in groups.items())
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("same_values",),
+    hints=(
+        "nnx.state(model, nnx.Param) leaves out the statistics of the batches (BatchStat), and "
+        "the key and the count of dropout (RngState).",
+        "nnx.state(model) without a filter has them all.",
+    ),
+)
+def all_on_the_device(record: Record) -> Result:
+    """Every variable of the placed model lies on the device, and on no other."""
+    for placed in PLACED:
+        place = where(wanted(record).values[placed][0])
+        leaves = seen(record).values[placed]
+        left = [leaf for leaf in leaves if where(leaf) != place]
+        if left:
+            elsewhere = ", ".join(sorted({where(leaf) for leaf in left}))
+            return Failure(
+                f"all {len(leaves)} arrays of the model are on {place}",
+                f"{len(left)} on {elsewhere}: {_listed(left)}",
+                definition(record, "place"),
+            )
+    return None
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("all_on_the_device",),
+    hints=("A device named in the call commits: jax.device_put(state, device).",),
+    anchor="committed-or-not",
+)
+def committed(record: Record) -> Result:
+    """Every variable of the placed model is committed to the device."""
+    models = [seen(record).values[placed] for placed in PLACED]
+    uncommitted = next((u for u in ([x for x in m if not x.committed] for m in models) if u), [])
+    if not uncommitted:
+        return None
+    return Failure(
+        "every array is committed",
+        f"{plural(len(uncommitted), 'array')} uncommitted: {_listed(uncommitted)}",
+        definition(record, "place"),
+    )
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("same_values",),
+    hints=("A checkpoint or jax.device_get takes the arrays through host memory.",),
+    anchor="one-call-moves-the-tree",
+)
+def not_through_the_host(record: Record) -> Result:
+    """No array goes through the host while the model is placed."""
+    found = list(events(seen(record), "d2h", "h2d", phase="place"))
+    if not found:
+        return probe_gap(seen(record), "reads", "transfers")
+    reads = sum(event.count for event in found if event.kind == "d2h")
+    copies = sum(event.count for event in found) - reads
+    return Failure(
+        "0 reads by the host and 0 copies from it in `place`",
+        f"{plural(reads, 'read')} by the host, {plural(copies, 'copy')} from it",
+        culprits(record, found),
+    )
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("all_on_the_device", "not_through_the_host"),
+    hints=(
+        "One copy takes an array from the default device to the other. Name that device in the "
+        "first call.",
+    ),
+    anchor="one-call-moves-the-tree",
+)
+def copied_once(record: Record) -> Result:
+    """Each array of the model is copied once."""
+    mine = list(events(seen(record), "d2d", phase="place"))
+    fewest = sum(e.count for e in events(wanted(record), "d2d", phase="place"))
+    total = sum(event.count for event in mine)
+    if total <= fewest:
+        return probe_gap(seen(record), "transfers")
+    expected = f"{plural(fewest, 'copy')} from device to device"
+    return Failure(expected, plural(total, "copy"), culprits(record, mine))
+
+
+def _lost(record: Record, name: str, kind: str) -> Failure | None:
+    """The failure for the first variable of a kind that is not the reference's after the steps.
+
+    Where the submission kept no change of that kind at all, the failure says so.
+    """
+    mine, theirs = _of_kind(seen(record), name, kind), _of_kind(wanted(record), name, kind)
+    failure = compare(name, mine, theirs, "", "", rtol=1e-3, atol=1e-5)
+    if failure is None:
+        return None
+    before = {leaf.path: leaf.data for leaf in wanted(record).values[PLACED[0]]}
+    changing = {leaf.path for leaf in theirs if leaf.data != before[leaf.path]}
+    kept = [leaf for leaf in mine if leaf.path in changing and leaf.data == before[leaf.path]]
+    if len(kept) == len(changing):
+        failure = Failure(
+            f"a step changes {_listed(kept)}",
+            "after it they are what they were before: it changed a copy of the model, or nothing",
+        )
+    return replace(failure, culprits=definition(record, "train_step"))
+
+
+def _of_kind(observed: Observed, name: str, kind: str) -> list[Leaf]:
+    """The variables of a kept model whose type begins with `kind`."""
+    return [leaf for leaf in observed.values[name] if leaf.path[2:].startswith(kind)]
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=(
+        "jax.jit hands your function a copy of the model. What the function writes into the copy "
+        "is gone when it returns, without a word.",
+        "In train mode, each call of the model changes the statistics once. In eval mode, no call "
+        "does.",
+    ),
+    anchor="what-a-step-changes-has-to-come-out",
+)
+def statistics_go_on(record: Record) -> Result:
+    """After a step, the batch statistics of the model are the reference's."""
+    # After one step only: later statistics depend on the new parameters, too.
+    return _lost(record, FIRST, "BatchStat")
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("statistics_go_on",),
+    hints=(
+        "Dropout draws from its key and its count, and adds 1 to the count. A count that is lost "
+        "or set back drops the same units at every step.",
+        "The key and the count are of type nnx.RngState. Let them come out of the step with the "
+        "rest.",
+    ),
+    anchor="what-a-step-changes-has-to-come-out",
+)
+def dropout_goes_on(record: Record) -> Result:
+    """After a step, the key and the count of dropout are the reference's."""
+    return _lost(record, FIRST, "Rng")
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("dropout_goes_on",),
+    hints=(
+        "Gradients are taken in train mode, and each step starts from what the step before left.",
+    ),
+    anchor="what-a-step-changes-has-to-come-out",
+)
+def same_training(record: Record) -> Result:
+    """After some steps, the losses and the whole model are the reference's."""
+    failure = _lost(record, TRAINED, "Param")
+    failure = failure or differing_leaf(record, LOSSES, rtol=1e-3, atol=1e-5)
+    failure = failure or _lost(record, TRAINED, "BatchStat") or _lost(record, TRAINED, "Rng")
+    return failure and replace(failure, culprits=definition(record, "train_step"))
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=(
+        "Is all of `train_step` compiled? Outside jit, each operation copies its constants again.",
+        "All that a step needs is on the device. A read is a copy, and so is a NumPy array or a "
+        "number that is passed to a jitted function.",
+        "Constants inside the jitted function are a part of the program.",
+    ),
+    anchor="committed-or-not",
+)
+def step_copies_nothing(record: Record) -> Result:
+    """A step with a placed model copies nothing, and leaves the model where it was."""
+    found = list(events(seen(record), "h2d", "d2d", "d2h", phase="step"))
+    place = where(wanted(record).values[AT_THE_END][0])
+    moved = [leaf for leaf in seen(record).values[AT_THE_END] if where(leaf) != place]
+    if not (found or moved):
+        return probe_gap(seen(record), "reads", "transfers")
+    ways = {"h2d": "from the host", "d2d": "between devices", "d2h": "to the host"}
+    counts = {kind: sum(e.count for e in found if e.kind == kind) for kind in ways}
+    told = [f"{plural(n, 'copy')} {ways[kind]}" for kind, n in counts.items() if n]
+    if moved:
+        told.append(f"no longer on {place}: {_listed(moved)}")
+    return Failure(
+        f"0 copies in {wanted(record).facts[STEPS][1]} steps, and the model stays on {place}",
+        "; ".join(told),
+        culprits(record, found) or definition(record, "train_step"),
+    )

@@ -1,0 +1,228 @@
+"""Checks of ex06_honest_timer: what the timer timed, what it waited for, and its figures."""
+
+import msgspec
+
+from grader.checks.ex06_honest_timer import EXERCISE
+from grader.checks.ex06_honest_timer.facts import TIMINGS, ProgramName, TimedProgram
+from grader.judging.checking import Failure, Result
+from grader.judging.evidence import culprits, definition, events, probe_gap, seen, wanted
+from grader.judging.record import Record
+from grader.judging.words import plural
+
+BAND = 0.05
+"""How far a figure may be from the work, as a share of the work."""
+
+
+def _timings(record: Record, *names: ProgramName) -> list[TimedProgram]:
+    """The timings of the programs `names`, or of all programs.
+
+    What they cost, how their work differs, and how many calls were asked for, is the reference's
+    word: all was drawn from one seed, and no learner's code ran in the reference's process.
+    """
+    found = msgspec.convert(seen(record).facts.get(TIMINGS, []), list[TimedProgram])
+    theirs = msgspec.convert(wanted(record).facts.get(TIMINGS, []), list[TimedProgram])
+    known = {timing.staged: timing for timing in theirs}
+    chosen = [t for t in found if t.staged in (names or (t.staged,)) and t.staged in known]
+    return [_as_drawn(timing, known[timing.staged]) for timing in chosen]
+
+
+def _as_drawn(timing: TimedProgram, known: TimedProgram) -> TimedProgram:
+    return msgspec.structs.replace(timing, cost=known.cost, shares=known.shares, asked=known.asked)
+
+
+def _failure(record: Record, expected: str, observed: str) -> Failure:
+    return Failure(expected, observed, definition(record, "seconds_per_call"))
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.4g} ms"
+
+
+def _wrong(record: Record, timing: TimedProgram, why: str, what: str = "") -> Failure:
+    """The failure for a figure that is not the work; `what` is said of the work."""
+    expected = f"{_ms(timing.cost['work'])} a call, the work of the program{what}"
+    return _failure(record, expected, f"{_ms(timing.figure)} a call: {why}")
+
+
+@EXERCISE.check(ground="observed", hints=("Call clock() once before the calls, and once after.",))
+def reads_the_clock(record: Record) -> Result:
+    """The time is read from the clock that is given."""
+    for timing in _timings(record):
+        if timing.readings < 2:
+            read = f"it was read {plural(timing.readings, 'time')}"
+            return _failure(record, "`clock` is read before and after the calls", read)
+    return None
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("reads_the_clock",),
+    hints=("One call proves little: the next one may take twice as long. Time `calls` of them.",),
+)
+def times_all_calls(record: Record) -> Result:
+    """While the clock runs, `function` is called at least `calls` times."""
+    for timing in _timings(record):
+        if timing.timed < timing.asked:
+            expected = f"{timing.asked} calls between the first and the last reading of the clock"
+            observed = plural(timing.timed, "call")
+            if timing.traced:
+                observed += ", and one with tracers: a jit around `function` compiles it anew"
+            return _failure(record, expected, observed)
+    return None
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("times_all_calls",),
+    hints=(
+        "A call returns when the work is handed over. What makes Python wait for the result?",
+        "jax.block_until_ready(result) waits for all arrays of a tree. The clock is read after it.",
+        "If you wait for one array of the dict, the first or the last, the others may not be done "
+        "yet.",
+    ),
+)
+def waits_for_the_work(record: Record) -> Result:
+    """The clock is stopped when the work is done, not when the call returns."""
+    for timing in _timings(record, "work", "swapped"):
+        if timing.figure < (1 - BAND) * timing.cost["work"]:
+            return _wrong(record, timing, _short(timing))
+    for timing in _timings(record):
+        if timing.running:
+            expected = "when the clock is read for the last time, all results are there"
+            observed = f"the results of {plural(timing.running, 'call')} were not there yet"
+            return _failure(record, expected, observed)
+    gap = probe_gap(seen(record), "reads")
+    waited = any(timing.polls for timing in _timings(record))
+    if waited or gap or any(events(seen(record), "wait", "d2h")):
+        return None if waited else gap
+    return _failure(
+        record,
+        "the timer waits for the result",
+        "it did not wait: the result happened to be there when the clock was read",
+    )
+
+
+def _short(timing: TimedProgram) -> str:
+    """Why a figure is too small, or right by chance with work from before the clock started."""
+    if timing.figure < 3 * timing.cost["dispatch"]:
+        return "that is how long the call takes to return"
+    if timing.running:
+        return f"{plural(timing.running, 'call')} still ran when the clock was last read"
+    return "some of the work was not done when the clock was read"
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("waits_for_the_work",),
+    hints=(
+        "The figure is for one call. And a call that you did not wait for before the clock "
+        "started still runs while the clock does.",
+        "Wait for the warm-up too: jax.block_until_ready(function(*args)).",
+    ),
+)
+def tells_of_one_call(record: Record) -> Result:
+    """The figure is what the work of one call takes."""
+    for timing in _timings(record, "work", "swapped"):
+        if timing.figure > (1 + BAND) * timing.cost["work"]:
+            return _wrong(record, timing, _long(timing))
+    return None
+
+
+def _long(timing: TimedProgram) -> str:
+    """Why a figure is too large, for a program that costs little but its work."""
+    calls, times = timing.asked, timing.figure / timing.cost["work"]
+    divisor = timing.timed / times  # what the time was divided by, if every timed call is in it
+    if _near(times, 1000):
+        return "milliseconds? A figure in seconds is a thousandth of that"
+    if timing.timed == calls and _near(times * calls, calls + 1):
+        counted = f"it holds the work of {calls + 1} calls, not of {calls}"
+        return f"{counted}: the call before the clock started was still running"
+    if _near(divisor, 1):
+        return f"that is the sum over {plural(timing.timed, 'call')}, not their mean"
+    if _near(divisor, round(divisor)):
+        return f"{timing.timed} calls were timed, and their time was divided by {round(divisor)}"
+    return f"that is {times:.3g} x the work of a call"
+
+
+def _near(number: float, whole: int) -> bool:
+    """Whether `number` is `whole`, apart from what the dispatch adds."""
+    return whole > 0 and abs(number / whole - 1) < BAND / 5
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("tells_of_one_call",),
+    hints=(
+        "Calls of one program do not all take the same time. Which of the calls does your figure "
+        "describe?",
+        "Divide the time of all calls by their number, and leave rounding to the code that prints "
+        "the figure.",
+    ),
+)
+def tells_of_all_calls(record: Record) -> Result:
+    """The figure is the mean of all calls, however short they are."""
+    (timing,) = _timings(record, "uneven")
+    low, high = (
+        _ms(share * timing.cost["work"]) for share in (min(timing.shares), max(timing.shares))
+    )
+    why = f"single calls take {low} to {high}, and that is not their mean"
+    if timing.figure == round(timing.figure, 6):
+        why = "it was rounded"
+    return _unlike_the_work(record, timing, why, ", on average")
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("tells_of_one_call",),
+    hints=(
+        "What does the first call do that no other does?",
+        "Call the function once before the clock starts, and wait for it.",
+    ),
+)
+def leaves_compiling_out(record: Record) -> Result:
+    """Compiling is not in the figure."""
+    (timing,) = _timings(record, "compiling")
+    what = f"; compiling it takes {timing.cost['compiling']:.3g} s"
+    return _unlike_the_work(record, timing, "the first call, which compiles, was timed", what)
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("tells_of_one_call",),
+    hints=(
+        "`args` are NumPy arrays. Where must they be when the program runs, and what brings them "
+        "there?",
+        "A copy that is made before the clock starts is not in the figure. Which function copies "
+        "`args` there, and what do you then pass to `function`?",
+    ),
+    anchor="one-copy-for-each-batch",
+)
+def leaves_copies_out(record: Record) -> Result:
+    """Copying the inputs to the device is not in the figure."""
+    (timing,) = _timings(record, "copy")
+    what = f"; copying its two inputs takes {_ms(2 * timing.cost['copy'])}"
+    return _unlike_the_work(record, timing, "inputs were copied while the clock ran", what)
+
+
+def _unlike_the_work(record: Record, timing: TimedProgram, why: str, what: str) -> Result:
+    """The failure if a figure is not the work; `why` explains it, `what` is said of the work."""
+    close = abs(timing.figure - timing.cost["work"]) <= BAND * timing.cost["work"]
+    return None if close else _wrong(record, timing, why, what)
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=("A timer needs no numbers. block_until_ready waits, and copies nothing.",),
+)
+def reads_no_result(record: Record) -> Result:
+    """No result is copied to the host."""
+    gap = probe_gap(seen(record), "reads")
+    reads = list(events(seen(record), "d2h"))
+    if not reads:
+        return gap
+    return Failure(
+        "the timer waits for the result, which stays on the device",
+        f"{plural(sum(e.count for e in reads), 'read')} of results: on a GPU, each is a copy to "
+        "the host, and takes time",
+        culprits(record, reads),
+    )

@@ -1,0 +1,38 @@
+"""What a timer did with each of the staged programs, and the figure that it returned."""
+
+from typing import Literal
+
+import msgspec
+
+TIMINGS = "timings"
+"""The fact that holds a list of `TimedProgram`."""
+ProgramName = Literal["work", "swapped", "uneven", "compiling", "copy"]
+"""The staged programs, named for what a timer may get wrong.
+
+`work` and `swapped` cost little but their work; of two results, the last one takes long in
+`work`, the first one in `swapped`. The work of `uneven` differs from call to call.
+`compiling` takes long to compile, and `copy` takes long to copy its inputs.
+"""
+
+
+class TimedProgram(msgspec.Struct):
+    """How a timer fared with one staged program.
+
+    `cost` is in seconds on the staged clock, by the keys of `grader.stages.clock.Staged`, and
+    `shares` are the work of each call as a share of the mean, in turn.
+    `asked` is the number of calls that the timer was asked for, and `figure` is what it
+    returned. `readings` counts its readings of the clock. `timed` counts the calls between
+    the first and the last reading, `running` those that were not done at the last. `traced`
+    says whether a call was traced; `polls` counts calls of `is_ready`.
+    """
+
+    staged: ProgramName
+    cost: dict[str, float]
+    shares: list[float]
+    asked: int
+    figure: float
+    readings: int
+    timed: int
+    running: int
+    traced: bool
+    polls: int

@@ -1,0 +1,202 @@
+"""Checks of ex07_quiet_loop: steps, numbers, reads and waits between steps, and the time."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from grader.checks.ex07_quiet_loop import EXERCISE
+from grader.checks.ex07_quiet_loop.facts import AHEAD, CALLS, RUNS, WAITED, phase
+from grader.judging.arrays import FORM
+from grader.judging.checking import Failure, Result
+from grader.judging.evidence import (
+    culprits,
+    definition,
+    differing_leaf,
+    events,
+    probe_gap,
+    seen,
+    timing_result,
+    wanted,
+)
+from grader.judging.record import PREFETCHED, Event, Record
+from grader.judging.words import plural, typed
+
+LOOKAHEAD = 2
+"""How many batches after its own may have been taken when a step begins."""
+
+
+def _lengths(record: Record) -> list[int]:
+    """The steps of each watched run, as the reference's side drew them."""
+    lengths: list[int] = wanted(record).facts[RUNS]
+    return lengths
+
+
+def _runs(record: Record) -> str:
+    first, second = _lengths(record)
+    return f"two runs, of {first} and {second} steps"
+
+
+def _counts(record: Record, name: str) -> Iterator[tuple[int, int]]:
+    """The steps of each run, and a count that its drive took down."""
+    yield from zip(_lengths(record), seen(record).facts[name], strict=True)
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=(
+        "`step` is the first argument of `train`. It is called once for each batch, and not for "
+        "trial.",
+    ),
+)
+def one_step_for_each_batch(record: Record) -> Result:
+    """`train` calls `step`, which it was given, once for each batch."""
+    for steps, calls in _counts(record, CALLS):
+        if steps != calls:
+            return Failure(
+                f"{plural(steps, 'call')} of `step` in a run of {steps} batches",
+                plural(calls, "call"),
+                definition(record, "train"),
+            )
+    return None
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=(
+        "Take the batches one at a time, as they come: list(batches) prepares all of them "
+        "before the first step.",
+    ),
+)
+def batches_as_they_come(record: Record) -> Result:
+    """Batches are taken as the steps need them, and not all before the first step."""
+    for steps, ahead in _counts(record, AHEAD):
+        if ahead - 1 > LOOKAHEAD:
+            return Failure(
+                f"when a step begins, at most {LOOKAHEAD} batches after its own have been taken",
+                f"{ahead - 1} had been taken when a step began, in a run of {steps} batches",
+                definition(record, "train"),
+            )
+    return None
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("one_step_for_each_batch",),
+    hints=(
+        "`losses` is a list of plain Python floats, one for each batch. An array is not a float, "
+        "neither JAX's nor NumPy's.",
+        "float() waits for an array and turns it into a number. After the loop, waiting costs "
+        "nothing.",
+    ),
+)
+def same_losses(record: Record) -> Result:
+    """The losses are the reference's: floats, one for each batch, in order."""
+    for steps in _lengths(record):
+        name = f"losses of {steps}"
+        failure = _not_floats(record, name) or differing_leaf(record, name, rtol=1e-4, atol=1e-6)
+        if failure:
+            return _in_words(record, failure, steps)
+    return None
+
+
+def _in_words(record: Record, failure: Failure, steps: int) -> Failure:
+    """The failure with the run it is of: `losses[3]`, in a run of 17 batches."""
+    expected = f"{failure.expected}, in a run of {steps} batches"
+    return replace(failure, expected=expected, culprits=definition(record, "train"))
+
+
+def _not_floats(record: Record, name: str) -> Failure | None:
+    if name in seen(record).values and seen(record).forms.get(name, [""])[0] == "mapping":
+        return Failure("`losses` is a list of floats", "it is a dict, as `params` is", (), FORM)
+    for leaf in seen(record).values.get(name, ()):
+        if leaf.kind == "jax":
+            return Failure("losses are floats", f"`losses{leaf.path}` is still a jax.Array")
+        if leaf.type not in ("float", "float32", "float64"):
+            return Failure("losses are floats", f"`losses{leaf.path}` is {typed(leaf.type)}")
+    return None
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("one_step_for_each_batch", "same_losses"),
+    hints=("Each step starts with the params that the step before returned.",),
+)
+def same_params(record: Record) -> Result:
+    """The parameters after training are the reference's."""
+    for steps in _lengths(record):
+        failure = differing_leaf(record, f"params after {steps}", rtol=1e-4, atol=1e-6)
+        if failure:
+            return _in_words(record, failure, steps)
+    return None
+
+
+def _in_loop(record: Record, found: Iterator[Event]) -> list[Event]:
+    """Events after the first step and before the last: those a step had to wait for."""
+    steps = {phase(length): length for length in _lengths(record)}
+    return [e for e in found if 0 < e.step < steps.get(e.phase, 0)]
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("one_step_for_each_batch",),
+    hints=(
+        "float(), np.asarray(), .item(), print() and `if loss < x` all wait for the device.",
+        "A loss may be read late: call loss.copy_to_host_async() after its step, and read it "
+        "after the next step has been called.",
+        "Or read no loss in the loop: append the array itself, and read the list after the loop.",
+    ),
+)
+def no_reads_in_loop(record: Record) -> Result:
+    """No step waits for a device-to-host read."""
+    gap = probe_gap(seen(record), "reads")
+    reads = [e for e in _in_loop(record, events(seen(record), "d2h")) if e.detail != PREFETCHED]
+    if not reads:
+        return gap
+    total = sum(event.count for event in reads)
+    return Failure(
+        "no read between the steps, except of an array whose copy_to_host_async was called "
+        "a step before",
+        f"{plural(total, 'read')} between the steps of {_runs(record)}",
+        culprits(record, reads),
+    )
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("no_reads_in_loop",),
+    hints=(
+        "block_until_ready is a wait like any other: it belongs after the loop, if anywhere.",
+        "Asking an array again and again whether it is ready is a wait, too.",
+    ),
+)
+def no_waits_in_loop(record: Record) -> Result:
+    """No step waits for the device, by block_until_ready or by any other means."""
+    gap = probe_gap(seen(record), "reads")
+    waits = _in_loop(record, events(seen(record), "wait"))
+    if waits:
+        total = sum(event.count for event in waits)
+        return Failure(
+            "no wait between the steps",
+            f"{plural(total, 'wait')} between the steps of {_runs(record)}",
+            culprits(record, waits),
+        )
+    if waited := seen(record).facts[WAITED]:
+        return Failure(
+            "`train` calls the next step while the device is busy with this one",
+            f"while step {waited[0]} was busy, `train` waited for it, and called no other",
+            definition(record, "train"),
+        )
+    return gap
+
+
+@EXERCISE.check(
+    ground="timing",
+    hints=(
+        "While the device works on a step, the host can prepare the next batch. What in your "
+        "code keeps the two from overlapping?",
+        "What else does the loop do for each batch, and could it be done after the last one?",
+    ),
+    anchor="read-one-step-late",
+)
+def as_fast_as_the_reference(record: Record) -> Result:
+    """Apart from preparing batches, a few steps take at most twice the reference's time."""
+    return timing_result(record, "loop", "a step, apart from preparing its batch,")

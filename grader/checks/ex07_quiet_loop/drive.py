@@ -1,0 +1,165 @@
+"""Drives ex07_quiet_loop: trains twice under observation, and in timed windows.
+
+Drawn: the steps of the two watched runs (2 to 39, and 110 to 159, in any order), for each of them
+the width of the network, the rows of a batch, and a factor by which `step` multiplies the loss, so
+that no other function gives its numbers; and all numbers, also those of the timed runs.
+A run counts its steps, because a read after the last step is no stall. The long run holds each step
+until the next one is called (`grader.stages.held`), so a wait is found that no probe sees. In the
+timed runs, preparing a batch takes the host three quarters of a step: this is what a loop that does
+not wait can hide.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import jax
+import numpy as np
+
+from grader.checks.ex07_quiet_loop import facts
+from grader.checks.ex07_quiet_loop.facts import PREPARING
+from grader.probes.devices import is_next_door
+from grader.probes.observe import Observe, unpack
+from grader.stages.busy_step import staged
+from grader.stages.held import Held
+
+PROMISE = "`train` returns (params, losses)"
+LENGTHS = ((2, 40), (110, 160))
+"""From how many steps on, and below how many, each of the watched runs has."""
+WIDTHS, ROWS = (16, 48), (12, 40)
+
+
+def _parameters(rng: Any, width: int) -> dict[str, Any]:
+    """float32 parameters of the two-layer network; (16, width), (width,), (width, 4)."""
+
+    def draw(*shape: int) -> Any:
+        return (rng.standard_normal(shape) / 8).astype(np.float32)
+
+    placed: dict[str, Any] = jax.device_put(
+        {"w1": draw(16, width), "b1": draw(width), "w2": draw(width, 4)}
+    )
+    return placed
+
+
+def _batch(rng: Any, rows: int) -> tuple[Any, Any]:
+    """One batch on the device: inputs (rows, 16), targets (rows, 4), float32."""
+    inputs = rng.standard_normal((rows, 16)).astype(np.float32)
+    placed: tuple[Any, Any] = jax.device_put((inputs, np.tanh(inputs[:, :4])))
+    return placed
+
+
+class _Run:
+    """Hands out the batches and the step of one watched run, and counts what is taken."""
+
+    def __init__(self, submission: ModuleType, observe: Observe, rng: Any, steps: int) -> None:
+        width, rows = int(rng.integers(*WIDTHS)), int(rng.integers(*ROWS))
+        self.params = _parameters(rng, width)
+        self._batches = [_batch(rng, rows) for _ in range(steps)]
+        self._observe, self._sgd_step = observe, submission.sgd_step
+        self._factor = np.float32(rng.uniform(0.5, 2))
+        self._taken = self.calls = self.ahead = 0
+        self.held = None
+        if steps >= LENGTHS[-1][0] and jax.default_backend() == "cpu":
+            with observe.unwatched():
+                self.held = Held()
+
+    def batches(self) -> Iterator[Any]:
+        """The batches, counted as they are taken."""
+        for batch in self._batches:
+            self._taken += 1
+            yield batch
+        if self.held is not None:
+            self.held.release()
+
+    def step(self, params: Any, batch: Any) -> Any:
+        """One step, marked; the loss is multiplied by the factor."""
+        self.ahead = max(self.ahead, self._taken - self.calls)
+        self._observe.mark()
+        self.calls += 1
+        params, loss = self._sgd_step(params, batch)
+        with self._observe.unwatched():
+            loss = _times(loss, self._factor)
+            return (params, loss) if self.held is None else self.held.hold((params, loss))
+
+
+@jax.jit
+def _times(loss: Any, factor: Any) -> Any:
+    return loss * factor
+
+
+def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
+    """Train over several sizes, and mark each step: a late read is told from an early one."""
+    runs, waited = [], []
+    lengths = [int(rng.integers(*span)) for span in rng.permutation(LENGTHS)]
+    for steps in lengths:
+        run = _Run(submission, observe, rng, steps)
+        try:
+            with observe.phase(facts.phase(steps)):
+                returned = submission.train(run.step, run.params, run.batches())
+        finally:
+            if run.held is not None:
+                run.held.release()
+        params, losses = unpack(returned, 2, PROMISE)
+        observe.value(f"losses of {steps}", losses)
+        observe.value(f"params after {steps}", params)
+        runs.append(run)
+        waited += run.held.waited if run.held is not None else []
+    observe.fact(facts.RUNS, lengths)
+    observe.fact(facts.CALLS, [run.calls for run in runs])
+    observe.fact(facts.AHEAD, [run.ahead for run in runs])
+    observe.fact(facts.WAITED, waited)
+
+
+def _timed(submission: ModuleType, rng: Any) -> tuple[Callable[..., Any], Any, list[Any]]:
+    """A step that keeps the device busy for some milliseconds, its parameters and batches."""
+    on_cpu = jax.default_backend() == "cpu"
+    # Always the same sizes: a window must not compile, and holds as much work as another.
+    width, rows = (24, 32) if on_cpu else (32768, 8192)
+    params, batches = _parameters(rng, width), [_batch(rng, rows) for _ in range(2)]
+    step = submission.sgd_step if is_next_door() or not on_cpu else staged(submission.sgd_step)
+    return step, params, batches
+
+
+def seconds_of_a_step(submission: ModuleType, rng: Any) -> float:
+    """Seconds one step takes now, on this machine under this load."""
+    step, params, batches = _timed(submission, rng)
+    jax.block_until_ready(step(params, batches[0]))
+    start = time.perf_counter()
+    for batch in batches:
+        params, loss = step(params, batch)
+    jax.block_until_ready((params, loss))
+    return (time.perf_counter() - start) / len(batches)
+
+
+def pace(submission: ModuleType, rng: Any, steps: int, unit: float) -> Callable[[], list[float]]:
+    """A run of `steps` steps, before each of which the host prepares a batch.
+
+    Any loop spends that time, so it is not counted. What is left is the wait for the device:
+    a quarter of a step where the two overlap, a whole step where they do not.
+    """
+    step, params, ready = _timed(submission, rng)
+    taken = []
+
+    def batches() -> Iterator[Any]:
+        # As if a file or a socket were read: the host waits, and the device could work.
+        for index in range(steps):
+            time.sleep(PREPARING * unit)
+            taken.append(index)
+            yield ready[index % 2]
+        time.sleep(PREPARING * unit)  # finding out that there is no more takes as long
+
+    def run() -> list[float]:
+        _, losses = submission.train(step, params, batches())
+        return [float(loss) for loss in losses] + [float(len(taken))]
+
+    return run
+
+
+def naive(step: Any, params: Any, batches: Any) -> Any:
+    """The loop this exercise is about: it waits once for each step."""
+    losses = []
+    for batch in batches:
+        params, loss = step(params, batch)
+        losses.append(float(loss))
+    return params, losses

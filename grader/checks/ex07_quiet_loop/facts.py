@@ -1,0 +1,19 @@
+"""What both halves know of the watched runs, and how long a batch takes in the timed ones."""
+
+from typing import Any
+
+RUNS = "runs"
+"""The fact that lists, for each watched run, its steps."""
+CALLS = "calls of step"
+"""The fact that lists, for each watched run, how often `step` was called."""
+AHEAD = "batches taken ahead"
+"""The fact that lists, for each watched run, the most batches that were taken and had no step."""
+WAITED = "held steps that the host waited for"
+"""The fact that lists steps, from 0, for which the host waited in the run that holds its steps."""
+PREPARING = 0.75
+"""How long the host prepares a batch in the timed runs, in steps of the device."""
+
+
+def phase(steps: Any) -> str:
+    """The phase of a watched run. No two runs have the same number of steps."""
+    return f"{steps} steps"

@@ -1,0 +1,197 @@
+"""Checks of ex08_boundary_copy: the copies of each array, the reads, and the numbers.
+
+The log of JAX says how many copies to the device a run made; `Run.came` says of which arrays.
+"""
+
+from collections import Counter
+from dataclasses import replace
+
+import msgspec
+
+from grader.checks.ex08_boundary_copy import EXERCISE
+from grader.checks.ex08_boundary_copy.facts import RUNS, Run
+from grader.judging.checking import Failure, Result
+from grader.judging.evidence import (
+    culprit,
+    culprits,
+    definition,
+    differing_leaf,
+    events,
+    probe_gap,
+    seen,
+)
+from grader.judging.record import Event, Record
+from grader.judging.verdict import Culprit
+from grader.judging.words import plural
+
+NUMBER = 16
+"""Bytes of the largest number: arrays of params, stats and batches are larger."""
+AHEAD = 2
+"""How many batches after its own may have been taken when a step begins."""
+
+
+def _runs(record: Record) -> list[Run]:
+    return msgspec.convert(seen(record).facts[RUNS], list[Run])
+
+
+def _copies(record: Record, run: Run) -> tuple[int, list[Event]]:
+    """The copies to the device in a run, by JAX's log: their number, and the events."""
+    found = list(events(seen(record), "h2d", phase=run.phase))
+    return sum(event.count for event in found), found
+
+
+def _miscounted(record: Record, name: str) -> Result:
+    """The failure for the first array of `name` that a run copies too often."""
+    if gap := probe_gap(seen(record), "transfers"):
+        return gap
+    for run in _runs(record):
+        for key in run.came.get(name, {}):
+            if failure := _copied_too_often(record, run, name, key):
+                return failure
+    return None
+
+
+def _copied_too_often(record: Record, run: Run, name: str, key: str) -> Failure | None:
+    """The failure if a run copies the array `name[key]` more often than it must."""
+    total, found = _copies(record, run)
+    too_many, fewest = total > run.fewest, run.fewest_of_each(name)
+    # In a buffer that another array had lies a copy, or the same array: the log decides.
+    copied = [came for came in run.came[name][key] if too_many or came[0] != "again"]
+    if len(copied) <= fewest:
+        return None
+    what = "an array placed again" if too_many else "a copy made on the device"
+    if any(how == "numpy" for how, _ in copied):
+        what = "a NumPy array"
+    lines = [line for how, line in copied if how == "numpy" or not too_many]
+    own = _own_lines(record, lines, len(copied))
+    rest = "" if own else f". All lines that copy are below, {plural(total, 'copy')} in all"
+    return Failure(
+        f"{plural(fewest, 'copy')} of `{name}[{key!r}]` to the device in a run of "
+        f"{run.batches} batches",
+        f"{plural(len(copied), 'copy')}: the calls got {what}{rest}",
+        own or culprits(record, found),
+    )
+
+
+def _own_lines(record: Record, lines: list[int], copies: int) -> list[Culprit]:
+    """The lines that copy an array, if they are known for all of its copies."""
+    if 0 in lines or len(lines) < copies:
+        return []
+    return [culprit(record, line, times) for line, times in sorted(Counter(lines).items())]
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=(
+        "A list of batches holds all of them in memory before the first step runs.",
+        "Copy a batch when its turn comes, or one step before.",
+    ),
+)
+def one_batch_at_a_time(record: Record) -> Result:
+    """Batches are taken as the steps need them, and each batch gets its step."""
+    for run in _runs(record):
+        if run.steps != run.batches:
+            expected = f"{plural(run.batches, 'call')} of `step`, one for each batch"
+            return Failure(expected, plural(run.steps, "call"), definition(record, "train"))
+        if run.ahead > AHEAD:
+            expected = f"when a step begins, at most {AHEAD} batches after its own have been taken"
+            observed = f"{run.ahead} had been taken when a step began, of {run.batches} batches"
+            return Failure(expected, observed, definition(record, "train"))
+    return None
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=(
+        "Two calls get the batch. Do both get what the first one copied?",
+        "jax.device_put returns the array on the device; the NumPy array stays what it was. "
+        "Use what it returns, in both calls.",
+    ),
+)
+def batch_copied_once(record: Record) -> Result:
+    """Each array of a batch is copied to the device once."""
+    return _miscounted(record, "batch")
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=("`stats` never change. Copy them where they are needed first: before the loop.",),
+)
+def stats_copied_once(record: Record) -> Result:
+    """Each array of `stats` is copied to the device once in a run, not in each step."""
+    return _miscounted(record, "stats")
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("one_batch_at_a_time",),
+    hints=(
+        "What `step` returns is on the device already. It need not be copied there.",
+        "The first batch needs care too: until then the params are NumPy arrays, and two calls "
+        "get them.",
+    ),
+)
+def params_copied_once(record: Record) -> Result:
+    """The params are copied to the device once, before the first step, and stay there."""
+    return _miscounted(record, "params")
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("batch_copied_once", "stats_copied_once", "params_copied_once"),
+    hints=("Each call copies a number of Python or NumPy to the device, as it does an array.",),
+)
+def nothing_else_is_copied(record: Record) -> Result:
+    """Nothing but params, stats and batches is copied to the device."""
+    gap = probe_gap(seen(record), "transfers")
+    for run in _runs(record):
+        total, found = _copies(record, run)
+        if not gap and total > run.fewest:
+            arrays = run.arrays
+            return Failure(
+                f"at most {run.fewest} copies to the device in a run of {run.batches} batches, "
+                f"each of one array: {arrays['params']} of `params`, {arrays['stats']} of `stats`, "
+                f"and {arrays['batch']} of each batch",
+                f"{plural(total, 'copy')} to the device",
+                culprits(record, [e for e in found if (e.nbytes or NUMBER + 1) <= NUMBER] or found),
+            )
+    return gap
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("batch_copied_once", "stats_copied_once", "params_copied_once"),
+    hints=(
+        "float(), np.asarray(), print() and jax.device_get copy an array to the host.",
+        "Keep the array that `error_of` returns as it is. The caller reads it when it is needed.",
+    ),
+    anchor="reading-stops-the-loop",
+)
+def nothing_is_read(record: Record) -> Result:
+    """No array is copied back to the host: errors and params stay on the device."""
+    found = list(events(seen(record), "d2h"))
+    if not found:
+        return probe_gap(seen(record), "reads")
+    observed = f"{plural(sum(event.count for event in found), 'read')} in two runs"
+    return Failure("no read of an array in `train`", observed, culprits(record, found))
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("one_batch_at_a_time",),
+    hints=("The error of a batch is measured before its step, with the params of that moment.",),
+)
+def same_numbers(record: Record) -> Result:
+    """Params and errors are the reference's."""
+    for count in (run.batches for run in _runs(record)):
+        for name in (f"errors of {count}", f"params after {count}"):
+            failure = differing_leaf(record, name, rtol=1e-4, atol=1e-5)
+            if failure:
+                return _in_words(record, failure, count)
+    return None
+
+
+def _in_words(record: Record, failure: Failure, count: int) -> Failure:
+    """The failure with the run it is of: `errors[3]`, in a run of 17 batches."""
+    expected = f"{failure.expected}, in a run of {count} batches"
+    return replace(failure, expected=expected, culprits=definition(record, "train"))

@@ -1,0 +1,138 @@
+"""Drives ex08_boundary_copy: trains twice, and looks at every array that a call gets.
+
+JAX's own log counts the copies to the device, but does not always say of what. The calls of
+`step` and `error_of` show that: a call copies an argument that is a NumPy array, and an array
+that no call got before, and no step returned, was copied on its way to the call. If the log
+holds no copy for it, it was copied on the device.
+
+Drawn: the batches of the two runs (2 to 29, and 100 to 129, in any order), the rows of a batch, the
+width of the network, and all numbers. The runs have different numbers of batches, so that a copy in
+each step is told from a copy in each run.
+"""
+
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import jax
+import msgspec
+import numpy as np
+
+from grader.checks.ex08_boundary_copy.facts import NAMES, RUNS, How, Run
+from grader.judging.words import line_on_stack
+from grader.probes.describe import address
+from grader.probes.observe import Observe, unpack
+
+PROMISE = "`train` returns (params, errors)"
+
+
+LENGTHS = ((2, 30), (100, 130))
+"""From how many batches on, and below how many, each run has."""
+
+
+class Given:
+    """The file's jitted `error_of` with a look at what it gets; its methods are its own."""
+
+    def __init__(self, jitted: Any, look: Any) -> None:
+        self._jitted, self._look = jitted, look
+
+    def __call__(self, params: Any, stats: Any, batch: Any) -> Any:
+        self._look(params=params, stats=stats, batch=batch)
+        return self._jitted(params, stats, batch)
+
+    def __getattr__(self, name: str) -> Any:
+        """`lower` and whatever else a jitted function has."""
+        return getattr(self._jitted, name)
+
+
+class Loop:
+    """Hands out the batches and the file's functions, and writes down in `run` what calls get."""
+
+    def __init__(self, submission: ModuleType, observe: Observe, run: Run) -> None:
+        self._step, self.own_error_of = submission.sgd_step, submission.error_of
+        self._observe, self._run, self._file = observe, run, submission.__file__
+        self._taken = 0
+        # Kept, so that no new array has the identity of an old one, or its buffer.
+        self._known: dict[int, Any] = {}
+        self._buffers: set[int | None] = set()
+
+    def incoming(self, batches: list[Any]) -> Iterator[Any]:
+        """The batches, counted as they are taken."""
+        for batch in batches:
+            self._observe.mark()
+            self._taken += 1
+            yield batch
+
+    def step(self, params: Any, stats: Any, batch: Any) -> Any:
+        """Call the file's own step; what it returns counts as known."""
+        self._run.steps += 1
+        self._run.ahead = max(self._run.ahead, self._taken - self._run.steps)
+        self._look(params=params, stats=stats, batch=batch)
+        params = self._step(params, stats, batch)
+        for array in jax.tree.leaves(params):
+            self._known[id(array)] = array
+            self._buffers.add(_buffer(array))
+        return params
+
+    @property
+    def error_of(self) -> Given:
+        """The file's own `error_of`; a step calls it too, while it is traced."""
+        return Given(self.own_error_of, self._look)
+
+    def _look(self, **trees: Any) -> None:
+        """Write down each array that no call got before; tracers are no arrays."""
+        for name, arrays in trees.items():
+            for key, array in arrays.items() if isinstance(arrays, dict) else ():
+                if isinstance(array, jax.core.Tracer) or id(array) in self._known:
+                    continue
+                came = self._run.came.setdefault(name, {}).setdefault(key, [])
+                came.append((self._how(array), line_on_stack(sys._getframe(1), self._file) or 0))
+
+    def _how(self, array: Any) -> How:
+        """How an array comes that no call got before; from now on it is known."""
+        if (buffer := _buffer(array)) is None:
+            return "numpy"
+        how: How = "again" if buffer in self._buffers else "anew"
+        self._known[id(array)] = array
+        self._buffers.add(buffer)
+        return how
+
+
+def _buffer(array: Any) -> int | None:
+    """The address of an array on its first device; None for a NumPy array or a tracer."""
+    there = isinstance(array, jax.Array) and not isinstance(array, jax.core.Tracer)
+    return address(array.addressable_data(0)) if there else None
+
+
+def _inputs(rng: Any, count: int) -> tuple[dict[str, Any], dict[str, Any], list[Any]]:
+    """NumPy float32 params (16, width), (width,), stats (16,), (16,), and `count` batches.
+
+    Each batch holds inputs (rows, 16) and targets (rows,).
+    """
+    rows, width = int(rng.integers(40, 60)), int(rng.integers(20, 35))
+    shapes = {"w1": (16, width), "w2": (width,)}
+    params = {k: (rng.standard_normal(s) / 4).astype(np.float32) for k, s in shapes.items()}
+    mean, deviation = rng.uniform(0.5, 1.5, (2, 16)).astype(np.float32)
+    inputs = rng.standard_normal((count, rows, 16)).astype(np.float32)
+    batches = [{"inputs": x, "targets": np.tanh(x[:, 0])} for x in inputs]
+    return params, {"mean": mean, "deviation": deviation}, batches
+
+
+def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
+    """Train twice, and look at what each call of the file's functions gets."""
+    runs = []
+    for count in (int(rng.integers(*span)) for span in rng.permutation(LENGTHS)):
+        params, stats, batches = _inputs(rng, count)
+        sizes = {k: len(v) for k, v in zip(NAMES, (params, stats, batches[0]), strict=True)}
+        run = Run(count, sizes)
+        runs.append(run)
+        loop = Loop(submission, observe, run)
+        vars(submission)["error_of"] = loop.error_of
+        with observe.phase(run.phase):
+            returned = submission.train(loop.step, params, stats, loop.incoming(batches))
+        vars(submission)["error_of"] = loop.own_error_of
+        params, errors = unpack(returned, 2, PROMISE)
+        observe.value(f"params after {count}", params)
+        observe.value(f"errors of {count}", errors)
+    observe.fact(RUNS, msgspec.to_builtins(runs))

@@ -1,0 +1,43 @@
+"""What each run was given, and how its arrays came to the calls of `step` and `error_of`."""
+
+from typing import Literal
+
+import msgspec
+
+NAMES = ("params", "stats", "batch")
+"""The arguments of `step` and `error_of`, each a dict of arrays."""
+RUNS = "runs"
+"""The fact that holds a list of `Run`."""
+
+How = Literal["numpy", "anew", "again"]
+"""How an array came that no call had got before: as a NumPy array, in a buffer of its own, or
+in a buffer that another array had before it."""
+
+
+class Run(msgspec.Struct):
+    """What one run was given, and what its calls got."""
+
+    batches: int
+    arrays: dict[str, int]
+    """How many arrays there are in each of NAMES."""
+    steps: int = 0
+    """How often `step` was called."""
+    ahead: int = 0
+    """How many batches after a step's own had been taken when it began, at most."""
+    came: dict[str, dict[str, list[tuple[How, int]]]] = {}
+    """Argument, of NAMES -> key of an array -> each array that no call had got before under that
+    key: how it came, and the learner's line, or 0 if that is unknown."""
+
+    @property
+    def phase(self) -> str:
+        """The phase of the run."""
+        return f"{self.batches} batches"
+
+    @property
+    def fewest(self) -> int:
+        """How many copies to the device a run must make."""
+        return self.batches * self.arrays["batch"] + self.arrays["params"] + self.arrays["stats"]
+
+    def fewest_of_each(self, name: str) -> int:
+        """How often a run must copy each array of `name`, of NAMES."""
+        return self.batches if name == "batch" else 1

@@ -1,0 +1,186 @@
+"""Checks of ex09_stay_on_cpu: the numbers, where both results lie, and every copy on the way."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import product
+
+from grader.checks.ex09_stay_on_cpu import EXERCISE
+from grader.checks.ex09_stay_on_cpu.facts import BATCHES, COMMITMENTS, prediction
+from grader.judging.checking import Failure, Result
+from grader.judging.evidence import (
+    culprits,
+    definition,
+    differing_leaf,
+    events,
+    probe_gap,
+    seen,
+    wanted,
+)
+from grader.judging.record import Event, EventKind, Record
+from grader.judging.words import plural, where
+
+COPIES: Mapping[EventKind, tuple[str, str]] = {
+    "h2d": ("copy", "from the host"),
+    "d2d": ("copy", "between devices"),
+    "d2h": ("read", "to the host"),
+}
+"""Every kind of copy: what it is called, and which way it goes."""
+
+
+def _cpus(record: Record) -> list[str]:
+    """The device that was passed to each call of `prepare`."""
+    return [str(place) for place in wanted(record).facts["cpus"]]
+
+
+def _defaults(record: Record) -> list[str]:
+    """The device that is, or stands for, the accelerator in each call."""
+    return [str(place) for place in wanted(record).facts["defaults"]]
+
+
+def _in_words(copies: list[Event]) -> str:
+    """`2 copies between devices, 1 read to the host`."""
+    words = []
+    for kind, (noun, direction) in COPIES.items():
+        count = sum(event.count for event in copies if event.kind == kind)
+        if count:
+            words.append(f"{plural(count, noun)} {direction}")
+    return ", ".join(words)
+
+
+@EXERCISE.check(ground="observed")
+def same_batch(record: Record) -> Result:
+    """`prepare` returns the reference's numbers."""
+    found = (differing_leaf(record, name, rtol=1e-4, atol=1e-5) for name in BATCHES)
+    failure = next((failure for failure in found if failure), None)
+    return failure and replace(failure, culprits=definition(record, "prepare"))
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("same_batch",),
+    hints=("A new array goes to the default device, unless you name another one. Name one.",),
+    anchor="new-arrays-follow-the-default",
+)
+def batch_on_the_cpu(record: Record) -> Result:
+    """`prepare` returns its batch on the CPU device, as a jax.Array."""
+    for name, cpu, default in zip(BATCHES, _cpus(record), _defaults(record), strict=True):
+        for leaf in seen(record).values[name]:
+            if (found := where(leaf)) == cpu:
+                continue
+            place = f"on {found}" if leaf.kind == "jax" else found
+            if found == default:
+                place += ", the default device: no other device was named where it was made"
+            return Failure(
+                f"the batch is on {cpu}", f"it is {place}", definition(record, "prepare")
+            )
+    return None
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("batch_on_the_cpu",),
+    hints=(
+        "A new array is made on the default device, even if the array that it will meet is "
+        "committed to another one. It is copied when the two meet. jax.random.key and "
+        "jax.random.normal make new arrays.",
+        "jnp.asarray(raw) copies `raw` to the default device. If you move it to `cpu` later, "
+        "that is a second copy.",
+        "Make `cpu` the default device while you prepare: jax.default_device(cpu).",
+    ),
+    anchor="new-arrays-follow-the-default",
+)
+def no_visit_to_the_accelerator(record: Record) -> Result:
+    """No array in `prepare` visits the default device on its way."""
+    visits = list(events(seen(record), "d2d", "d2h", phase="prepare"))
+    if not visits:
+        return probe_gap(seen(record), "transfers", "reads")
+    return Failure(
+        "every array in `prepare` is made on the device `cpu`: no copy between devices, and no "
+        "read to the host",
+        f"{_in_words(visits)} in two calls: an array was made on another device first",
+        culprits(record, visits),
+    )
+
+
+@EXERCISE.check(ground="observed")
+def same_prediction(record: Record) -> Result:
+    """`predict` returns the reference's numbers."""
+    names = map(prediction, COMMITMENTS)
+    found = (differing_leaf(record, name, rtol=1e-3, atol=1e-4) for name in names)
+    failure = next((failure for failure in found if failure), None)
+    return failure and replace(failure, culprits=definition(record, "predict"))
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("same_prediction",),
+    hints=(
+        "A program runs where its committed arrays are, and its uncommitted arrays are copied "
+        "there. The default device does not change that.",
+        "jax.device_put(x) without a device leaves a committed array where it is.",
+        "jax.device_put(batch, device) copies the batch and commits the copy.",
+    ),
+    anchor="who-wins",
+)
+def model_on_the_default_device(record: Record) -> Result:
+    """The model runs on the default device, even if the batch is committed to a CPU."""
+    calls = zip(wanted(record).facts["commitments"], _cpus(record), _defaults(record), strict=True)
+    for commitment, cpu, default in calls:
+        for leaf in seen(record).values[prediction(commitment)]:
+            place = where(leaf)
+            if place == default:
+                continue
+            observed = f"it is on {place}"
+            if place == cpu:
+                observed += (
+                    f": the model followed the {commitment} batch, or the result was moved there"
+                )
+            return Failure(
+                f"the prediction from the {commitment} batch is on {default}",
+                observed,
+                definition(record, "predict"),
+            )
+    return None
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("model_on_the_default_device",),
+    hints=("One array is in the wrong place. Which one, and when must it move?",),
+    anchor="who-wins",
+)
+def batch_is_the_one_copy(record: Record) -> Result:
+    """`predict` copies the batch once, before the model runs, and copies nothing else."""
+    for commitment in COMMITMENTS:
+        phase = f"predict {commitment}"
+        mine = list(events(seen(record), *COPIES, phase=phase))
+        theirs = list(events(wanted(record), *COPIES, phase=phase))
+        total, fewest = (sum(event.count for event in found) for found in (mine, theirs))
+        if total > fewest:
+            return Failure(
+                f"a call with the {commitment} batch makes {plural(fewest, 'copy')}: only the "
+                "batch is copied",
+                f"{_in_words(mine)}: the params or the result moved too, or the batch took a "
+                "detour",
+                culprits(record, mine),
+            )
+    return probe_gap(seen(record), "transfers", "reads")
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=("When a `with` block ends, it puts back what it changed. Does your code do that?",),
+    anchor="who-wins",
+)
+def default_is_as_before(record: Record) -> Result:
+    """After each function, the default device is what it was before."""
+    for name, index in product(("prepare", "predict"), range(len(BATCHES))):
+        made = f"made after {name} {index}"
+        found, right = (side(record).values[made][0] for side in (seen, wanted))
+        if where(found) != where(right):
+            return Failure(
+                f"a new array is on {where(right)} after `{name}`",
+                f"it is on {where(found)}: from now on, all code makes its arrays there",
+                definition(record, name),
+            )
+    return None

@@ -1,0 +1,249 @@
+"""Checks of ex10_diagnose: the cause of each report, family by family, and the remedy.
+
+The reference solution's answers say which cause is the true one, and which remedy mends it. A check
+says of how many reports it fails, and shows the first of them.
+"""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from grader.checks.ex10_diagnose import EXERCISE
+from grader.checks.ex10_diagnose.facts import Answer
+from grader.judging.checking import Failure, Result, Unable
+from grader.judging.evidence import definition, seen, wanted
+from grader.judging.record import Record
+from grader.judging.words import plural
+
+GENERIC = "An NVIDIA GPU may be present on this machine"
+INSTALLATION = "no plugin", "plugin of another version", "jaxlib of another version", "two plugins"
+LIBRARIES = ("library missing", "foreign library")
+DEVICES = ("no driver", "gpu hidden", "no device node")
+ENVIRONMENT = (
+    "JAX_PLATFORMS is gpu",
+    "JAX_PLATFORMS is misspelt",
+    "JAX_PLATFORMS is cpu",
+    "XLA_FLAGS is misspelt",
+)
+SOUND = ("gpu in use", "no gpu")
+
+
+def _answers(record: Record) -> list[tuple[Answer, str]] | Unable:
+    """The submission's answers, each with the true cause; the reference knows it."""
+    why = seen(record).facts.get("no stage") or wanted(record).facts.get("no stage")
+    if why:
+        return Unable(f"broken machines could not be staged: {why}")
+    mine = msgspec.convert(seen(record).facts["answers"], list[Answer])
+    theirs = msgspec.convert(wanted(record).facts["answers"], list[Answer])
+    return [(answer, right.cause) for answer, right in zip(mine, theirs, strict=True)]
+
+
+def _remedies(record: Record) -> dict[str, str]:
+    """The remedy for each cause, as the reference answers."""
+    theirs = msgspec.convert(wanted(record).facts["answers"], list[Answer])
+    return {answer.cause: answer.remedy for answer in theirs}
+
+
+def _first(
+    record: Record,
+    wrong: Callable[[Answer, str], bool],
+    in_words: Callable[[Answer, str], tuple[str, str]],
+) -> Result:
+    """A failure for the first report whose answer is `wrong`.
+
+    Both functions get an answer and the true cause; `in_words` gives what was expected and
+    what was observed.
+    """
+    answers = _answers(record)
+    if isinstance(answers, Unable):
+        return answers
+    found = [(mine, truth) for mine, truth in answers if wrong(mine, truth)]
+    if not found:
+        return None
+    answer, truth = found[0]
+    expected, observed = in_words(answer, truth)
+    count = f"Wrong for {len(found)} of {plural(len(answers), 'report')}; the first of them reads"
+    return Failure(
+        expected, f"{observed}. {count}\n{answer.report}", definition(record, "diagnose")
+    )
+
+
+@EXERCISE.check(ground="observed")
+def answers_in_the_words(record: Record) -> Result:
+    """`diagnose` returns a pair: a key of CAUSES and a text of REMEDIES."""
+    words = wanted(record).facts
+
+    def wrong(mine: Answer, _: str) -> bool:
+        known = mine.cause in words["causes"] and mine.remedy in words["remedies"]
+        return bool(mine.other) or not known
+
+    def in_words(mine: Answer, _: str) -> tuple[str, str]:
+        pair = mine.other or f'("{mine.cause}", "{mine.remedy}")'
+        return "a pair (cause, remedy), in the words of CAUSES and REMEDIES", f"it is {pair}"
+
+    return _first(record, wrong, in_words)
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("answers_in_the_words",),
+    hints=(
+        "JAX prints that line whenever there is a GPU's device node and no CUDA backend has "
+        "started. JAX does not know why. What stands above the line?",
+        "The line means a missing plugin only if no plugin is listed and no error stands above it.",
+    ),
+)
+def looks_above_the_generic_line(record: Record) -> Result:
+    """The line "Falling back to cpu" is not by itself taken for the cause."""
+
+    def wrong(mine: Answer, truth: str) -> bool:
+        return GENERIC in mine.report and truth != mine.cause == "no plugin"
+
+    def in_words(_: Answer, truth: str) -> tuple[str, str]:
+        line = f'the line "{GENERIC} ... Falling back to cpu" was taken for the cause'
+        why = "it is printed after any plugin that fails, and the cause stands above it"
+        return f"the cause is `{truth}`", f"{line}; {why}"
+
+    return _first(record, wrong, in_words)
+
+
+def _family(record: Record, causes: tuple[str, ...]) -> Result:
+    """A failure for the first report of these causes whose cause was not found."""
+
+    def wrong(mine: Answer, truth: str) -> bool:
+        return truth in causes and mine.cause != truth
+
+    def in_words(mine: Answer, truth: str) -> tuple[str, str]:
+        return f"the cause is `{truth}`", f"`{mine.cause}`{_why_not(mine.cause, truth)}"
+
+    return _first(record, wrong, in_words)
+
+
+_CONFUSED: Mapping[tuple[str, str], str] = {
+    ("no driver", "gpu hidden"): "the driver was never loaded, so it hides nothing",
+    ("gpu hidden", "no driver"): "the driver answered: it sees no GPU",
+    ("gpu in use", "library missing"): "a library that is registered twice is not missing",
+    ("foreign library", "library missing"): "the library is there, but LD_LIBRARY_PATH leads to "
+    "another one first",
+    ("no plugin", "JAX_PLATFORMS is misspelt"): "'cuda' is spelt right, but no plugin is listed",
+    ("library missing", "JAX_PLATFORMS is misspelt"): "'cuda' is spelt right, but its plugin "
+    "failed before",
+    ("JAX_PLATFORMS is gpu", "JAX_PLATFORMS is misspelt"): "'gpu' is a name that JAX knows, and it "
+    "asks for more than CUDA",
+    ("no gpu", "no device node"): "no plugin is listed, so nothing here needs a device node",
+    ("no device node", "no gpu"): "a plugin is listed: somebody expects a GPU here",
+    ("no device node", "gpu in use"): "the backend is the CPU, though no error or warning says so",
+    ("JAX_PLATFORMS is cpu", "gpu in use"): "the backend is the CPU, because JAX_PLATFORMS says so",
+    ("two plugins", "gpu in use"): "one of the two plugins failed, and an error says so",
+    ("plugin of another version", "gpu in use"): "a warning says that parts of the plugin stay "
+    "unused",
+}
+"""Why a cause is not the other one that it is easily mistaken for: (true, named) -> why."""
+_SIGNS: Mapping[str, str] = {
+    "gpu in use": "that a GPU is listed, and JAX prints no error or warning",
+    "no gpu": "that no plugin is listed, and there is no trace of a GPU",
+    "no plugin": "that no plugin is listed, and there is a trace of a GPU, or one is asked for",
+    "plugin of another version": "a warning that plugin and jaxlib are not compatible",
+    "jaxlib of another version": "an error that names the versions of jax and jaxlib",
+    "two plugins": "plugins of two versions of CUDA, and an error that one exists already",
+    "library missing": "a library that cannot be loaded",
+    "foreign library": "a library that cannot be loaded, and LD_LIBRARY_PATH",
+    "no driver": "a failure of cuInit with the number 303",
+    "gpu hidden": "a failure of cuInit with a name that says why",
+    "no device node": "that a plugin is listed, there is no GPU, and no text says why",
+    "JAX_PLATFORMS is gpu": "an error that names the backend of another maker of GPUs",
+    "JAX_PLATFORMS is misspelt": "an error that names a backend in a wrong spelling",
+    "JAX_PLATFORMS is cpu": "a variable that asks for the CPU",
+    "XLA_FLAGS is misspelt": "an error that names a flag",
+}
+"""What a report shows if this is its cause."""
+
+
+def _why_not(named: str, truth: str) -> str:
+    """Why the cause is not the one that was named, or what the report would show if it were."""
+    if (truth, named) in _CONFUSED:
+        return f"; {_CONFUSED[truth, named]}"
+    return f"; its sign is {_SIGNS[named]}" if named in _SIGNS else ""
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("looks_above_the_generic_line",),
+    hints=(
+        "Read the list of packages first. Is there a plugin? Is there more than one? Do the "
+        "versions agree?",
+        "The plugin is missing if none is listed, and a GPU is there or asked for. Two plugins, "
+        "and versions that do not fit, have an error or a warning of their own.",
+    ),
+)
+def installation(record: Record) -> Result:
+    """Faults of the installation are found: no plugin, two plugins, versions that do not fit."""
+    return _family(record, INSTALLATION)
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("looks_above_the_generic_line",),
+    hints=("Two causes share one text. Which variable tells them apart?",),
+)
+def libraries(record: Record) -> Result:
+    """Faults of CUDA's libraries are found: one is missing, or comes from the wrong place."""
+    return _family(record, LIBRARIES)
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("looks_above_the_generic_line",),
+    hints=(
+        'Two faults lead to "No visible GPU devices". The line about cuInit says which one it is.',
+        "One fault prints no error at all: the plugin is listed, the backend is the CPU, and no "
+        "variable asks for the CPU.",
+    ),
+)
+def driver_and_devices(record: Record) -> Result:
+    """Faults between plugin and GPU are found: no driver, a hidden GPU, no device node."""
+    return _family(record, DEVICES)
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("looks_above_the_generic_line",),
+    hints=(
+        "The error names, in quotes, the backend that JAX looked for. Is that a name JAX knows?",
+        "'cuda' is spelt right. JAX does not know it if its plugin is missing or has failed.",
+    ),
+)
+def environment(record: Record) -> Result:
+    """Faults in the environment variables JAX_PLATFORMS and XLA_FLAGS are found."""
+    return _family(record, ENVIRONMENT)
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("looks_above_the_generic_line",),
+    hints=("Which lines are printed on sound machines too? Such a line proves nothing.",),
+)
+def sound_machines(record: Record) -> Result:
+    """No fault is named where nothing is broken, whatever the machine prints."""
+    return _family(record, SOUND)
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("answers_in_the_words",),
+    hints=(
+        "There are fifteen causes and fifteen remedies. Which remedy do you use twice, and which "
+        "one never?",
+    ),
+)
+def each_cause_its_remedy(record: Record) -> Result:
+    """Each cause comes with its own remedy, the one that mends it."""
+    right = _remedies(record)
+
+    def wrong(mine: Answer, truth: str) -> bool:
+        return mine.cause == truth and mine.remedy != right[truth]
+
+    def in_words(mine: Answer, truth: str) -> tuple[str, str]:
+        return f"the remedy for `{truth}` is `{right[truth]}`", f"it is `{mine.remedy}`"
+
+    return _first(record, wrong, in_words)

@@ -1,0 +1,54 @@
+"""Drives ex10_diagnose: asks for a diagnosis of every report.
+
+`reports` makes the reports afresh for each grading, most of them by JAX's own code on a
+staged machine. Every cause is there in each form in which it shows, as `grader doctor`
+writes it and as a terminal shows it, in drawn order: no answer is right because of where
+a line stands, or because a single form of a text is known. `diagnose` gets the text alone. While
+it runs, no true cause is left in this process: a learner's code could look for one.
+
+Drawn: all that `reports` draws (names, versions, numbers, paths and the order of lines), and the
+order of the reports.
+"""
+
+import gc
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from grader.checks.ex10_diagnose.facts import Answer
+from grader.checks.ex10_diagnose.reports import reports
+from grader.probes.observe import Observe, named
+from grader.probes.private import Gone
+
+
+def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
+    """Ask for a diagnosis of every report, unless the machines cannot be staged."""
+    try:
+        with observe.unwatched():
+            texts = [report.text for report in reports(rng)]
+            gc.collect()  # the errors that were staged hold frames, and those hold the causes
+    except Gone as gone:
+        observe.fact("no stage", str(gone))
+        return
+    answers = [_answer(submission, text) for text in texts]
+    observe.fact("answers", msgspec.to_builtins(answers))
+    observe.fact("causes", [*submission.CAUSES])
+    observe.fact("remedies", [*submission.REMEDIES])
+
+
+def _answer(submission: ModuleType, report: str) -> Answer:
+    """What `diagnose` returns for one report; what it raises names that report."""
+    try:
+        value = submission.diagnose(report)
+    except Exception as error:
+        error.add_note(f"It was raised for this report:\n{report}")
+        raise
+    words = tuple(value) if isinstance(value, tuple | list) else ()
+    if len(words) == 2 and all(isinstance(word, str) for word in words):
+        cause, remedy = map(str.__str__, words)  # of a member of a StrEnum, only its text
+        return Answer(report, cause, remedy)
+    other = named(value)
+    if words:
+        other += f" of {', '.join(map(named, words))}"
+    return Answer(report, other=other)

@@ -1,0 +1,16 @@
+"""What `diagnose` of ex10_diagnose answered, report by report.
+
+The true cause is not noted: the reference solution names it, in a process of its own.
+"""
+
+import msgspec
+
+
+class Answer(msgspec.Struct, omit_defaults=True):
+    """One report, and what `diagnose` said of it."""
+
+    report: str
+    cause: str = ""
+    remedy: str = ""
+    other: str = ""
+    """What `diagnose` returned, in words, if it was no pair of texts."""

@@ -1,0 +1,353 @@
+"""Checks of ex12_repair_trainer: each of the six faults by what it does, and the training."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import msgspec
+
+from grader.checks.ex12_repair_trainer import EXERCISE
+from grader.checks.ex12_repair_trainer.facts import AGAIN, LONG, OTHER, RUNS, WAITED, Run
+from grader.judging.arrays import compare
+from grader.judging.checking import Failure, Result, Unable
+from grader.judging.evidence import (
+    compiled_program,
+    culprits,
+    definition,
+    events,
+    not_jitted,
+    probe_gap,
+    seen,
+    wanted,
+)
+from grader.judging.record import PREFETCHED, Event, EventKind, Measured, Record
+from grader.judging.words import plural, where
+
+SCALAR = 8
+"""Bytes of the largest single number. Every array of the model is larger."""
+SLACK = 64
+"""Bytes that a step may bring to the device beside its batch: counters, rates."""
+
+
+RANDOM = (28.0, 36.0)
+"""How many of 64 bits differ between two keys of jax.random: 32 on average, over many keys."""
+ENOUGH = 50
+"""From so many pairs of keys on, their average says something."""
+
+
+def _run(record: Record, name: str) -> Run:
+    return msgspec.convert(seen(record).facts[name], Run)
+
+
+def _lengths(record: Record) -> dict[str, int]:
+    """The steps of each run, as the reference's side drew them."""
+    return {name: msgspec.convert(wanted(record).facts[name], Run).steps for name in RUNS}
+
+
+def _keys(run: Run) -> list[tuple[int, ...]]:
+    """The keys of the steps of one run, in order."""
+    return [tuple(call.key) for call in run.calls]
+
+
+@EXERCISE.check(ground="observed", hints=("Put @jax.jit on `step`.",), anchor="no-jit-no-program")
+def step_is_jitted(record: Record) -> Result:
+    """`step` is one compiled program: a function that jax.jit made."""
+    return not_jitted(record, "step")
+
+
+def _differing(record: Record, starts: Sequence[str], why: str) -> Failure | Unable | None:
+    """How the outputs of `step` whose paths have these starts differ from the reference's.
+
+    `why`, if known, is added to what was observed.
+    """
+    mine, theirs = compiled_program(record, "step"), record.reference_measured.get("step")
+    if not isinstance(mine, Measured):
+        return mine
+    if theirs is None:
+        return Unable("the reference was not compiled")
+    got, want = (
+        [leaf for leaf in program.outputs if leaf.path.startswith(tuple(starts))]
+        for program in (mine, theirs)
+    )
+    found = compare("step(...)", got, want, "", "", rtol=1e-3, atol=1e-4)
+    place = definition(record, "step")
+    return found and replace(found, observed=f"{found.observed}{why}", culprits=place)
+
+
+@EXERCISE.check(
+    ground="program",
+    hints=(
+        "With hk.transform_with_state, `apply` returns (output, state). What becomes of the state?",
+        "Return the new state from `loss_fn` as its second value, and tell jax.value_and_grad "
+        "has_aux=True.",
+    ),
+    anchor="state-that-is-thrown-away",
+)
+def state_is_kept(record: Record) -> Result:
+    """`step` returns the state that the network made."""
+    lost = seen(record).facts["step returns the old state"]
+    why = ": this is the state that went in, and the new one is lost" if lost else ""
+    return _differing(record, ["[0][1]"], why)
+
+
+@EXERCISE.check(
+    ground="program",
+    hints=("The network gets the key that `step` was given.",),
+    anchor="one-key-one-mask",
+)
+def same_step(record: Record) -> Result:
+    """`step` gives the reference's loss, parameters and optimizer state."""
+    losses = [seen(record).values[f"loss with key {i}"][0].data for i in range(2)]
+    unused = losses[0] == losses[1]
+    why = "; the loss is the same for any key: `key` does not reach the network" if unused else ""
+    return _differing(record, ["[0][0]", "[0][2]", "[1]"], why)
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=("Take one step for each batch, in the order of the batches.",),
+)
+def trains_on_every_batch(record: Record) -> Result:
+    """`train` takes one step for each batch, from model to model, and returns what they gave."""
+    place = definition(record, "train")
+    for name, steps in _lengths(record).items():
+        run = _run(record, name)
+        if failure := _steps_taken(run, steps):
+            return Failure(*failure, place)
+        if run.problem:
+            expected = "`train` returns (model, losses): what the steps gave"
+            return Failure(expected, f"{run.problem} (a run of {steps} batches)", place)
+    return None
+
+
+def _steps_taken(run: Run, steps: int) -> tuple[str, str] | None:
+    """(expected, observed) if there is not one step for each batch, in order."""
+    numbers = [call.batch for call in run.calls]
+    wrong = next((i for i, number in enumerate(numbers) if number != i), None)
+    if wrong is not None:
+        got = "another batch" if numbers[wrong] is None else f"batch {numbers[wrong]}"
+        got = f"step {wrong} got {got}"
+    elif len(numbers) != steps:
+        got = f"{plural(len(numbers), 'step')} for {steps} batches"
+    else:
+        lost = next((i for i, call in enumerate(run.calls) if not call.goes_on), None)
+        expected = "each step starts with the model of the step before"
+        return None if lost is None else (expected, f"step {lost} does not")
+    return f"one step for each of {steps} batches, in their order", got
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=(
+        "JAX has no hidden random state: the same key gives the same numbers in every call.",
+        "Write key, subkey = jax.random.split(key) once for each step. Give `subkey` to the step, "
+        "and keep `key` for the next split.",
+    ),
+    anchor="one-key-one-mask",
+)
+def a_new_key_for_each_step(record: Record) -> Result:
+    """Each step gets a key of its own, made from `key`, so that it drops other units."""
+    long = _run(record, LONG)
+    keys, again, other = (_keys(_run(record, run)) for run in (LONG, AGAIN, OTHER))
+    repeated = next(
+        ((run, len(set(run))) for run in (keys, other) if len(set(run)) < len(run)), None
+    )
+    common = len(set(keys) & set(other))
+    used = [
+        index
+        for index, call in enumerate(long.calls)
+        if any(later.key in call.parts for later in long.calls[index + 1 :])
+    ]
+    if repeated:
+        keys = repeated[0]
+        observed = f"{plural(repeated[1], 'key')}: steps with the same key drop the same units"
+    elif again != keys[: len(again)]:
+        observed = (
+            "called again with the same `key`, `train` makes other keys: they do not come from "
+            "`key`"
+        )
+    elif common:
+        observed = (
+            f"called with `key` + 1, `train` makes {common} of {len(keys)} keys again: they do not "
+            "come from `key` by jax.random"
+        )
+    elif used:
+        observed = (
+            f"step {used[0]} uses a key that is split later, and Haiku splits the same key in that "
+            "step"
+        )
+    elif not _random([*pairwise(keys), *zip(keys, other, strict=False)]):
+        observed = (
+            "the keys resemble one another: they are made from `key` by counting, not by jax.random"
+        )
+    else:
+        return None
+    expected = (
+        f"{len(keys)} steps, {len(keys)} keys, all made from `key`, and no key is split after a "
+        "step has used it"
+    )
+    return Failure(expected, observed, definition(record, "train"))
+
+
+def _random(pairs: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> bool:
+    """Whether two keys differ in half of their bits, on average, as keys of jax.random do."""
+    differing = [sum((a ^ b).bit_count() for a, b in zip(*pair, strict=True)) for pair in pairs]
+    return len(pairs) < ENOUGH or RANDOM[0] < sum(differing) / len(pairs) < RANDOM[1]
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=("Which line names a device? The model is on the right one already.",),
+    anchor="the-device-is-not-yours-to-name",
+)
+def runs_on_the_default_device(record: Record) -> Result:
+    """Every step runs on the default device."""
+    for name in RUNS:
+        default = msgspec.convert(wanted(record).facts[name], Run).default
+        calls = _run(record, name).calls
+        wrong = [call.place for call in calls if call.place != default]
+        if wrong:
+            return Failure(
+                f"where the default device is {default}, all steps run there",
+                f"{len(wrong)} of {plural(len(calls), 'step')} ran on {wrong[0]}, because their "
+                "arrays were put there",
+                definition(record, "train"),
+            )
+    return None
+
+
+def _between(record: Record, *kinds: EventKind) -> list[Event]:
+    """Events after the first step of a run and before its last."""
+    steps = _lengths(record)
+    return [e for e in events(seen(record), *kinds) if 0 < e.step < steps.get(e.phase, 0)]
+
+
+def _of_number(event: Event) -> bool:
+    return (event.nbytes or 0) <= SCALAR
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("trains_on_every_batch",),
+    hints=(
+        "Is the number needed in the loop? The array can be kept, and read after the last step.",
+        "To read a loss in the loop, call loss.copy_to_host_async() after its step, and read it "
+        "one step later.",
+    ),
+    anchor="a-read-a-step",
+)
+def no_waits_for_the_loss(record: Record) -> Result:
+    """No step waits until the loss of an earlier step has been read."""
+    reads = [e for e in _between(record, "d2h") if _of_number(e) and e.detail != PREFETCHED]
+    found = reads + _between(record, "wait")
+    if found:
+        return Failure(
+            f"no wait between the steps, and no read except {PREFETCHED}",
+            f"{plural(sum(event.count for event in found), 'wait')} in {_all_steps(record)} steps",
+            culprits(record, found),
+        )
+    larger = [e for e in _between(record, "d2h") if not _of_number(e)]  # judged as the model's
+    if (waited := seen(record).facts[WAITED]) and not larger:
+        return Failure(
+            "`train` calls the next step while the device is busy with this one",
+            f"while step {waited[0]} was busy, `train` waited for it, and called no other",
+            definition(record, "train"),
+        )
+    return probe_gap(seen(record), "reads")
+
+
+def _all_steps(record: Record) -> int:
+    return sum(_lengths(record).values())
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=(
+        "The result of a step is the input of the next one. Is it needed on the host in between?",
+        "`train` returns the model that the last step gave, and leaves it where it is.",
+    ),
+    anchor="the-model-stays-where-it-is",
+)
+def model_stays_on_its_device(record: Record) -> Result:
+    """The model is neither read to the host nor copied to a device, between steps or at the end."""
+    steps = _lengths(record)
+    batch = wanted(record).facts["batch bytes"]
+    model = wanted(record).facts["model bytes"]
+    every = list(events(seen(record), "d2h", "async_copy"))
+    read = [e for e in _between(record, "d2h", "async_copy") if not _of_number(e)]
+    read += [e for e in every if e.step >= steps.get(e.phase, 0) and (e.nbytes or 0) in model]
+    sent = [e for e in events(seen(record), "h2d", "d2d") if e.step > 1 and e.phase in steps]
+    # A batch goes to the device in its arrays, or in one piece.
+    odd = [e for e in sent if (e.nbytes or 0) > SLACK and e.nbytes not in (*batch, sum(batch))]
+    if not (read or odd):
+        return (
+            _sent_too_often(record, sent, sum(batch) + SLACK)
+            or _copied_in_place(record)
+            or _moved_at_the_end(record)
+            or probe_gap(seen(record), "reads", "transfers")
+        )
+    arrays = plural(sum(e.count for e in read), "array")
+    return Failure(
+        "no array is read, and nothing larger than a number is copied to a device but the batches",
+        f"{arrays} read to the host, and {plural(sum(e.count for e in odd), 'array')} of another "
+        f"size copied to a device in {_all_steps(record)} steps: the model is copied",
+        culprits(record, read + odd),
+    )
+
+
+def _sent_too_often(record: Record, sent: list[Event], limit: int) -> Failure | None:
+    """The failure where a run copies more to a device than its batches."""
+    for name, steps in _lengths(record).items():
+        found = [e for e in sent if e.phase == name]
+        if (each := sum((e.nbytes or 0) * e.count for e in found) // (steps - 1)) > limit:
+            return Failure(
+                f"at most {limit:,} bytes are copied for each step: its batch",
+                f"{each:,} bytes copied for each step",
+                culprits(record, found),
+            )
+    return None
+
+
+def _copied_in_place(record: Record) -> Failure | None:
+    """The failure where an array of the model was copied on its device, between two steps."""
+    for name in RUNS:
+        for index, call in enumerate(_run(record, name).calls):
+            if call.copied:
+                return Failure(
+                    "a step gets the arrays of the model that the step before returned",
+                    f"step {index} gets copies: {plural(call.copied, 'array')} in other buffers",
+                    definition(record, "train"),
+                )
+    return None
+
+
+def _moved_at_the_end(record: Record) -> Failure | None:
+    """The failure where `train` returns a model that is not where its last step ran."""
+    for name in RUNS:
+        calls = _run(record, name).calls
+        returned = [where(leaf) for leaf in seen(record).values[f"model of {name}"]]
+        moved = [place for place in returned if calls and place != calls[-1].place]
+        if moved:
+            return Failure(
+                f"the model is where the last step ran: {calls[-1].place}",
+                f"an array of the model that `train` returns: {moved[0]}",
+                definition(record, "train"),
+            )
+    return None
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=("Every call of jax.jit makes a new function, for which nothing is compiled yet.",),
+    anchor="no-jit-no-program",
+)
+def nothing_compiles_again(record: Record) -> Result:
+    """After the second step, nothing is compiled."""
+    found = [e for e in _between(record, "compile") if e.step > 2]
+    if not found:
+        return probe_gap(seen(record), "compiles")
+    return Failure(
+        "0 compiles after the second step",
+        f"{plural(sum(event.count for event in found), 'compile')} in {_all_steps(record)} steps",
+        culprits(record, found),
+    )

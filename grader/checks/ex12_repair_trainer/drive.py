@@ -1,0 +1,86 @@
+"""Drives ex12_repair_trainer: exports `step`, calls it with two keys, and trains three times.
+
+`train` gets a jitted step, whatever the learner's `step` is, so that a fault in `step` hides
+none in `train`. All three runs are judged. One is long, one starts from the same key, so that the
+same keys must come out, and one from another key. The long run holds each step
+until the next one is called (`grader.stages.held`), so a wait is found that no probe sees.
+
+Drawn: the steps of each run (60 to 99, and twice 3 to 19), the rows of a batch, all
+numbers and keys, and which device is the default one in the first run; in the second it is the
+other one. So code that names a device names the wrong one at least once. No run has 100 steps: JAX
+compiles a program for each hundred elements of an array that Python iterates over, such as keys.
+"""
+
+from types import ModuleType
+from typing import Any
+
+import jax
+
+from grader.checks.ex12_repair_trainer.facts import AGAIN, LONG, OTHER, WAITED
+from grader.checks.ex12_repair_trainer.trainer import MODEL, STEP, same, train
+from grader.probes.observe import Misused, Observe, unpack
+from grader.stages.held import Held
+
+SAME_SIZES = (4, 16, 32, 128)
+"""Rows or steps whose arrays would have the size of an array of the model, in bytes."""
+
+
+def _model(submission: ModuleType, rng: Any, batch: Any) -> Any:
+    """Parameters, state and optimizer state, as drawn NumPy arrays."""
+    key = jax.ShapeDtypeStruct((2,), "uint32")
+    params, state = jax.eval_shape(submission.network.init, key, batch[0])
+    shapes = params, state, jax.eval_shape(submission.optimizer.init, params)
+
+    def draw(shape: Any) -> Any:
+        return (rng.standard_normal(shape.shape) / 4).astype(shape.dtype)
+
+    return jax.tree.map(draw, shapes)
+
+
+def _batch(rng: Any, rows: int) -> Any:
+    """NumPy inputs (rows, 16) float32 and labels (rows,) int32."""
+    inputs = (1 + rng.standard_normal((rows, 16))).astype("float32")
+    return inputs, rng.integers(0, 4, rows).astype("int32")
+
+
+def _other_than(rng: Any, low: int, high: int) -> int:
+    """A number from `low` on and below `high`, but none of SAME_SIZES."""
+    numbers = [number for number in range(low, high) if number not in SAME_SIZES]
+    return int(rng.choice(numbers))
+
+
+def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
+    """Export `step`, call it with two keys, and train three times."""
+    rows = _other_than(rng, 20, 40)
+    lengths = {run: _other_than(rng, 3, 20) for run in (AGAIN, OTHER)}
+    lengths[LONG] = _other_than(rng, 60, 100)
+    batches = [_batch(rng, rows) for _ in range(lengths[LONG])]
+    keys = rng.integers(0, 1 << 32, (3, 2)).astype("uint32")
+    model = _model(submission, rng, batches[0])
+    first, second = rng.permutation(jax.devices())[:2]
+    step = submission.step if observe.jitted("step", submission.step) else jax.jit(submission.step)
+    for index in range(2):
+        observe.program("step", submission.step, model, keys[index], batches[index])
+    with jax.default_device(first), observe.unwatched():
+        for index in range(2):
+            after, loss = unpack(step(*jax.device_put((model, keys[index])), batches[0]), 2, STEP)
+            if isinstance(after, jax.Array) and isinstance(loss, tuple | list):
+                raise Misused(STEP, "it returned (loss, model)")
+            observe.value(f"loss with key {index}", loss)
+            observe.fact("step returns the old state", same(unpack(after, 3, MODEL)[1], model[1]))
+    observe.fact("batch bytes", [array.nbytes for array in batches[0]])
+    observe.fact("model bytes", sorted({leaf.nbytes for leaf in jax.tree.leaves(model)}))
+    for name, key, default in (
+        (LONG, keys[2], first),
+        (AGAIN, keys[2], second),
+        (OTHER, keys[2] + 1, first),
+    ):
+        with jax.default_device(default):
+            with observe.unwatched():
+                held = Held() if name == LONG and jax.default_backend() == "cpu" else None
+            taken = batches[: lengths[name]]
+            train(submission.train, observe, name, step, (model, key), taken, held)
+            if held is not None:
+                observe.fact(WAITED, held.waited)
+    if jax.default_backend() != "cpu":
+        observe.fact(WAITED, [])

@@ -1,0 +1,42 @@
+"""The runs of `train` in ex12_repair_trainer, and what `step` was called with in each."""
+
+import msgspec
+
+LONG = "train"
+"""A long run."""
+AGAIN = "again"
+"""A run from the same key, on the other device, which must make the same keys."""
+OTHER = "other"
+"""A run of a few steps from `key` + 1, which must make other keys."""
+RUNS = (LONG, AGAIN, OTHER)
+WAITED = "held steps that were waited for"
+"""The fact that lists steps, from 0, for which the host waited in the run that holds its steps."""
+
+
+class Call(msgspec.Struct):
+    """One call of `step` by `train`."""
+
+    key: list[int]
+    """The words of the key."""
+    parts: list[list[int]]
+    """The keys that splitting this key gives."""
+    batch: int | None
+    """The number of the batch; None if it is none of the batches."""
+    goes_on: bool
+    """Whether the model is the one that the call before returned."""
+    copied: int
+    """How many arrays of the model, if it goes on, lie elsewhere than the call before left them."""
+    place: str
+    """Where the step ran, as `cpu:1`: its loss is there."""
+
+
+class Run(msgspec.Struct):
+    """What one run of `train` did."""
+
+    steps: int
+    """How many batches there were."""
+    default: str
+    """The default device, where the model was, as `cpu:1`."""
+    calls: list[Call]
+    problem: str
+    """What is wrong with what `train` returned, or ""."""

@@ -1,0 +1,190 @@
+"""A run of `train`: what it calls `step` with, call by call, and what it returns.
+
+Runs in a worker. What is right and what is wrong is for the checks to say.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import msgspec
+import numpy as np
+
+from grader.checks.ex12_repair_trainer.facts import Call, Run
+from grader.probes.describe import address
+from grader.probes.observe import Misused, Observe, unpack
+from grader.stages.held import Held
+
+STEP = "`step` returns (model, loss)"
+MODEL = "the model that `step` returns is (params, state, opt_state)"
+TRAIN = "`train` returns (model, losses)"
+ONCE = "`train` calls `step` once for each batch"
+WRAPPED = "`step` is traced inside another jit: jax.jit belongs on `step` itself, outside `train`"
+PARTS = 10
+"""How many keys are split from a step's key. `fold_in` of a small number gives one of them."""
+
+
+class Training:
+    """One run. What `step` gets is copied on the device, and read only when the run is over."""
+
+    def __init__(
+        self, observe: Observe, step: Callable[..., Any], batches: list[Any], held: Held | None
+    ) -> None:
+        self._observe, self._step, self._batches, self._held = observe, step, batches, held
+        self._kept: list[Any] = []
+        """(model, key, batch) of each call, and (model, loss) that it returned; all copies."""
+        self._given: list[list[Any]] = []
+        self._gave: list[list[Any]] = []
+
+    def take(self) -> Iterator[Any]:
+        """The batches, one by one."""
+        yield from self._batches
+        if self._held is not None:
+            self._held.release()
+
+    def step(self, model: Any, key: Any, batch: Any) -> Any:
+        """One step, marked and kept."""
+        self._observe.mark()
+        with self._observe.unwatched():
+            leaves = jax.tree.leaves((model, key, batch))
+            if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+                raise Misused(ONCE, WRAPPED)
+            given = _copied((model, jax.random.key_data(key))), _on_host(batch)
+            self._given.append(jax.tree.leaves(model))
+        model, loss = unpack(self._step(model, key, batch), 2, STEP)
+        with self._observe.unwatched():
+            if self._held is not None:
+                model, loss = self._held.hold((model, loss))
+            self._kept.append((*given, *_copied((model, loss))))
+            self._gave.append(jax.tree.leaves(model))
+        return model, loss
+
+    def run(self, start: Any, default: Any, returned: tuple[Any, Any]) -> Run:
+        """What the run did. `start` is the model it began with, `returned` what it returned."""
+        kept = jax.device_get(self._kept)
+        numbers = {_bytes(batch): number for number, batch in enumerate(self._batches)}
+        keys = np.array([key for (_, key), *_ in kept], np.uint32).reshape(len(kept), 2)
+        parts = _parts(keys).tolist() if len(kept) else []
+        calls, before = [], start
+        for index, ((model, key), batch, after, _) in enumerate(kept):
+            goes_on = same(model, before)
+            again = self._given[index] if index and goes_on else []
+            calls.append(
+                Call(
+                    key=key.tolist(),
+                    parts=parts[index],
+                    batch=numbers.get(_bytes(batch)),
+                    goes_on=goes_on,
+                    copied=_moved(self._gave[index - 1], again),
+                    place=place_of(self._kept[index][3]),
+                )
+            )
+            before = after
+        losses = [float(loss) for *_, loss in kept]
+        return Run(len(self._batches), str(default), calls, _problem(returned, before, losses))
+
+
+_copied: Callable[[Any], Any] = jax.jit(lambda tree: jax.tree.map(lambda x: x + 0, tree))
+
+
+def train(
+    submitted: Callable[..., Any],
+    observe: Observe,
+    name: str,
+    step: Callable[..., Any],
+    start: tuple[Any, Any],
+    batches: list[Any],
+    held: Held | None = None,
+) -> None:
+    """Run `submitted`, a `train`, under observation, in the phase `name`.
+
+    Kept under `name`: a `Run`, and the place of the model that `train` returned. `start` is
+    (model, key) of NumPy arrays, and a batch is a pair of them. `held` holds the steps.
+
+    Raises:
+      Misused: `train` does not call `step` as it promises, or one of them returns something else.
+    """
+    training = Training(observe, step, batches, held)
+    with observe.unwatched():
+        placed = jax.device_put(start)
+        default = place_of(placed[1])
+    try:
+        with observe.phase(name):
+            answer = submitted(training.step, *placed, training.take())
+    finally:
+        if held is not None:
+            held.release()
+    returned = unpack(answer, 2, TRAIN)
+    with observe.unwatched():
+        run = training.run(start[0], default, (returned[0], returned[1]))
+    observe.fact(name, msgspec.to_builtins(run))
+    observe.value(f"model of {name}", returned[0], data=False)
+
+
+@jax.jit
+def _parts(keys: Any) -> Any:
+    """The words of the keys (n, PARTS, 2) that splitting `keys` (n, 2) gives, uint32."""
+    return jax.vmap(lambda key: jax.random.split(key, PARTS))(keys)
+
+
+def place_of(array: Any) -> str:
+    """Where an array lies, as `cpu:1`."""
+    devices = sorted(array.devices(), key=lambda device: device.id)
+    return f"{devices[0].platform}:{','.join(str(device.id) for device in devices)}"
+
+
+def _on_host(batch: Any) -> Any:
+    """The batch; arrays on a device are copied, since `train` may donate them."""
+    return tuple(x if isinstance(x, np.ndarray) else _copied(x) for x in jax.tree.leaves(batch))
+
+
+def _bytes(batch: Any) -> tuple[bytes, ...]:
+    return tuple(np.asarray(array).tobytes() for array in jax.tree.leaves(batch))
+
+
+def _moved(gave: list[Any], given: list[Any]) -> int:
+    """How many arrays of a model lie elsewhere than they were returned. Donated ones do not."""
+    pairs = zip(gave, given, strict=False)
+    return sum(_buffer(a) != _buffer(b) for a, b in pairs if a is not b and not a.is_deleted())
+
+
+def _buffer(array: Any) -> int | None:
+    alive = isinstance(array, jax.Array) and not array.is_deleted()
+    return address(array.addressable_data(0)) if alive else None
+
+
+def _problem(returned: Any, model: Any, losses: list[float]) -> str:
+    """What is wrong with what `train` returned, or ""; the steps gave `model` and `losses`."""
+    trained, mine = returned
+    if not isinstance(mine, list | tuple):
+        return f"the losses are no list, but {_kind(mine)}"
+    for index, loss in enumerate(mine):
+        if type(loss) is not float and not isinstance(loss, np.floating):
+            return f"`losses[{index}]` is {_kind(loss)}, and a float is asked for"
+    if len(mine) != len(losses):
+        return f"there are {len(mine)} losses, and {len(losses)} steps"
+    for index, (loss, wanted) in enumerate(zip(mine, losses, strict=True)):
+        if not np.isclose(loss, wanted, rtol=1e-5):
+            return f"`losses[{index}]` is {loss:.6g}, and step {index} gave {wanted:.6g}"
+    if not isinstance(trained, list | tuple) or len(trained) != 3:
+        return f"the model is {_kind(trained)}, not (params, state, opt_state)"
+    trees: list[Any] = [jax.tree.structure(tuple(tree)) for tree in (trained, model)]
+    if trees[0] != trees[1]:
+        return "the model is not built as the one that the last step gave"
+    return "" if same(trained, model) else "the model is not the one that the last step gave"
+
+
+def _kind(value: Any) -> str:
+    """A value's type with its article; every jax.Array is called that."""
+    if value is None:
+        return "None"
+    if isinstance(value, list | tuple):
+        return f"a {type(value).__name__} of {len(value)}"
+    name = "jax.Array" if issubclass(type(value), jax.Array) else type(value).__name__
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
+def same(mine: Any, theirs: Any) -> bool:
+    """Whether two trees hold the same numbers."""
+    mine, theirs = jax.tree.leaves(mine), jax.tree.leaves(theirs)
+    return len(mine) == len(theirs) and all(map(np.array_equal, mine, theirs))

@@ -1,0 +1,333 @@
+"""Checks of ex13_memory_budget: what JAX's client for the GPU was told, and when it was told.
+
+Each check names the first process whose settings it does not accept. What a process was asked for
+is taken from the reference's side, which drew the same.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from grader.checks.ex13_memory_budget import EXERCISE
+from grader.checks.ex13_memory_budget.facts import (
+    ALLOCATOR,
+    GPU,
+    NEW,
+    OLD,
+    OTHERS,
+    PREALLOCATE,
+    REAL_SHARE,
+    STARTED,
+    VISIBLE,
+    Started,
+    in_words,
+    on_the_gpu,
+)
+from grader.judging.checking import Failure, Result, Unable
+from grader.judging.evidence import culprit, definition, seen, wanted
+from grader.judging.record import Observed, Record
+
+READ = "when-the-settings-are-read"
+SPELLED = "what-the-settings-accept"
+LIMIT, POOL = "bytes_limit", "pool_bytes"
+"""Figures of `Device.memory_stats()`."""
+ROUNDING = 1e-4
+"""How far a share may be off. Shares are drawn with two digits."""
+OFF = ("false", "False", "0")
+"""The texts that JAX reads as off."""
+Judge = Callable[[Record, Started], Result]
+"""Judges one process."""
+
+
+def _started(observed: Observed) -> list[Started]:
+    return msgspec.convert(observed.facts.get(STARTED, []), list[Started])
+
+
+def _judged(record: Record) -> list[Started]:
+    """What became of each process of the submission, with what the reference's side asked for."""
+    pairs = zip(_started(wanted(record)), _started(seen(record)), strict=True)
+    return [structs.replace(b, shell=a.shell, share=a.share, grow=a.grow) for a, b in pairs]
+
+
+def _no_stage(record: Record) -> Unable | None:
+    """Why nothing can be said, if the reference's processes show no settings either."""
+    why = seen(record).facts.get("no stage") or wanted(record).facts.get("no stage")
+    if why:
+        return Unable(f"a fresh process could not be staged: {why}")
+    options = [one.options for one in _started(wanted(record))]
+    if not options or not all(options):
+        return Unable("the reference's settings did not reach the staged GPU")
+    return None
+
+
+def _first(record: Record, judge: Judge, *, empty: bool = True) -> Result:
+    """What `judge` says of the first process that it does not accept.
+
+    Judged are the processes from an empty shell, or, if not `empty`, all the others.
+    """
+    if gap := _no_stage(record):
+        return gap
+    judged = [one for one in _judged(record) if _is_empty(one) == empty]
+    found = (judge(record, one) for one in judged)
+    return next((result for result in found if result), None)
+
+
+def _is_empty(one: Started) -> bool:
+    """Whether the shell has set nothing that `start` is to replace."""
+    return one.shell.keys() <= {VISIBLE}
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=(
+        "jax.devices(), jax.device_count(), jax.default_backend() and every array ask for a "
+        "device. Which line of `start` does it first?",
+        "Set the variables above that line.",
+    ),
+    anchor=READ,
+)
+def set_in_time(record: Record) -> Result:
+    """The settings are made before JAX reads them."""
+    return _first(record, _late)
+
+
+def _late(record: Record, one: Started) -> Failure | None:
+    """The failure where JAX read the settings before `start` had made them."""
+    shell = {name: v for name, v in one.shell.items() if name != VISIBLE}
+    stopped = one.array and one.variables == shell  # before anything was set
+    in_time = one.afterwards == one.options and not stopped
+    if one.options is None or in_time or not _wrong(record, one):
+        return None
+    return Failure(
+        "the settings are made before JAX reads them, which it does only once",
+        f"in `{one.call}`, JAX read {_words(one.options)} on this line; what is set after it has "
+        "no effect",
+        [culprit(record, one.line)] if one.line else definition(record, "start"),
+    )
+
+
+def _words(options: Mapping[str, Any]) -> str:
+    """`share 0.3, preallocation off, allocator default`."""
+    fraction, early = options.get("memory_fraction"), options.get("preallocate")
+    share = "share not set" if fraction is None else f"share {fraction:g}"
+    taken = {None: "preallocation not set", False: "preallocation off"}
+    preallocation = taken.get(early, "preallocation on")
+    return f"`{share}, {preallocation}, allocator {options.get('allocator')}`"
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("set_in_time",),
+    hints=("A share is a part of a pool. The allocator `default` has a pool: leave it at that.",),
+    anchor=SPELLED,
+)
+def one_pool(record: Record) -> Result:
+    """JAX's own pool hands out the memory."""
+    return _first(record, _no_pool)
+
+
+def _no_pool(record: Record, one: Started) -> Failure | None:
+    """The failure where the allocator is not JAX's own pool."""
+    allocator = (one.options or {}).get("allocator")
+    refused = ALLOCATOR in one.complaint  # a share that is refused is for `share_is_set`
+    if allocator in ("default", "bfc") or (one.options is None and not refused):
+        return None
+    expected = f"after `{one.call}`, the allocator is JAX's own pool, `default`"
+    observed = _refused(one) if refused else f"it is `{allocator}`, which is not that pool"
+    return Failure(expected, observed, definition(record, "start"))
+
+
+def _refused(one: Started) -> str:
+    """What a setting that is not accepted leads to."""
+    complaint = one.complaint.rstrip(".")
+    return f"JAX's plugin for CUDA raised {complaint}; JAX logs that, and goes on with a CPU"
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("one_pool",),
+    hints=(
+        "The value is a fraction of 1, as text: 0.3, not 30 and not 30%.",
+        f"{NEW} must be in os.environ itself: JAX reads it from there.",
+    ),
+    anchor=SPELLED,
+)
+def share_is_set(record: Record) -> Result:
+    """JAX is told the share: a fraction of the GPU's memory."""
+    on_gpu = _on_the_gpu(record, LIMIT, 0.98, 1.02, "may take", grow=True)
+    return _first(record, _wrong_share) or on_gpu
+
+
+def _wrong_share(record: Record, one: Started) -> Failure | None:
+    """The failure where JAX was told another share, or none."""
+    told = (one.options or {}).get("memory_fraction")
+    if told is not None and abs(told - one.share) < ROUNDING:
+        return _more_than_the_share(record, one) or _not_from_the_environment(record, one)
+    if one.complaint:
+        observed = _refused(one)
+    elif told is None:
+        observed = "it is told no share, and takes its default"
+    elif told > 1:
+        observed = f"it is told {told:g}, which is {told:g} times the memory"
+    else:
+        observed = f"it is told {told:g}"
+    expected = f"after `{one.call}`, JAX's client for the GPU is told memory_fraction {one.share}"
+    return Failure(expected, observed, definition(record, "start"))
+
+
+def _more_than_the_share(record: Record, one: Started) -> Failure | None:
+    """The failure where JAX was told to take other memory, too."""
+    usual = next(iter(_started(wanted(record)))).more
+    odd = [name for name in usual | one.more if usual.get(name) != one.more.get(name)]
+    if not odd:
+        return None
+    expected = f"after `{one.call}`, JAX's client for the GPU is told of no memory but its share"
+    observed = f"it is told {odd[0]}={one.more.get(odd[0])}"
+    return Failure(expected, observed, definition(record, "start"))
+
+
+def _not_from_the_environment(record: Record, one: Started) -> Failure | None:
+    """The failure where JAX was told something that no fresh process would read from these texts.
+
+    JAX's own code reads the environment on the stage. This is the second witness.
+    """
+    read = one.read or {}
+    share, early = read.get(NEW) or read.get(OLD) or "", read.get(PREALLOCATE, "")
+    options = one.options or {}
+    try:
+        same = abs(float(share) - one.share) < ROUNDING
+    except ValueError:
+        same = False
+    same = same and options.get("allocator") == read.get(ALLOCATOR, "default").lower()
+    if same and options.get("preallocate", True) == (early not in OFF):
+        return None
+    listed = ", ".join(f"{name}={read[name]}" for name in sorted(read)) or "no variable of these"
+    expected = f"after `{one.call}`, JAX is told what the environment says"
+    observed = f"it is told {_words(options)}, and the environment holds {listed}"
+    return Failure(expected, observed, definition(record, "start"))
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("share_is_set",),
+    hints=(
+        "Which texts turn preallocation off? JAX knows three, and `no` is not one of them.",
+        f"Only `false`, `False` and `0` turn {PREALLOCATE} off. JAX reads every other text as on.",
+    ),
+    anchor=SPELLED,
+)
+def pool_grows(record: Record) -> Result:
+    """With `grow`, the pool is not taken whole at the start."""
+    on_gpu = _on_the_gpu(record, POOL, 0, 0.5, "starts with far less than", grow=True)
+    return _first(record, _taken) or on_gpu
+
+
+def _taken(record: Record, one: Started) -> Failure | None:
+    """The failure where the pool is to grow, and is taken whole."""
+    if not one.grow or (one.options or {}).get("preallocate") is False:
+        return None
+    text = one.variables.get(PREALLOCATE)
+    why = "not set, and the default is on" if text is None else f"`{text}`, which JAX reads as on"
+    expected = f"after `{one.call}`, preallocation is off"
+    return Failure(expected, f"{PREALLOCATE} is {why}", definition(record, "start"))
+
+
+@EXERCISE.check(ground="observed", after=("pool_grows",), anchor=SPELLED)
+def pool_is_taken_whole(record: Record) -> Result:
+    """Without `grow`, the pool is taken whole at the start."""
+    on_gpu = _on_the_gpu(record, POOL, 0.9, 1.1, "starts with all of", grow=False)
+    return _first(record, _left) or on_gpu
+
+
+def _left(record: Record, one: Started) -> Failure | None:
+    """The failure where the pool is to be taken whole, and grows."""
+    if one.grow or (one.options or {}).get("preallocate", True):
+        return None
+    text = one.variables.get(PREALLOCATE)
+    expected = f"after `{one.call}`, preallocation is on"
+    observed = f"{PREALLOCATE} is `{text}`, which JAX reads as off"
+    return Failure(expected, observed, definition(record, "start"))
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("pool_is_taken_whole",),
+    hints=(
+        "A shell may have set any of the variables, also the share under its old name.",
+        f"Give all three variables a value, whatever they were, and remove {OLD} from os.environ.",
+    ),
+)
+def shell_is_replaced(record: Record) -> Result:
+    """What the shell has set makes no difference."""
+    return _first(record, _inherited, empty=False)
+
+
+def _inherited(record: Record, one: Started) -> Failure | None:
+    """The first failure of a process, with the shell that it started from."""
+    failure = _late(record, one) or _wrong(record, one)
+    shell = in_words(one.shell)
+    return failure and replace(failure, expected=f"started from {shell}: {failure.expected}")
+
+
+def _wrong(record: Record, one: Started) -> Failure | None:
+    """The first setting that is not what was asked for."""
+    found = (judge(record, one) for judge in (_no_pool, _wrong_share, _taken, _left))
+    return next((failure for failure in found if failure), None)
+
+
+@EXERCISE.check(ground="observed", after=("pool_is_taken_whole",))
+def gives_the_gpu(record: Record) -> Result:
+    """`start` returns the GPU, and leaves it to the shell which GPUs are visible."""
+    return (
+        _first(record, _other_answer)
+        or _first(record, _hidden)
+        or _first(record, _hidden, empty=False)
+    )
+
+
+def _hidden(record: Record, one: Started) -> Failure | None:
+    """The failure where `start` changed a variable that decides whether there is a GPU."""
+    for name in OTHERS:
+        before, after = one.shell.get(name), (one.read or {}).get(name)
+        if after != before:
+            return Failure(
+                f"`{one.call}` leaves {name} as it is in {in_words(one.shell)}",
+                f"{name} is `{after}`" if after is not None else f"{name} is removed",
+                definition(record, "start"),
+            )
+    return None
+
+
+def _other_answer(record: Record, one: Started) -> Result:
+    """The failure where `start` returned something else."""
+    if one.array:
+        return Unable(
+            f"the staged GPU cannot hold arrays ({one.array}): let `start` ask for jax.devices()"
+        )
+    if one.answer == GPU:
+        return None
+    expected = f"`{one.call}` returns the GPU"
+    return Failure(expected, f"it returns {one.answer}", definition(record, "start"))
+
+
+def _on_the_gpu(
+    record: Record, figure: str, low: float, high: float, promise: str, *, grow: bool
+) -> Result:
+    """Whether a figure of a real process's allocator lies in limits, if there is a GPU.
+
+    The limits are fractions of the reference's share. `promise` says what the figure shows.
+    """
+    name, share = on_the_gpu(grow), wanted(record).facts.get(REAL_SHARE)
+    mine, theirs = seen(record).facts.get(name), wanted(record).facts.get(name)
+    if mine is None and theirs is None:
+        return None
+    if not (mine and theirs) or not all(x.get(figure) and x.get(LIMIT) for x in (mine, theirs)):
+        why = (mine or {}).get("problem") or (theirs or {}).get("problem") or f"no {figure}"
+        return Unable(f"the GPU's allocator could not be asked in a process of its own: {why}")
+    if low <= mine[figure] / theirs[LIMIT] <= high:
+        return None
+    expected = f"on this GPU, `start({share}, {grow})` {promise} {theirs[LIMIT]:,} bytes"
+    return Failure(expected, f"{mine[figure]:,} bytes", definition(record, "start"))

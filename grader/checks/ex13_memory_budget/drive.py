@@ -1,0 +1,140 @@
+"""Drives ex13_memory_budget: calls `start` in fresh processes, each with a shell of its own.
+
+The processes are staged (`grader.stages.allocating`): JAX's own code reads the learner's
+settings and hands them to a client for a GPU that is not there.
+
+Drawn: the share of each process (0.02 to 0.98; from an empty shell very small to very large ones,
+each with a pool that grows and with one that does not); in the other shells the values of the
+variables, where each variable stands alone, with each text that JAX reads as on or off, and in a
+drawn company in 6 to 9 more; which GPUs some shells show; and the order of all processes. Where
+there is a GPU, two real processes with a drawn
+share are asked what its allocator gave them. What JAX is told is compared with what was asked for,
+and with the text of the environment that it read, outside this process.
+"""
+
+import linecache
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
+from types import ModuleType
+from typing import Any
+
+import jax
+import msgspec
+
+from grader.checks.ex13_memory_budget.facts import (
+    ALLOCATOR,
+    NEW,
+    OLD,
+    PREALLOCATE,
+    REAL_SHARE,
+    STARTED,
+    VISIBLE,
+    Started,
+    in_words,
+    on_the_gpu,
+)
+from grader.probes.observe import Misused, Observe
+from grader.probes.private import Gone
+from grader.stages import allocating
+
+MIXED = (6, 10)
+"""How many processes start from a shell with several variables."""
+SHARES = (0.02, 0.12, 0.5, 0.88, 0.98)
+"""Where very small, small, large and very large shares begin and end."""
+ON = ("true", "True", "1", "yes", "on")
+OFF = ("false", "False", "0")
+ALLOCATORS = ("platform", "cuda_async", "vmm", "PLATFORM", "cuda")
+Shell = dict[str, str]
+
+
+def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
+    """Start processes from each shell on a staged machine; on a real GPU, two more."""
+    started = []
+    try:
+        for shell, share, grow in _calls(rng):
+            started.append(_start(submission, shell, share, grow))
+    except Gone as gone:
+        observe.fact("no stage", str(gone))
+    observe.fact(STARTED, msgspec.to_builtins(started))
+    real_share = round(float(rng.uniform(0.06, 0.2)), 2)
+    observe.fact(REAL_SHARE, real_share)
+    if jax.devices()[0].platform == "gpu":
+        source = "".join(linecache.getlines(str(submission.__file__)))
+        for grow in (True, False):
+            observe.fact(on_the_gpu(grow), allocating.reported(source, real_share, grow))
+
+
+def _share(rng: Any, low: float = SHARES[0], high: float = SHARES[-1]) -> float:
+    """A share with two digits."""
+    return round(float(rng.uniform(low, high)), 2)
+
+
+def _fraction(rng: Any) -> str:
+    """A share as somebody may have written it in a shell."""
+    text = f"{_share(rng):.2f}"
+    return text.lstrip("0") if rng.integers(2) else text
+
+
+def _one_of(texts: tuple[str, ...]) -> Callable[[Any], str]:
+    return lambda rng: texts[int(rng.integers(len(texts)))]
+
+
+VALUES: Mapping[str, Callable[[Any], str]] = {
+    OLD: _fraction,
+    NEW: _fraction,
+    PREALLOCATE: _one_of((*ON, *OFF)),
+    ALLOCATOR: _one_of(ALLOCATORS),
+    VISIBLE: lambda rng: str(int(rng.integers(8))),
+}
+"""A variable that a shell may have set -> how its value is drawn."""
+
+
+def _calls(rng: Any) -> list[tuple[Shell, float, bool]]:
+    """The shell of each process, its share, and whether its pool is to grow, in a drawn order."""
+    sizes = pairwise(SHARES)
+    empty: Shell = {}
+    found = [(empty, _share(rng, *size), grow) for size in sizes for grow in (True, False)]
+    found += [(shell, _share(rng), grow) for shell, grow in _alone(rng)]
+    for _ in range(int(rng.integers(*MIXED))):
+        names = rng.permutation(list(VALUES))[: int(rng.integers(2, len(VALUES) + 1))]
+        shell = {str(name): VALUES[str(name)](rng) for name in names}
+        found.append((shell, _share(rng), bool(rng.integers(2))))
+    return [found[int(index)] for index in rng.permutation(len(found))]
+
+
+def _alone(rng: Any) -> Iterator[tuple[Shell, bool]]:
+    """Shells with one variable, and whether the pool is to grow.
+
+    Preallocation is off in the shell where it must be on, and on where it must be off.
+    """
+    yield from (({PREALLOCATE: text}, True) for text in ON)
+    yield from (({PREALLOCATE: text}, False) for text in OFF)
+    yield from (({ALLOCATOR: text}, bool(rng.integers(2))) for text in ALLOCATORS)
+    for name in (OLD, NEW, VISIBLE):
+        yield from (({name: VALUES[name](rng)}, grow) for grow in (True, False))
+
+
+def _start(submission: ModuleType, shell: Shell, share: float, grow: bool) -> Started:
+    """One staged process.
+
+    Raises:
+      Gone: the process cannot be staged.
+      Misused: `start` asks for a GPU by name, and JAX has none.
+    """
+    try:
+        found = allocating.started(submission, shell, share, grow)
+    except RuntimeError as error:
+        raise (_left_out(shell, error) or error).with_traceback(error.__traceback__) from None
+    return Started(shell, share, grow, **found)
+
+
+def _left_out(shell: Shell, error: RuntimeError) -> Misused | None:
+    """What an error says, if it is JAX's own for a GPU that is asked for by name."""
+    said = str(error).partition(",")[0]
+    if "backend" not in said.lower():
+        return None
+    return Misused(
+        "`start` returns the GPU",
+        f"in {in_words(shell)}: {said}. A GPU is there, but JAX goes on without it if it refuses a "
+        "variable",
+    )

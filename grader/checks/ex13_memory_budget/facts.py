@@ -1,0 +1,64 @@
+"""The processes of ex13_memory_budget: the shells they start from, and what became of each."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+OLD, NEW = "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_CLIENT_MEM_FRACTION"
+"""The two names of the variable for the share."""
+PREALLOCATE, ALLOCATOR = "XLA_PYTHON_CLIENT_PREALLOCATE", "XLA_PYTHON_CLIENT_ALLOCATOR"
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+"""The variable that hides GPUs from a process."""
+OTHERS = (VISIBLE, "XLA_FLAGS")
+"""Variables that decide whether there is a GPU, and are none of `start`'s business."""
+GPU = "the GPU"
+"""What `grader.stages.allocating` calls the staged GPU, as an answer of `start`."""
+STARTED = "started"
+"""The fact that lists the staged processes, each a `Started`."""
+REAL_SHARE = "share on the GPU"
+"""The fact that says which share a process on a real GPU asks for."""
+
+
+class Started(msgspec.Struct):
+    """One staged process that called `start`: what it returned, and what JAX was told."""
+
+    shell: dict[str, str]
+    """The variables of JAX and XLA that the shell has set."""
+    share: float
+    grow: bool
+    answer: str
+    """What `start` returned, in words."""
+    options: dict[str, Any] | None
+    """What JAX's client for the GPU was created with; None where there was none."""
+    more: dict[str, Any]
+    """The client's other options."""
+    read: dict[str, str] | None
+    """The environment when JAX read it; None where it did not."""
+    afterwards: dict[str, Any]
+    """What JAX would read from the environment once `start` has returned."""
+    variables: dict[str, str]
+    """The environment variables of XLA once `start` has returned."""
+    line: int | None
+    """The line of the learner's file on which JAX read the environment."""
+    complaint: str
+    """What the CUDA plugin raised when it read the environment, or ""."""
+    array: str
+    """What JAX raised for an array, which the staged GPU cannot hold, or ""."""
+
+    @property
+    def call(self) -> str:
+        """The call of `start`, as code."""
+        return f"start({self.share}, {self.grow})"
+
+
+def in_words(shell: Mapping[str, str]) -> str:
+    """`an empty shell`, or `a shell with NAME=value`."""
+    if not shell:
+        return "an empty shell"
+    return f"a shell with {', '.join(f'{name}={value}' for name, value in shell.items())}"
+
+
+def on_the_gpu(grow: bool) -> str:
+    """The name of the figures of a real GPU's allocator, in bytes."""
+    return f"on the GPU, grow={grow}"

@@ -1,0 +1,243 @@
+"""Checks of ex14_donate: the results, what is donated, and whether it saves the second copy."""
+
+import msgspec
+
+from grader.checks.ex14_donate import EXERCISE, facts
+from grader.checks.ex14_donate.facts import RUNS, TRACED, Run, Traced
+from grader.judging.checking import Failure, Result, Unable
+from grader.judging.evidence import (
+    compiled_program,
+    definition,
+    differing_leaf,
+    differing_output,
+    not_jitted,
+    seen,
+    wanted,
+)
+from grader.judging.record import Measured, Memory, Observed, Record
+from grader.judging.words import plural
+
+
+def _traced(observed: Observed) -> list[Traced]:
+    """What was traced, for each size."""
+    return msgspec.convert(observed.facts[TRACED], list[Traced])
+
+
+def _runs(record: Record) -> list[tuple[Run, int]]:
+    """Each run of the submission, and how many steps the reference's had."""
+    mine, theirs = (
+        msgspec.convert(side.facts[RUNS], list[Run]) for side in (seen(record), wanted(record))
+    )
+    return [(run, other.steps) for run, other in zip(mine, theirs, strict=True)]
+
+
+def _programs(record: Record) -> list[tuple[str, Measured]] | Failure | Unable:
+    """The program of each size by its name, or why one of them is missing."""
+    found = []
+    for number, _ in enumerate(_traced(wanted(record)), 1):
+        name = facts.program(number)
+        program = compiled_program(record, name)
+        if isinstance(program, Failure):
+            expected = "`step` is a program that can be compiled apart from its file"
+            return Failure(expected, program.observed, definition(record, "step"))
+        if isinstance(program, Unable):
+            return program
+        found.append((name, program))
+    return found
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=("Donation is an option of jax.jit: `step` must itself be what jax.jit returns.",),
+)
+def jitted(record: Record) -> Result:
+    """`step` itself is a function that jax.jit made."""
+    return not_jitted(record, "step")
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("jitted",),
+    hints=(
+        "The next step gets this state. An array that is added needs new memory, and an array of "
+        "another size finds no old buffer that fits.",
+        "Look at the keys and at each dtype: `+ 1.0` makes an int32 a float32.",
+    ),
+    anchor="a-donation-can-be-refused",
+)
+def state_fits(record: Record) -> Result:
+    """The new state has the arrays of the old one: same names, shapes and dtypes."""
+    found = (_other_arrays(record, traced) for traced in _traced(seen(record)))
+    return next((one for one in found if one), None)
+
+
+def _other_arrays(record: Record, traced: Traced) -> Failure | None:
+    """The failure where a new state has other arrays than the old one."""
+    old, new = traced.old_state, traced.new_state
+    if old.keys() != new.keys():
+        odd = ", ".join(f"`state{path}`" for path in sorted(old.keys() ^ new.keys()))
+        return Failure(
+            f"the new state has the {len(old)} arrays of the old one",
+            f"it has {len(new)}; only one of the two has {odd}",
+            definition(record, "step"),
+        )
+    for path, before in old.items():
+        if before != new[path]:
+            return Failure(
+                f"`state{path}` stays {before}",
+                f"it becomes {new[path]}",
+                definition(record, "step"),
+            )
+    return None
+
+
+@EXERCISE.check(ground="program", after=("state_fits",))
+def same_results(record: Record) -> Result:
+    """The new state and the losses are the reference's, of one step and of many."""
+    programs = _programs(record)
+    if not isinstance(programs, list):
+        return programs
+    for name, _ in programs:
+        if failure := differing_output(record, name, rtol=1e-4, atol=1e-5):
+            return _named(record, failure, name, "what `step` returns")
+    for number, (_, steps) in enumerate(_runs(record), 1):
+        after = f", after {plural(steps, 'step')}"
+        for name, word in ((facts.losses(number), "losses"), (facts.last_state(number), "state")):
+            if failure := differing_leaf(record, name, rtol=1e-3, atol=1e-3):
+                return _named(record, failure, name, word, after)
+    return None
+
+
+def _named(record: Record, failure: Failure, name: str, word: str, after: str = "") -> Failure:
+    """The failure in the words of the task, with the line of `step`."""
+    expected, observed = (text.replace(name, word) for text in (failure.expected, failure.observed))
+    return Failure(f"{expected}{after}", observed, definition(record, "step"))
+
+
+@EXERCISE.check(
+    ground="program",
+    after=("same_results",),
+    hints=(
+        "Inside jit, no statement overwrites an array: `x += 1` and .at[].set make new arrays, and "
+        "`del` only drops a name. A buffer is the caller's until it is donated.",
+        "The outermost jit decides: give it donate_argnums=0, or donate_argnames='state'.",
+    ),
+)
+def state_in_place(record: Record) -> Result:
+    """Every array of the new state is written over an old one, as compiled and in each run."""
+    programs = _programs(record)
+    if not isinstance(programs, list):
+        return programs
+    pairs = zip(programs, _traced(seen(record)), strict=True)
+    found = (_not_in_place(record, program, traced) for (_, program), traced in pairs)
+    return next((one for one in found if one), None) or _steps_not_in_place(record)
+
+
+def _not_in_place(record: Record, program: Measured, traced: Traced) -> Failure | None:
+    """The failure where a program of one size leaves a part of the state where it was."""
+    paths = list(traced.old_state)
+    aliased = set(program.aliases.values())
+    missing = [path for index, path in enumerate(paths) if index not in aliased]
+    if not missing:
+        return _run_in_place(record, program, paths)
+    return Failure(
+        f"all {len(paths)} arrays of the state, {traced.state_bytes:,} bytes, are written in place",
+        f"{len(paths) - len(missing)} of {len(paths)} are: {_donation(traced)}",
+        definition(record, "step"),
+    )
+
+
+def _run_in_place(record: Record, program: Measured, paths: list[str]) -> Failure | None:
+    """After a run the old state is deleted, and the new one lies at its addresses."""
+    here = definition(record, "step")
+    alive = [f"`state{p}`" for index, p in enumerate(paths) if index not in program.deleted]
+    if alive:
+        return Failure("a run deletes the old state", f"not deleted: {', '.join(alive)}", here)
+    kept = set(program.reused.values())
+    unused = [f"`state{p}`" for index, p in enumerate(paths) if index not in kept]
+    if unused:
+        observed = f"not used again: {', '.join(unused)}"
+        return Failure("the new state lies in the old buffers", observed, here)
+    return None
+
+
+def _steps_not_in_place(record: Record) -> Failure | None:
+    """The failure where a step of a run left the old state alive, or the new one elsewhere."""
+    for run, steps in _runs(record):
+        given = f"in a run of {plural(steps, 'step')}, each"
+        for count, expected, what in (
+            (run.alive, f"{given} deletes the old state", "left an array of it alive"),
+            (run.moved, f"{given} writes the new state into the old buffers", "did not"),
+        ):
+            if count:
+                observed = f"{plural(count, 'step')} {what}"
+                return Failure(expected, observed, definition(record, "step"))
+    return None
+
+
+def _donation(traced: Traced) -> str:
+    """What `step` donates, in words, where it is not enough."""
+    if traced.state_donated:
+        return "`state` is donated, but no result fits the other arrays"
+    if traced.batch_donated:
+        return "`step` donates `batch`, not `state`"
+    if traced.donated_inside:
+        return "a jitted function inside `step` donates, but the jit around it does not"
+    return "`step` donates nothing, so the old state and the new one both need memory"
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("state_in_place",),
+    hints=(
+        "A donated array is deleted for the caller too. Which argument does the caller use again?",
+        "Donate only the argument at position 0.",
+    ),
+)
+def batch_is_kept(record: Record) -> Result:
+    """The batch is not donated: the caller can use it in the next epoch."""
+    lost = sum(run.batch_lost for run, _ in _runs(record))
+    if lost or any(traced.batch_donated for traced in _traced(seen(record))):
+        return Failure(
+            "`step` donates only `state`",
+            "`batch` is donated too: after one call, the caller's batch may be deleted",
+            definition(record, "step"),
+        )
+    return None
+
+
+@EXERCISE.check(
+    ground="program",
+    after=("state_in_place",),
+    hints=("Update each array by itself. A flat vector of all arrays is a copy of the state.",),
+    anchor="two-copies-at-the-peak",
+)
+def one_copy_of_the_state(record: Record) -> Result:
+    """The program needs no memory for a second copy of the state, whatever its size."""
+    programs = _programs(record)
+    if not isinstance(programs, list):
+        return programs
+    pairs = zip(programs, _traced(wanted(record)), strict=True)
+    found = (_second_copy(record, name, mine, traced) for (name, mine), traced in pairs)
+    return next((one for one in found if one), None)
+
+
+def _second_copy(record: Record, name: str, program: Measured, traced: Traced) -> Result:
+    """The failure where a program of one size needs more than the reference's and a third."""
+    reference = record.reference_measured.get(name)
+    if program.memory is None or reference is None or reference.memory is None:
+        return Unable("this backend does not say how much memory a program needs")
+    state = traced.state_bytes
+    needed, limit = _needed(program.memory), _needed(reference.memory) + state // 3
+    if needed <= limit:
+        return None
+    return Failure(
+        f"at most {limit:,} bytes: what the reference needs, and a third of the state's {state:,}",
+        f"{needed:,} bytes, {program.memory.temporaries:,} of them for intermediate results",
+        definition(record, "step"),
+    )
+
+
+def _needed(memory: Memory) -> int:
+    """Bytes a program needs on its device."""
+    return memory.arguments + memory.outputs + memory.temporaries - memory.aliased

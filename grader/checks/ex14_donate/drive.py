@@ -1,0 +1,155 @@
+"""Drives ex14_donate: traces and exports `step` for states of several sizes, and runs it.
+
+Drawn: the width of the network and the rows of a batch, for three programs (one narrow, one wider,
+one wide, in any order) and for two runs, of 2 to 19 and of 100 to 139 steps; the count that a state
+begins with (0 in one run, up to a million elsewhere); how many batches a run has, which come again
+in turn; whether the runs come before the traces; and all numbers.
+
+The trace shows what `step` donates, and whether the new state has the arrays of the old one. What
+the compiler makes of the donation is measured with the exported programs, where the learner's file
+never was. In the runs, each step is looked at: whether the old state is gone, whether the new one
+lies in its buffers, and whether the batch is as it was.
+"""
+
+from types import ModuleType
+from typing import Any
+
+import jax
+import msgspec
+import numpy as np
+
+from grader.checks.ex14_donate import facts
+from grader.checks.ex14_donate.facts import RUNS, TRACED, Run, Traced
+from grader.probes.describe import address
+from grader.probes.observe import Misused, Observe, unpack
+
+PROMISE = "`step` returns (state, losses)"
+WIDTHS = ((24, 100), (300, 600), (1100, 1700))
+"""From which width on, and below which, the network of each program is."""
+LENGTHS = ((2, 20), (100, 140))
+ROWS, RUN_WIDTH, BATCHES = (3, 14), (40, 200), (2, 6)
+
+
+def _state(rng: Any, width: int, count: int) -> dict[str, Any]:
+    """Parameters, their momentum, and a count, as the starter describes them."""
+
+    def draw() -> dict[str, Any]:
+        shapes = {"w1": (16, width), "b1": (width,), "w2": (width,)}
+        return {k: (rng.standard_normal(s) / 8).astype(np.float32) for k, s in shapes.items()}
+
+    state = {"params": draw(), "momentum": draw(), "count": np.int32(count)}
+    placed: dict[str, Any] = _copied(state)
+    return placed
+
+
+@jax.jit
+def _copied(tree: Any) -> Any:
+    """Arrays in buffers that a program made: those of NumPy cannot be written over."""
+    return jax.tree.map(lambda x: x + 0, tree)
+
+
+def _batch(rng: Any, rows: int) -> Any:
+    """Inputs (rows, 16) and targets (rows,), float32, on the device."""
+    inputs = rng.standard_normal((rows, 16)).astype(np.float32)
+    return _copied((inputs, np.tanh(inputs[:, 0])))
+
+
+def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
+    """Trace, export and run `step`, if it is what jax.jit returns."""
+    step = submission.step
+    if not observe.jitted("step", step):
+        return
+    first_run = bool(rng.integers(2))
+    seeds = rng.integers(1 << 32, size=2)
+    for what in (_run_all, _trace_all) if first_run else (_trace_all, _run_all):
+        what(step, observe, np.random.default_rng(int(seeds[int(what is _run_all)])))
+
+
+def _trace_all(step: Any, observe: Observe, rng: Any) -> None:
+    """Trace and export `step` for each size."""
+    found = []
+    for number, span in enumerate(rng.permutation(WIDTHS), 1):
+        with observe.unwatched():
+            state = _state(rng, int(rng.integers(*span)), int(rng.integers(1_000_000)))
+            batch = _batch(rng, int(rng.integers(*ROWS)))
+        traced = step.trace(state, batch)
+        new_state, _ = unpack(traced.out_info, 2, PROMISE)
+        found.append(_traced(traced, state, new_state))
+        observe.program(facts.program(number), step, state, batch)
+    observe.fact(TRACED, msgspec.to_builtins(found))
+
+
+def _run_all(step: Any, observe: Observe, rng: Any) -> None:
+    """Run `step` many times, twice."""
+    runs = []
+    count = int(rng.integers(1_000_000))
+    for number, span in enumerate(rng.permutation(LENGTHS), 1):
+        width, rows = int(rng.integers(*RUN_WIDTH)), int(rng.integers(*ROWS))
+        with observe.unwatched():
+            state = _state(rng, width, count if number == 2 else 0)
+            batches = [_batch(rng, rows) for _ in range(int(rng.integers(*BATCHES)))]
+        runs.append(_run(step, observe, number, state, batches, int(rng.integers(*span))))
+    observe.fact(RUNS, msgspec.to_builtins(runs))
+
+
+def _run(
+    step: Any, observe: Observe, number: int, state: Any, batches: list[Any], steps: int
+) -> Run:
+    """One run; it ends where a new state is built otherwise than the old one."""
+    run, losses = Run(steps, 0, 0, 0), []
+    before = [jax.tree.map(np.array, batch) for batch in batches]
+    for index in range(steps):
+        batch, kept = batches[index % len(batches)], before[index % len(batches)]
+        old, places, form = jax.tree.leaves(state), _places(state), _shapes(state)
+        state, lost = unpack(step(state, batch), 2, PROMISE)
+        with observe.unwatched():
+            jax.block_until_ready((state, lost))
+            if _shapes(state) != form:
+                return run
+            run.alive += not all(array.is_deleted() for array in old)
+            run.moved += not set(_places(state)) <= set(places)
+            run.batch_lost += not _same(batch, kept)
+            if run.batch_lost:
+                batches = [_copied(batch) for batch in before]
+            losses.append(np.array(lost))
+    observe.value(facts.losses(number), np.stack(losses))
+    observe.value(facts.last_state(number), state)
+    return run
+
+
+def _places(tree: Any) -> list[int | None]:
+    """What tells the buffers of a state that a step returned from others."""
+    arrays = jax.tree.leaves(tree)
+    if any(not isinstance(array, jax.Array) for array in arrays):
+        raise Misused(PROMISE, "the state holds something that is no jax.Array")
+    return [address(array.addressable_data(0)) for array in arrays]
+
+
+def _same(batch: Any, before: Any) -> bool:
+    """Whether a batch can still be read, and has the numbers that it had."""
+    pairs = zip(jax.tree.leaves(batch), jax.tree.leaves(before), strict=True)
+    return all(not now.is_deleted() and np.array_equal(now, old) for now, old in pairs)
+
+
+def _traced(traced: Any, state: Any, new_state: Any) -> Traced:
+    """What a `jax.stages.Traced` shows."""
+    arrays = jax.tree.leaves(state)
+    donated = [leaf.donated for leaf in jax.tree.leaves(traced.lower().args_info)]
+    inside = [equation.params.get("donated_invars", ()) for equation in traced.jaxpr.eqns]
+    return Traced(
+        old_state=_shapes(state),
+        new_state=_shapes(new_state),
+        state_bytes=sum(array.nbytes for array in arrays),
+        state_donated=any(donated[: len(arrays)]),
+        batch_donated=any(donated[len(arrays) :]),
+        donated_inside=any(any(arguments) for arguments in inside),
+    )
+
+
+def _shapes(tree: Any) -> dict[str, str]:
+    """Path -> `float32[16,512]`."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {
+        jax.tree_util.keystr(path): f"{leaf.dtype}[{','.join(map(str, leaf.shape))}]"
+        for path, leaf in leaves
+    }

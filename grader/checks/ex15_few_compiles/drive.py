@@ -1,0 +1,162 @@
+"""Drives ex15_few_compiles: serves lists of batches, and writes down each call of `model`.
+
+Drawn: how many lists there are (3 to 5 of several batches, 5 to 7 of one batch, and one of 110 to
+149), their order, and the sizes of their batches: each process gets batches of one row, of 256, of
+one size from each of 19 bands, and of 3 to 6 other sizes, which come again in the long list. The
+lists of one batch show how much padding one size costs, which the rows of larger batches would
+hide. Drawn, too, are the width of the network, where the rows lie (far from zero, so that a padding
+of zeros shifts the mean of its batch if it is not masked out), and a factor by which `model`
+multiplies the predictions, so that `network` by itself does not give its numbers.
+
+`model` is a plain function that counts, so it refuses to be traced.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from types import ModuleType
+from typing import Any
+
+import jax
+import msgspec
+import numpy as np
+
+from grader.checks.ex15_few_compiles.facts import SERVED, Call, Served, served_list
+from grader.probes.observe import Misused, Observe
+
+PROMISE = "`predict_all` returns a list: for each batch, its predictions"
+MODEL = "`model` is called as model(params, rows, mask)"
+MOST_ROWS, FEATURES = 256, 16
+WIDTHS, OTHERS, LONG = (16, 41), (3, 7), (110, 150)
+BANDS = (2, 3, 5, 8, 10, 13, 16, 20, 25, 31, 39, 48, 61, 76, 95, 119, 149, 186, 232, 256)
+"""Where bands of sizes begin and end: whoever serves all with more programs needs each of them."""
+SEVERAL, ALONE = (3, 6), (3, 6)
+"""How many lists hold several batches, and how many hold one of any size."""
+
+
+def _batches(rng: Any, sizes: Sequence[int], mean: float) -> list[Any]:
+    """float32 rows (n, 16) for each size n."""
+    draws = [rng.standard_normal((size, FEATURES)) + mean for size in sizes]
+    return [draw.astype("float32") for draw in draws]
+
+
+def _sizes(rng: Any) -> list[int]:
+    """Different sizes from 2 to 255, one of each band and a few others, in random order."""
+    bands = [int(rng.integers(low, high)) for low, high in pairwise(BANDS)]
+    more = (2 + rng.permutation(MOST_ROWS - 2)[: int(rng.integers(*OTHERS))]).tolist()
+    return [int(size) for size in rng.permutation([*{*bands, *more}])]
+
+
+def _lists(rng: Any) -> list[list[int]]:
+    """The sizes of the batches of each list, in a drawn order."""
+    sizes = _sizes(rng)
+    several = np.array_split(np.array(sizes), int(rng.integers(*SEVERAL)))
+    found = [[int(size) for size in part] for part in several]
+    found[int(rng.integers(len(found)))].append(MOST_ROWS)
+    found.append([int(size) for size in rng.choice(sizes, int(rng.integers(*LONG)))])
+    found += [[1], [17 + int(rng.integers(4))]]
+    found += [[size] for size in rng.choice(sizes, int(rng.integers(*ALONE)), False).tolist()]
+    return [found[int(index)] for index in rng.permutation(len(found))]
+
+
+def _params(rng: Any) -> dict[str, Any]:
+    """The network's parameters on the device: (16, width), (width,)."""
+    width = int(rng.integers(*WIDTHS))
+    shapes = {"w1": (FEATURES, width), "w2": (width,)}
+    drawn = {k: rng.standard_normal(shape).astype("float32") / 4 for k, shape in shapes.items()}
+    placed: dict[str, Any] = jax.device_put(drawn)
+    return placed
+
+
+def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
+    """Serve all lists, one after another, in one process."""
+    with observe.unwatched():
+        params = _params(rng)
+    factor = np.float32(rng.uniform(0.5, 2))
+    mean = float(rng.choice((-1, 1)) * rng.uniform(1.5, 3))
+    served = [
+        _serve(submission, observe, params, factor, number, _batches(rng, sizes, mean))
+        for number, sizes in enumerate(_lists(rng), 1)
+    ]
+    observe.fact(SERVED, msgspec.to_builtins(served))
+
+
+def _serve(
+    submission: ModuleType,
+    observe: Observe,
+    params: Any,
+    factor: Any,
+    number: int,
+    batches: list[Any],
+) -> Served:
+    """Serve one list, and write down how."""
+    calls: list[Call] = []
+    mine, before = list(batches), [np.array(rows) for rows in batches]
+    sorted_batches = [_sorted(rows) for rows in before]
+
+    def model(params: Any, rows: Any, mask: Any) -> Any:
+        with observe.unwatched():
+            calls.append(_counted(rows, mask, sorted_batches))
+        found = submission.network(params, rows, mask)
+        with observe.unwatched():
+            return _times(found, factor)
+
+    with observe.phase(served_list(number)):
+        found = submission.predict_all(model, params, batches)
+    if not isinstance(found, list | tuple) or len(found) != len(mine):
+        raise Misused(PROMISE, f"for a list of {len(mine)} batches, it returned {_what(found)}")
+    observe.value(served_list(number), list(found))
+    return Served([len(rows) for rows in before], calls, _changed(batches, mine, before))
+
+
+@jax.jit
+def _times(found: Any, factor: Any) -> Any:
+    return found * factor
+
+
+def _what(found: Any) -> str:
+    """What `predict_all` returned, if it is no list of the right length."""
+    if found is None:
+        return "None"
+    if isinstance(found, list | tuple):
+        return f"a {type(found).__name__} of {len(found)}"
+    if isinstance(found, jax.Array | np.ndarray):
+        return f"one array of shape {found.shape}"
+    return f"an object of type `{type(found).__name__}`"
+
+
+def _sorted(rows: Any) -> bytes:
+    """The rows in an order of their own, as bytes."""
+    rows = np.ascontiguousarray(rows, np.float32)
+    found: bytes = rows[np.lexsort(rows.T)].tobytes()
+    return found
+
+
+def _changed(batches: list[Any], mine: list[Any], before: list[Any]) -> str:
+    """What became of the list `batches`, or ""; it held the arrays `mine`, equal to `before`."""
+    if len(batches) != len(mine):
+        return f"`batches` has {len(batches)} arrays after the call, and had {len(mine)}"
+    for index, (rows, own, old) in enumerate(zip(batches, mine, before, strict=True)):
+        if rows is not own:
+            return f"`batches[{index}]` is another array after the call, of shape {np.shape(rows)}"
+        if not np.array_equal(rows, old):
+            return f"`batches[{index}]` has other numbers or another shape after the call"
+    return ""
+
+
+def _counted(rows: Any, mask: Any, batches: list[bytes]) -> Call:
+    """What one call of `model` gets; `batches` are those of the list, sorted."""
+    if isinstance(mask, jax.core.Tracer) or isinstance(rows, jax.core.Tracer):
+        raise Misused(
+            "`model` is called with arrays, because it is jitted itself",
+            "it is called inside jit or vmap",
+        )
+    given, keep = np.asarray(rows), np.asarray(mask)
+    if given.ndim != 2 or keep.shape != given.shape[:1]:
+        raise Misused(
+            f"{MODEL}, with rows (n, {FEATURES}) and a mask (n,)",
+            f"it is called with rows of shape {given.shape} and a mask of shape {keep.shape}",
+        )
+    found = _sorted(given[keep != 0])
+    batch = batches.index(found) if found in batches else None
+    form = ", ".join(f"{x.dtype}{list(x.shape)}" for x in (given, keep))
+    return Call(len(given), int(np.sum(keep != 0)), batch, form)

@@ -1,0 +1,33 @@
+"""The lists that ex15_few_compiles serves: their sizes, and each call of `model` for them."""
+
+import msgspec
+
+SERVED = "served"
+"""The fact that lists what was served, each a `Served`."""
+
+
+class Call(msgspec.Struct):
+    """One call of `model`, by the arrays that it got."""
+
+    rows: int
+    counted: int
+    """How many of the rows the mask counts."""
+    batch: int | None
+    """The number of the batch, in its list, whose rows the mask counts, in any order."""
+    form: str
+    """Shapes and dtypes of the arrays, as text: `network` has a program for each."""
+
+
+class Served(msgspec.Struct):
+    """One list of batches, and the calls of `model` that served it."""
+
+    sizes: list[int]
+    """The rows of each batch."""
+    calls: list[Call]
+    changed: str
+    """What became of the caller's list, or "" if it is as it was."""
+
+
+def served_list(number: int) -> str:
+    """The name of the phase in which list `number`, from 1, is served, and of its predictions."""
+    return f"predict_all(list {number})"

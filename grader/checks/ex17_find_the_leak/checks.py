@@ -1,0 +1,179 @@
+"""Checks of ex17_find_the_leak: the history, the best params, and what is alive at each step.
+
+Two windows of steps are compared, one early and one late: live bytes, the number of live
+arrays, and the memory of the host may not grow from one to the other.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import msgspec
+
+from grader.checks.ex17_find_the_leak import EXERCISE
+from grader.checks.ex17_find_the_leak.facts import SETTLED, Alive
+from grader.judging.checking import Failure, Result, Unable
+from grader.judging.evidence import definition, differing_leaf, seen, wanted
+from grader.judging.loops import FLOATS
+from grader.judging.record import Observed, Record
+from grader.judging.words import plural
+
+WINDOW = 20
+"""Steps of a window. It is this long because some loops read ten losses at a time."""
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=("float(x) is a number. On a CPU, np.asarray(x) is a view of x, and keeps x alive.",),
+)
+def history_is_kept(record: Record) -> Result:
+    """The history has the reference's loss and worst error for each batch, as floats."""
+    for leaf in seen(record).values.get("history", ()):
+        if leaf.kind in ("jax", "numpy") and leaf.type not in FLOATS:
+            kind = "still a jax.Array" if leaf.kind == "jax" else f"of type `{leaf.type}`"
+            return _failed(record, "the history holds floats", f"`history{leaf.path}` is {kind}")
+    return _differs(record, "history", atol=1e-6)
+
+
+def _failed(record: Record, expected: str, observed: str) -> Failure:
+    return Failure(expected, observed, definition(record, "train"))
+
+
+def _differs(record: Record, name: str, *, atol: float) -> Failure | None:
+    """The first difference from the reference, with the line of `train`."""
+    failure = differing_leaf(record, name, rtol=1e-4, atol=atol)
+    return replace(failure, culprits=definition(record, "train")) if failure else None
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("history_is_kept",),
+    hints=("A report describes the params that the step was given, not those that it returned.",),
+)
+def best_is_kept(record: Record) -> Result:
+    """The params with the lowest loss are the reference's."""
+    return _differs(record, "best", atol=1e-5)
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("best_is_kept",),
+    hints=(
+        "The shapes tell what is held: (n,) is the errors of a report, (16, h) belongs to params, "
+        "(n, 16) to a batch. Which name in `train` refers to it?",
+        "Neither del nor gc nor clearing caches frees an array that a list still holds.",
+        "A NumPy view is a reference, too: np.asarray(x) may share the memory of x, and keeps x "
+        "alive.",
+    ),
+)
+def live_bytes_flat(record: Record) -> Result:
+    """The bytes of live arrays do not grow with the number of steps."""
+    mine, theirs = _levels(seen(record)), _levels(wanted(record))
+    if len(mine) != len(theirs):
+        return _other_steps(record, len(mine), len(theirs))
+    slack = _slack(record)
+    above = max(one.nbytes for one in mine) - max(one.nbytes for one in theirs)
+    grown, when, what = _grown(mine, lambda one: one.nbytes)
+    if grown > slack:
+        expected = "live bytes grow by no more than one set of params and two reports"
+        return _failed(record, expected, f"{grown:,} bytes {when}: {what}")
+    if above > slack:
+        peak = max(range(len(mine)), key=lambda index: mine[index].nbytes)
+        return _failed(
+            record,
+            "no step holds more than the current params, the best params, two batches and a report",
+            f"{above:,} bytes more than with the reference, at step {peak + 1} of {len(mine)}: "
+            f"{_more(theirs[peak], mine[peak])}",
+        )
+    return None
+
+
+def _slack(record: Record) -> int:
+    """Bytes by which two steps may differ: one set of params, and the errors of two reports."""
+    return int(wanted(record).facts["bytes of params and two reports"])
+
+
+def _grown(levels: list[Alive], size: Callable[[Alive], int]) -> tuple[int, str, str]:
+    """How much more there is in the last window than in the first, when, and of what.
+
+    Each window is judged by the step that holds least. What waits to be read or to be freed
+    is gone at some step of a window; what is kept is there at all of them.
+    """
+
+    def least(start: int) -> int:
+        return min(range(start, start + WINDOW), key=lambda index: size(levels[index]))
+
+    early, late = least(SETTLED), least(len(levels) - WINDOW)
+    before, after = levels[early], levels[late]
+    when = f"more at step {late + 1} than at step {early + 1}"
+    return size(after) - size(before), when, _more(before, after)
+
+
+def _levels(observed: Observed) -> list[Alive]:
+    """What was alive at each step."""
+    return msgspec.convert(observed.facts["alive"], list[Alive])
+
+
+def _other_steps(record: Record, mine: int, theirs: int) -> Result:
+    """Why the steps cannot be compared: the reference's loop took another number of them."""
+    if not theirs:
+        return Unable("the reference called no step")
+    expected = f"`step` is called once for each of {theirs} batches"
+    return _failed(record, expected, plural(mine, "call"))
+
+
+def _more(before: Alive, after: Alive) -> str:
+    """`21 more of float32[4096]`, for every kind of array of which there are more."""
+    more = {name: n - before.arrays.get(name, 0) for name, n in sorted(after.arrays.items())}
+    return ", ".join(f"{count} more of `{name}`" for name, count in more.items() if count > 0)
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("live_bytes_flat",),
+    hints=(
+        "A loss has only 4 bytes, but it is an array. A run of a million steps keeps a million "
+        "of them.",
+        "On a CPU, np.asarray(loss) is a view, which keeps the array alive. float(loss) does not, "
+        "in its own step or one step late.",
+    ),
+)
+def live_arrays_flat(record: Record) -> Result:
+    """The number of live arrays does not grow with the number of steps."""
+    mine = _levels(seen(record))
+    grown, when, what = _grown(mine, lambda one: sum(one.arrays.values()))
+    # One more set of params, and two reports of two arrays each.
+    if grown <= len(seen(record).values["best"]) + 4:
+        return None
+    expected = "the last steps have as many live arrays as the first"
+    return _failed(record, expected, f"{grown} arrays {when}: {what}")
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("live_arrays_flat",),
+    hints=("A copy on the host fills the host's memory instead of the device's.",),
+)
+def host_bytes_flat(record: Record) -> Result:
+    """What Python and NumPy hold grows by the history alone."""
+    grown, when, _ = _grown(_levels(seen(record)), lambda one: one.host)
+    history, _, _ = _grown(_levels(wanted(record)), lambda one: one.host)
+    if grown - history <= 2 * _slack(record):  # Python's own objects come and go
+        return None
+    expected = "of each step, the host keeps only the floats of the history"
+    return _failed(record, expected, f"{grown:,} bytes {when}: copies of arrays, or views")
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("best_is_kept",),
+    hints=(
+        "delete() frees an array for everyone who uses it. Who else uses this one?",
+        "An array that nothing refers to is freed by itself: delete nothing.",
+    ),
+)
+def given_arrays_stay(record: Record) -> Result:
+    """`train` deletes neither the params nor the batches that it was given."""
+    for deletion in seen(record).facts["deleted"]:
+        expected = "`train` deletes nothing that it was given: its caller may still use it"
+        return _failed(record, expected, deletion)
+    return None

@@ -1,0 +1,126 @@
+"""Drives ex17_find_the_leak: trains once, and notes at each step what is alive.
+
+Drawn: the steps (110 to 179), the rows of a batch and the width of the network, so that no size of
+the history or of the params is known in advance; which batch is the easiest (from a fifth to four
+fifths of the way), so that neither the first nor the last params are the best ones; and all
+numbers. The run is long, so that a small array that is kept at each step adds up.
+
+On a CPU, the arrays that `train` gets lie in memory that NumPy allocated. tracemalloc counts
+that memory, so that it also sees copies on the host, and views that outlive their array.
+"""
+
+import tracemalloc
+from collections import deque
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import msgspec
+import numpy as np
+
+from grader.checks.ex17_find_the_leak.facts import SETTLED, Alive
+from grader.probes.observe import Misused, Observe, unpack
+
+PROMISE = "`train` returns (best, history)"
+
+
+def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
+    """Train once, and write down what was alive at each step, and what was deleted."""
+    steps = int(rng.integers(110, 180))
+    easiest = int(steps * rng.uniform(0.2, 0.8))
+    rows = int(rng.integers(1500, 2500))
+    width = int(rng.integers(200, 260))
+    params = _params(rng, width)
+    alive: list[Alive] = []
+    deleted: list[str] = []
+    step = _watched(submission.sgd_step, observe, alive)
+    made = submission.train(step, params, _batches(rng, rows, steps, easiest, deleted))
+    tracemalloc.stop()
+    best, history = unpack(made, 2, PROMISE)
+    if _is_deleted(params):
+        deleted.append("an array of `params` was deleted")
+    observe.fact("alive", msgspec.to_builtins(alive))
+    observe.fact("bytes of params and two reports", 4 * (18 * width + 2 * rows))
+    observe.fact("deleted", deleted)
+    observe.value("best", best)
+    observe.value("history", history)
+
+
+def _params(rng: Any, width: int) -> dict[str, Any]:
+    """float32 parameters of the network on the device: (16, width), (width,), (width,)."""
+    shapes = {"w1": (16, width), "b1": (width,), "w2": (width,)}
+    drawn = {k: (rng.standard_normal(s) / 8).astype("float32") for k, s in shapes.items()}
+    placed: dict[str, Any] = _placed(drawn)
+    return placed
+
+
+def _batches(rng: Any, rows: int, steps: int, easiest: int, deleted: list[str]) -> Iterator[Any]:
+    """Inputs (rows, 16) and targets (rows,), float32, each batch made when it is asked for.
+
+    The batch `easiest` is the easiest. Whether a batch was deleted is looked up when the
+    next one is asked for, and noted in `deleted`.
+    """
+
+    @jax.jit
+    def make(index: Any, harder: Any) -> Any:
+        # Made by JAX: a batch in NumPy's memory would count among the bytes of the host.
+        inputs = jnp.roll(drawn, index)
+        return inputs, harder * inputs[:, 0]
+
+    drawn = rng.standard_normal((rows, 16)).astype("float32")
+    held: deque[Any] = deque(maxlen=2)
+    for index in range(steps):
+        held.append(make(index, 1 + abs(index - easiest) / steps))
+        yield held[-1]
+        if _is_deleted(list(held)):
+            deleted.append(f"by step {index + 1}, an array of a batch was deleted")
+
+
+def _placed(tree: Any) -> Any:
+    """The arrays on the device; on a CPU, in memory that NumPy allocated."""
+
+    def place(x: Any) -> Any:
+        room = np.empty(x.nbytes + 64, np.uint8)
+        start = -room.ctypes.data % 64  # JAX shares an array only if it starts at such an address
+        memory = room[start : start + x.nbytes].view(x.dtype).reshape(x.shape)
+        memory[...] = x
+        return jax.device_put(memory)
+
+    return jax.tree.map(place, tree)
+
+
+def _is_deleted(tree: Any) -> bool:
+    """Whether an array of the tree was deleted."""
+    return any(x.is_deleted() for x in jax.tree.leaves(tree))
+
+
+def _watched(sgd_step: Callable[..., Any], observe: Observe, alive: list[Alive]) -> Any:
+    """The step that `train` gets: each call appends to `alive` what is alive at that moment."""
+    own = 0  # bytes of `alive`
+
+    def step(params: Any, batch: Any) -> Any:
+        nonlocal own
+        if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((params, batch))):
+            observed = "it was traced, once for all batches: `step` is jitted already"
+            raise Misused("`step` is called once for each batch", observed)
+        if len(alive) == SETTLED // 2:
+            tracemalloc.start()  # not at the first step: compiling would take twice as long
+        with observe.unwatched():
+            before = tracemalloc.get_traced_memory()[0]
+            alive.append(_alive(before - own))
+            own += tracemalloc.get_traced_memory()[0] - before
+            return _placed(jax.device_get(sgd_step(params, batch)))
+
+    return step
+
+
+def _alive(host: int) -> Alive:
+    """What is alive now; `host` bytes are held by Python and NumPy."""
+    alive = Alive(0, {}, host)
+    for array in jax.live_arrays():
+        name = f"{array.dtype}[{','.join(map(str, array.shape))}]"
+        alive.arrays[name] = alive.arrays.get(name, 0) + 1
+        alive.nbytes += array.nbytes
+    return alive

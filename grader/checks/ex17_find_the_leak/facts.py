@@ -1,0 +1,17 @@
+"""What ex17_find_the_leak counts at each step: live arrays, and memory of the host."""
+
+import msgspec
+
+SETTLED = 5
+"""The step from which on nothing may grow: a loop that reads one step late does so by then."""
+
+
+class Alive(msgspec.Struct):
+    """What was alive when a step was called."""
+
+    nbytes: int
+    """Bytes of all live arrays."""
+    arrays: dict[str, int]
+    """How many live arrays there are of each kind, by names such as `float32[64]`."""
+    host: int
+    """Bytes that Python and NumPy hold."""

@@ -1,0 +1,121 @@
+"""Checks of ex18_running_mean: that it is jitted, its result, and the memory it needs.
+
+A wrong result is compared with what known mistakes give, so that the failure can name one.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from grader.checks.ex18_running_mean import EXERCISE
+from grader.checks.ex18_running_mean.facts import LONG, NAME
+from grader.judging.arrays import compare, load
+from grader.judging.checking import Failure, Result, Unable
+from grader.judging.evidence import compiled_program, definition, not_jitted, wanted
+from grader.judging.memory import room
+from grader.judging.record import Leaf, Measured, Record
+
+ROOM = 6
+"""How many arrays like `x` the program may need beyond the reference."""
+RTOL, ATOL = 2e-4, 1e-4
+"""By how much two means may differ and count as the same."""
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=("A loop in Python may keep an array for each update, and no program shows that.",),
+)
+def jitted(record: Record) -> Result:
+    """`mean_of_updates` itself is a function that jax.jit made."""
+    return not_jitted(record, NAME)
+
+
+def _both(record: Record, name: str) -> tuple[Measured, Measured] | Failure | Unable:
+    """The learner's program of a name, and the reference's."""
+    mine, theirs = compiled_program(record, name), record.reference_measured.get(name)
+    if isinstance(mine, Failure):
+        return replace(mine, culprits=mine.culprits or definition(record, NAME))
+    if not isinstance(mine, Measured):
+        return mine
+    return (mine, theirs) if theirs else Unable("the reference was not compiled")
+
+
+@EXERCISE.check(
+    ground="program",
+    after=("jitted",),
+    hints=(
+        "Start at zero or with the state after the first update, count each update once, and "
+        "divide by the number of updates.",
+    ),
+    anchor="one-is-not-1001",
+)
+def same_mean(record: Record) -> Result:
+    """The result is the mean of the states after each update, without `x` itself."""
+    for name in (NAME, LONG):
+        if not isinstance(both := _both(record, name), tuple):
+            return both
+        mine, theirs = both
+        failure = compare("mean", mine.outputs, theirs.outputs, "", "", rtol=RTOL, atol=ATOL)
+        if failure is not None:
+            slip = _slip(record, mine.outputs, theirs.outputs) if name == NAME else ""
+            plain = failure.observed.partition(": ")[0]
+            observed = f"{plain}: {slip}" if slip else failure.observed
+            return replace(failure, observed=observed, culprits=definition(record, NAME))
+    return None
+
+
+def _slip(record: Record, mine: list[Leaf], theirs: list[Leaf]) -> str:
+    """The known mistake that gives exactly these numbers, or ""."""
+    leaves = [*mine[:1], *theirs[:1], *wanted(record).values["last state"]]
+    leaves += wanted(record).values["x"]
+    if any(leaf.data is None or leaf.shape != leaves[-1].shape for leaf in leaves):
+        return ""
+    found, mean, last, x = (load(leaf.data or b"").astype(float) for leaf in leaves)
+    updates = int(wanted(record).facts["updates"])
+    for words, value in _slips(mean * updates, x, last, updates).items():
+        if (abs(found - value) <= ATOL + RTOL * abs(value)).all():
+            return words
+    return ""
+
+
+def _slips(total: Any, x: Any, last: Any, updates: int) -> dict[str, Any]:
+    """What known mistakes make of `total`, the sum of the states; all arrays are like `x`."""
+    return {
+        "this is the sum, not divided by the number of updates": total,
+        "this is the sum with `x` in it, and not divided: the document's 1001 for 1": total + x,
+        "`x` is counted as one state more": (total + x) / (updates + 1),
+        "`x` is in the sum, but not in the number of states": (total + x) / updates,
+        "the sum lacks the last state and contains `x`": (total + x - last) / updates,
+        "the sum lacks the last state": (total - last) / updates,
+        "the last state is left out, of the sum and of the number": (total - last) / (updates - 1),
+        "the sum is divided by one too few": total / (updates - 1),
+        "the sum is divided by one too many": total / (updates + 1),
+        "the sum is divided by 1000, not by the number of updates": total / 1000,
+    }
+
+
+@EXERCISE.check(
+    ground="program",
+    after=("same_mean",),
+    hints=(
+        "The second result of a scan is stacked: one array for each round. vmap stacks, too.",
+        "Keep the sum in the carry, and return None beside it.",
+    ),
+)
+def constant_memory(record: Record) -> Result:
+    """The program needs a few arrays like `x`, not one for each update."""
+    array, few = (int(wanted(record).facts[name]) for name in ("array bytes", "updates"))
+    for name, updates in ((NAME, few), (LONG, 8 * few)):
+        if not isinstance(both := _both(record, name), tuple):
+            return both
+        mine, theirs = both
+        if mine.memory is None or theirs.memory is None:
+            return Unable("this backend does not say how much memory a program needs")
+        need, reference = room(mine.memory), room(theirs.memory)
+        if need > reference + ROOM * array:
+            most = reference // array + ROOM
+            return Failure(
+                f"room for at most {most} arrays like `x`, for {updates} updates",
+                f"room for {need // array} of them: {need:,} bytes",
+                definition(record, NAME),
+            )
+    return None

@@ -1,0 +1,281 @@
+"""Checks of ex19_shard_batch: how each batch is split, what its rows hold, and its loss."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from grader.checks.ex19_shard_batch import EXERCISE
+from grader.checks.ex19_shard_batch.facts import ARRAYS, BATCHES, Batch
+from grader.judging.arrays import FORM, figures, load
+from grader.judging.checking import Failure, Result
+from grader.judging.evidence import (
+    culprits,
+    definition,
+    events,
+    other_parts,
+    probe_gap,
+    seen,
+    wanted,
+)
+from grader.judging.record import Leaf, Observed, Record
+from grader.judging.words import plural, shards, typed, where
+
+TAKEN_OUT = 1e18
+"""Below this, the square of a float32 is finite, so that a mask of 0 takes it out of a sum."""
+
+
+def _batches(record: Record) -> Iterator[tuple[str, Batch]]:
+    """Each batch by its name, as the reference was given it."""
+    for name in BATCHES:
+        yield name, msgspec.convert(wanted(record).facts[name], Batch)
+
+
+def _failure(record: Record, expected: str, observed: str, name: str) -> Failure:
+    return Failure(expected, f"{observed}, for {name}", definition(record, "shard_batch"))
+
+
+def _leaf(record: Record, name: str, key: str) -> Leaf:
+    """The array `key` of the batch `name`, as the submission returned it."""
+    return _in(seen(record), name, key)
+
+
+def _in(observed: Observed, name: str, key: str) -> Leaf:
+    return _single([x for x in observed.values[name] if x.path.startswith(f"['{key}']")])
+
+
+def _single(leaves: Sequence[Leaf]) -> Leaf:
+    """The one leaf of a value; a leaf of kind "other" where the value is a tree of several."""
+    return leaves[0] if len(leaves) == 1 else Leaf("", "other", "tree of several values")
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=(
+        "P() names no axis: every device gets all rows, and computes with all of them.",
+        'Only the axis "data" of the mesh splits the rows. Along another axis, devices may hold '
+        "copies.",
+    ),
+    anchor="read-a-sharding",
+)
+def batch_is_split(record: Record) -> Result:
+    """Every batch is split over the axis "data", the ragged one too."""
+    for name, batch in _batches(record):
+        for key in ARRAYS:
+            leaf, right = _leaf(record, name, key), _in(wanted(record), name, key)
+            if leaf.kind in ("jax", "numpy") and len(leaf.shape) != len(right.shape):
+                return Failure(
+                    f"`{key}` has {plural(len(right.shape), 'dimension')}, as {_what_it_is(key)}",
+                    f"it has {len(leaf.shape)}, of shape {leaf.shape}, for {name}: is the order "
+                    "(inputs, targets, mask)?",
+                    definition(record, "shard_batch"),
+                    FORM,
+                )
+            on_all = len(leaf.devices) == batch.devices
+            if not (on_all and _parts(leaf) == batch.parts and _by_data(leaf, batch.parts)):
+                expected = f'`{key}` is split over "data" into {plural(batch.parts, "part")}'
+                observed = _lies(leaf, batch.devices)
+                batch_of = f"{name} ({plural(batch.rows, 'row')})"
+                return _failure(record, expected, observed, batch_of)
+            if leaf.shape[:1] == (batch.full,) and (exchanged := other_parts(leaf, right)):
+                expected = f"the devices hold `{key}` in the order of the mesh"
+                return _failure(record, expected, exchanged, name)
+    return None
+
+
+def _what_it_is(key: str) -> str:
+    return "one number for each row" if key == "mask" else "several numbers for each row"
+
+
+def _lies(leaf: Leaf, devices: int) -> str:
+    """How an array lies on the devices, in words."""
+    if leaf.kind != "jax":
+        return where(leaf)
+    if not leaf.shape or not leaf.shape[0]:
+        return "it has no rows"
+    if len(leaf.devices) != devices:
+        return f"it lies on {where(leaf)} alone"
+    match _parts(leaf):
+        case 0:
+            return shards(leaf)
+        case 1:
+            return "every device holds all its rows"
+        case parts:
+            return f"it is split into {parts} parts, by {leaf.spec}"
+
+
+def _by_data(leaf: Leaf, parts: int) -> bool:
+    """Whether the spec, where there is one, names "data": another axis may be of that length."""
+    return leaf.spec is None or parts == 1 or "'data'" in leaf.spec
+
+
+def _parts(leaf: Leaf) -> int:
+    """Into how many parts the rows are split; 0 where another dimension is split, too."""
+    if not leaf.shape or not leaf.shard_shape or not leaf.shard_shape[0]:
+        return 0
+    whole = leaf.shape[1:] == leaf.shard_shape[1:]
+    return leaf.shape[0] // leaf.shard_shape[0] if whole else 0
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("batch_is_split",),
+    hints=(
+        "An axis of a mesh is not always as long as the list jax.devices().",
+        "-rows % parts is the number of missing rows, and 0 where none is missing.",
+    ),
+)
+def as_few_rows_as_it_takes(record: Record) -> Result:
+    """A batch keeps all its rows, and gets no more added rows than it needs."""
+    for name, batch in _batches(record):
+        rows, added = batch.rows, batch.full - batch.rows
+        for key in ARRAYS:
+            leaf = _leaf(record, name, key)
+            if leaf.shape[:1] != (batch.full,):
+                of = f"{rows} of the batch and {added} added" if added else "those of the batch"
+                expected = f"`{key}` has {plural(batch.full, 'row')}: {of}"
+                got = leaf.shape[0] if leaf.shape else 0
+                lost = f": the batch lost {plural(rows - got, 'row')}" if got < rows else ""
+                return _failure(record, expected, f"{plural(got, 'row')}{lost}", name)
+    return None
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("as_few_rows_as_it_takes",),
+    hints=("The batch's own rows come first, unchanged; the mask tells them from the added ones.",),
+)
+def mask_marks_the_own_rows(record: Record) -> Result:
+    """The batch's own rows come first, unchanged, and the mask marks only them."""
+    for name, batch in _batches(record):
+        for key in ARRAYS:
+            want = _reference(record, name, key)
+            if found := _wrong_rows(key, _leaf(record, name, key), want, batch.rows):
+                return _failure(record, *found, name)
+    return None
+
+
+def _wrong_rows(key: str, leaf: Leaf, want: Any, rows: int) -> tuple[str, str] | None:
+    """(expected, observed) where an array differs from the reference's `want`.
+
+    Of inputs and targets, only the batch's own `rows` are compared; of the mask, all. Added
+    rows may hold any numbers that a mask of 0 takes out.
+    """
+    got = load(leaf.data) if leaf.data else None
+    if got is None or leaf.dtype != str(want.dtype) or got.shape != want.shape:
+        expected = f"`{key}` is an array {want.dtype}{list(want.shape)}"
+        return expected, f"{leaf.dtype}{list(leaf.shape)}"
+    judged = len(want) if key == "mask" else rows
+    wrong = (got != want).reshape(len(want), -1)[:judged].any(axis=1).nonzero()[0]
+    if wrong.size:
+        row = int(wrong[0])
+        expected, observed = _rows(want[row], got[row])
+        reason = "" if key == "mask" else _in_front(want, got, rows)
+        return f"row {row} of `{key}` is {expected}", observed + reason
+    if spoilt := _spoilt(got[rows:]):
+        return f"the added rows of `{key}` hold numbers that a mask of 0 takes out", spoilt
+    return None
+
+
+def _spoilt(added: Any) -> str:
+    """What added rows hold that makes the mean NaN although their mask is 0, or ""."""
+    found = added[~(abs(added) < TAKEN_OUT)]
+    if not found.size:
+        return ""
+    value = float(found[0])
+    square = ", whose square is inf" if math.isfinite(value) else ""
+    factor = "NaN" if math.isnan(value) else "inf"
+    return f"{value:.6g}{square}: 0 times {factor} is NaN, and so is the mean"
+
+
+def _rows(want: Any, got: Any) -> tuple[str, str]:
+    """Two rows that differ, in six digits, or in as many as tell them apart."""
+    if not want.ndim:
+        return figures(want.item(), got.item())
+    pairs = zip(want.ravel().tolist(), got.ravel().tolist(), strict=True)
+    texts = [(f"{a:.6g}",) * 2 if a == b else figures(a, b) for a, b in pairs]
+    expected, observed = zip(*texts, strict=True)
+    return f"[{', '.join(expected)}]", f"[{', '.join(observed)}]"
+
+
+def _in_front(want: Any, got: Any, rows: int) -> str:
+    """That the added rows stand in front, if that is all that is wrong; else ""."""
+    added = len(want) - rows
+    in_front = added and (got[added:] == want[:rows]).all()
+    return f": the array begins with {plural(added, 'added row')}" if in_front else ""
+
+
+def _reference(record: Record, name: str, key: str) -> Any:
+    """What the reference made of the same batch."""
+    return next(
+        load(x.data) for x in wanted(record).values[name] if x.path == f"['{key}']" and x.data
+    )
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=(
+        "jax.numpy puts its arrays on one device. What does jax.device_put do with one of those?",
+        "Add the rows with NumPy, and let a single jax.device_put copy all rows from the host to "
+        "their devices.",
+    ),
+    anchor="read-a-sharding",
+)
+def never_whole_on_a_device(record: Record) -> Result:
+    """The rows go straight from the host to their devices."""
+    found = [e for name in BATCHES for e in events(seen(record), "d2d", phase=name)]
+    if found:
+        observed = "all rows went to one device first, and from there to the others"
+        return Failure("no copy from device to device", observed, culprits(record, found))
+    read = [e for name in BATCHES for e in events(seen(record), "d2h", phase=name)]
+    if read:
+        reads = plural(sum(event.count for event in read), "read")
+        expected = "no array is read back from a device"
+        return Failure(expected, f"{reads} by the host", culprits(record, read))
+    for name in BATCHES:
+        mine, theirs = (list(events(side(record), "h2d", phase=name)) for side in (seen, wanted))
+        total, fewest = (sum(event.count for event in copies) for copies in (mine, theirs))
+        if total > fewest:
+            expected = f"{plural(fewest, 'copy')} from the host: each device gets its own parts"
+            observed = f"{plural(total, 'copy')}, for {name}"
+            return Failure(expected, observed, culprits(record, mine))
+    return probe_gap(seen(record), "transfers", "reads")
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=(
+        "An added row may hold any numbers, and has an error like any other. Does that error "
+        "belong in the mean?",
+        "Divide by the number of the batch's own rows, which is the sum of the mask.",
+    ),
+    anchor="a-mean-that-leaves-rows-out",
+)
+def loss_is_of_the_own_rows(record: Record) -> Result:
+    """`mean_loss` is the mean over the rows that the mask marks, whatever the others hold."""
+    place = definition(record, "mean_loss")
+    for name in BATCHES:
+        leaf = _single(seen(record).values[f"loss of {name}"])
+        number = load(leaf.data) if leaf.kind != "other" and leaf.data else None
+        if number is None or number.shape or number.dtype.kind not in "iuf":
+            size = f", shape {leaf.shape}" if leaf.shape else ""
+            got_type = f"{typed(leaf.type)}{size}"
+            return Failure("`mean_loss` returns a number", got_type, place, FORM)
+        got, want = float(number.item()), _loss(record, name)
+        if not _near(got, want):
+            expected, observed = figures(want, got)
+            slips: dict[str, float] = wanted(record).facts[f"slips of {name}"]
+            slip = next((f": {text}" for text, loss in slips.items() if _near(got, loss)), "")
+            return Failure(f"the loss of {name} is {expected}", observed + slip, place)
+    return None
+
+
+def _near(got: float, want: float) -> bool:
+    return abs(got - want) <= 1e-4 * abs(want)
+
+
+def _loss(record: Record, name: str) -> float:
+    """The reference's loss of the batch `name`."""
+    (leaf,) = wanted(record).values[f"loss of {name}"]
+    return float(load(leaf.data or b"").item())

@@ -1,0 +1,92 @@
+"""Drives ex19_shard_batch: splits four batches over meshes, and takes a loss for each.
+
+There are three meshes: one axis over all devices, and two axes in both orders. So neither the
+number of devices nor the first axis is right for all. One batch needs no added rows, one needs
+a drawn number of them, and one has fewer rows than there are devices.
+
+Drawn are the rows and columns of the batches, the order of the devices in each mesh, and all
+numbers.
+
+`mean_loss` gets batches that the drive itself has split, so that it is judged apart from
+`shard_batch`. Their added rows hold drawn numbers, and count unless the mask takes them out.
+"""
+
+from types import ModuleType
+from typing import Any
+
+import jax
+import msgspec
+import numpy as np
+
+from grader.checks.ex19_shard_batch.facts import ARRAYS, BATCHES, Batch
+from grader.judging.words import plural
+from grader.probes.observe import Observe, unpack
+
+PROMISE = "`shard_batch` returns (inputs, targets, mask)"
+
+
+def _batches(devices: int, rng: Any) -> list[Batch]:
+    """The batches, in the order of their names."""
+    some, times = int(rng.integers(1, max(devices, 2))), int(rng.integers(1, 5))
+    half = devices // 2 or 1
+    return [
+        Batch(parts=devices, rows=times * devices, devices=devices),
+        Batch(parts=devices, rows=(times + 1) * devices + some, devices=devices),
+        Batch(parts=devices, rows=1, devices=devices),
+        Batch(parts=half, rows=2 * times * half + 1, devices=devices),
+        Batch(parts=half, rows=2 * (times + 1) * half + 1, devices=devices, first=True),
+    ]
+
+
+def _mesh(devices: Any, batch: Batch, rng: Any) -> Any:
+    """A mesh whose axis "data" has as many devices as the batch has parts.
+
+    An axis "model" has the others, if there are any.
+    """
+    devices = rng.permutation(devices)
+    if batch.parts == devices.size:
+        return jax.sharding.Mesh(devices, ("data",))
+    if batch.first:
+        return jax.sharding.Mesh(devices.reshape(batch.parts, -1), ("data", "model"))
+    return jax.sharding.Mesh(devices.reshape(-1, batch.parts), ("model", "data"))
+
+
+def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
+    """Let the submission split each batch, and take the loss of one that the drive has split."""
+    devices = np.array(jax.devices()[: len(jax.devices()) // 2 * 2 or 1])
+    features, width = map(int, rng.integers((3, 2), (9, 6)))
+    for name, batch in zip(BATCHES, _batches(devices.size, rng), strict=True):
+        observe.fact(name, msgspec.to_builtins(batch))
+        mesh, rows = _mesh(devices, batch, rng), batch.rows
+        inputs = rng.normal(3, 1, (batch.full, features)).astype(np.float32)
+        targets = rng.normal(3, 1, (batch.full, width)).astype(np.float32)
+        with observe.phase(name):
+            made = unpack(submission.shard_batch(mesh, inputs[:rows], targets[:rows]), 3, PROMISE)
+        with observe.unwatched():
+            observe.value(name, dict(zip(ARRAYS, made, strict=True)))
+        weights = rng.normal(size=(features, width)).astype(np.float32)
+        filled = inputs, targets, (np.arange(batch.full) < rows).astype(np.float32)
+        observe.fact(f"slips of {name}", _slips(weights, *filled))
+        loss = submission.mean_loss(
+            jax.device_put(weights, jax.NamedSharding(mesh, jax.P())),
+            *jax.device_put(filled, jax.NamedSharding(mesh, jax.P("data"))),
+        )
+        observe.value(f"loss of {name}", loss)
+
+
+def _slips(weights: Any, inputs: Any, targets: Any, mask: Any) -> dict[str, float]:
+    """The loss that each well-known mistake gives, by the mistake in words."""
+    (full, width), own = targets.shape, int(mask.sum())
+    errors = ((inputs @ weights - targets) ** 2).mean(axis=1)
+    total, added = (errors * mask).sum(), plural(full - own, "added row")
+    slips = {
+        f"the errors of the {added} are in the mean": errors.mean(),
+        f"the errors of the {added} are in the sum": errors.sum() / own,
+        f"the sum is divided by {full}, as if the {added} counted": total / full,
+        f"the sum is divided by {plural(own, 'row')}, not by their {own * width} values": (
+            total * width / own
+        ),
+        "this is a sum over all values, not a mean": total * width,
+        "this is a sum over the rows, not a mean": total,
+    }
+    return {text: float(loss) for text, loss in slips.items()}

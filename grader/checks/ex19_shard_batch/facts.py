@@ -1,0 +1,32 @@
+"""The batches of ex19_shard_batch: their names, their sizes, and the names of their arrays."""
+
+import msgspec
+
+BATCHES = (
+    "the full batch",
+    "the ragged batch",
+    "the batch with a single row",
+    'the batch on a mesh whose second axis is "data"',
+    'the batch on a mesh whose first axis is "data"',
+)
+"""What the drive calls its batches. Each has a fact, a phase and a value of that name."""
+ARRAYS = ("inputs", "targets", "mask")
+"""What `shard_batch` returns, in order."""
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """The sizes of one batch, and of the mesh over which it is split."""
+
+    parts: int
+    """The length of the axis "data"."""
+    rows: int
+    """The batch's own rows."""
+    devices: int
+    """How many devices the mesh has."""
+    first: bool = False
+    """Whether "data" is the first of two axes."""
+
+    @property
+    def full(self) -> int:
+        """The rows with the fewest added rows that make all parts equal."""
+        return self.rows + -self.rows % self.parts

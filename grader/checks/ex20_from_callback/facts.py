@@ -1,0 +1,46 @@
+"""What happens in one call of `load` in ex20_from_callback: the blocks, and what is read."""
+
+import msgspec
+
+ITEM = 4
+"""Bytes of one value, a float32 or an int32."""
+
+
+class Block(msgspec.Struct, frozen=True, order=True):
+    """Some rows and columns of the file; `bottom` and `right` are not part of it."""
+
+    top: int
+    bottom: int
+    left: int
+    right: int
+
+    def within(self, other: "Block") -> bool:
+        """Whether all of it lies in the other."""
+        rows = other.top <= self.top and self.bottom <= other.bottom
+        return rows and other.left <= self.left and self.right <= other.right
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its values."""
+        return ITEM * max(self.bottom - self.top, 0) * max(self.right - self.left, 0)
+
+    def __str__(self) -> str:
+        return f"[{self.top}:{self.bottom}, {self.left}:{self.right}]"
+
+
+class Read(msgspec.Struct):
+    """One read of the file, and the learner's line that made it."""
+
+    block: Block
+    """The smallest block that contains every value that was read."""
+    line: int | None = None
+
+
+class Case(msgspec.Struct):
+    """One call of `load`."""
+
+    blocks: list[Block]
+    """The block of each device."""
+    reads: list[Read] = []
+    as_asked: bool = False
+    """Whether `load` returned an array with the sharding that it was asked for."""

@@ -1,0 +1,256 @@
+"""Checks of ex21_pmap_step: where the copies lie, the steps, the losses, and what is exchanged."""
+
+from typing import Any
+
+import msgspec
+
+from grader.checks.ex21_pmap_step import EXERCISE, facts
+from grader.checks.ex21_pmap_step.facts import FEW_ROWS, MANY_ROWS, RUNS, Run
+from grader.judging.arrays import load
+from grader.judging.checking import Failure, Result, Unable
+from grader.judging.evidence import (
+    compiled_program,
+    culprits,
+    definition,
+    differing_leaf,
+    differing_output,
+    events,
+    probe_gap,
+    seen,
+    step_ratio,
+    wanted,
+)
+from grader.judging.record import Leaf, Record
+from grader.judging.words import exchanges, plural, where
+
+
+def _runs(record: Record) -> list[Run]:
+    """The runs, as the reference's side drew them."""
+    return msgspec.convert(wanted(record).facts[RUNS], list[Run])
+
+
+def _plain(failure: Failure, name: str, word: str) -> Failure:
+    """The failure with a word of the task in the place of the record's name."""
+    expected, observed = (t.replace(name, word) for t in (failure.expected, failure.observed))
+    return Failure(expected, observed, failure.culprits)
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=(
+        "Slice i must lie on device i, and nowhere else. Where do the slices lie now?",
+        "np.stack leaves all slices in one place. A sharding that names no axis, P(), puts all of "
+        "them on every device.",
+        'Take a mesh of `devices` in their order, whose only axis is called "name", and P("name"): '
+        "it splits the first axis of each array, one slice for each device.",
+    ),
+    anchor="a-copy-for-each-device",
+)
+def one_copy_on_each_device(record: Record) -> Result:
+    """`replicate` puts one copy of the params on each device, in the order of `devices`."""
+    found = (_other_copies(record, number, run) for number, run in enumerate(_runs(record)))
+    return next((failure for failure in found if failure), None)
+
+
+def _other_copies(record: Record, number: int, run: Run) -> Failure | None:
+    """The failure of one run whose copies lie otherwise, or are no copies."""
+    order, place, name = run.order, definition(record, "replicate"), facts.copies(number)
+    copies = zip(seen(record).values[name], wanted(record).values[name], strict=False)
+    for leaf, want in copies:
+        lies, right = (_lies(x, len(order)) for x in (leaf, want))
+        if leaf.path != want.path:
+            break
+        if leaf.shape != want.shape or lies != right:
+            expected = f"`params{want.path}` has shape {want.shape}, {right}"
+            return Failure(expected, f"shape {leaf.shape}, {lies}", place)
+    if failure := differing_leaf(record, name, rtol=0, atol=0):
+        failure = _plain(failure, name, "params")
+        return Failure(failure.expected, failure.observed, place)
+    for found in seen(record).facts[facts.slices(number)]:
+        if found != order:
+            expected = f"slices 0, 1, ... lie on the devices {order}, in the order of `devices`"
+            return Failure(expected, f"they lie on {found}", place)
+    return None
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("one_copy_on_each_device",),
+    hints=(
+        "jax.numpy puts its arrays on the default device. Is there room for all copies on it?",
+        "np.stack stays on the host. One device_put with the right sharding sends each slice to "
+        "its device.",
+    ),
+    anchor="a-copy-for-each-device",
+)
+def straight_to_its_device(record: Record) -> Result:
+    """Each copy goes straight from the host to its device."""
+    found = list(events(seen(record), "d2d", phase="replicate"))
+    if found:
+        observed = f"{plural(sum(e.count for e in found), 'copy')} from device to device"
+        expected = "copies go from the host to their devices"
+        return Failure(expected, observed, culprits(record, found))
+    if back := list(events(seen(record), "d2h", phase="replicate")):
+        observed = f"{plural(sum(e.count for e in back), 'array')} read back from a device"
+        expected = "copies go from the host to their devices, and no array comes back"
+        return Failure(expected, observed, culprits(record, back))
+    return probe_gap(seen(record), "transfers", "reads")
+
+
+def _lies(leaf: Leaf, count: int) -> str:
+    """Where an array lies, in words; the same words for any set of `count` devices."""
+    if leaf.kind != "jax":
+        return where(leaf)
+    if len(leaf.devices) != count:
+        return f"all on {where(leaf)}"
+    if leaf.replicated and count > 1:
+        return f"whole on each of {count} devices"
+    return f"in slices of {leaf.shard_shape} on {plural(count, 'device')}"
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=(
+        "All devices must subtract the same numbers. Do they all have the same gradient?",
+        "A mean of the loss does not make the gradient a mean: jax.grad inside pmap gives the "
+        "gradient of this device's own loss. Exchange the gradients.",
+    ),
+    anchor="a-copy-for-each-device",
+)
+def copies_stay_equal(record: Record) -> Result:
+    """After each step all copies of the params are equal, to the last bit."""
+    for number, run in enumerate(_runs(record)):
+        for step in range(1, run.steps + 1):
+            if failure := _unequal(record, number, step, len(run.order)):
+                return failure
+    return None
+
+
+def _unequal(record: Record, run: int, step: int, devices: int) -> Failure | None:
+    """The failure where the copies of an array differ after a step."""
+    for leaf in seen(record).values[facts.params(run, step)]:
+        values = _values(leaf)
+        if values is None or leaf.shape[:1] != (devices,):
+            continue  # `steps_along_the_mean` compares shapes
+        apart = abs(values - values[:1]).reshape(len(values), -1).max(axis=1)
+        if not (apart == 0).all():
+            differ = f"{int((apart != 0).sum())} of {len(values)} copies differ"
+            observed = f"after step {step}, {differ} from the first, by up to "
+            observed += f"{float(apart.max()):.3g}{_only_the_loss(record, run)}"
+            expected = f"all copies of `params{leaf.path}` are equal"
+            return Failure(expected, observed, definition(record, "update"))
+    return None
+
+
+def _only_the_loss(record: Record, run: int) -> str:
+    """That the loss is a mean over all devices though the gradient is not; "" if it is neither."""
+    if differing_leaf(record, facts.losses(run, 1), rtol=1e-3, atol=1e-5):
+        return ""
+    return ": the loss is the mean over all devices, the gradient is not"
+
+
+def _values(leaf: Leaf) -> Any:
+    """The values of a float array, or None."""
+    try:
+        values = load(leaf.data or b"")
+    except ValueError:
+        return None
+    return values if values.dtype.kind == "f" and values.shape == leaf.shape else None
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("copies_stay_equal",),
+    hints=(
+        "A sum over n devices is n times as long as their mean.",
+        "jax.lax.pmean is psum divided by the number of devices.",
+    ),
+    anchor="a-copy-for-each-device",
+)
+def steps_along_the_mean(record: Record) -> Result:
+    """Each step follows the mean gradient over the rows of all devices."""
+    for number, run in enumerate(_runs(record)):
+        for step in range(1, run.steps + 1):
+            name = facts.params(number, step)
+            if failure := differing_leaf(record, name, rtol=1e-3, atol=1e-5):
+                found = _plain(failure, name, "params")
+                when = f" after {plural(step, 'step')} on {plural(len(run.order), 'device')}"
+                observed = found.observed + _length(record, number)
+                return Failure(found.expected + when, observed, definition(record, "update"))
+    return None
+
+
+def _length(record: Record, run: int) -> str:
+    """How much too long the first step of a run is, in words, where that is all."""
+    ratio = step_ratio(record, facts.start(run), facts.params(run, 1))
+    return f"; the first step is {ratio:.4g} times as long as the mean's" if ratio else ""
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=(
+        "The loss over one device's rows is not the loss over all rows. pmean takes trees, such "
+        "as (loss, grads).",
+    ),
+)
+def losses_are_the_mean(record: Record) -> Result:
+    """Each device returns the same loss, the mean over all rows."""
+    for number, run in enumerate(_runs(record)):
+        right = not any(
+            differing_leaf(record, facts.params(number, step), rtol=1e-3, atol=1e-5)
+            for step in range(1, run.steps + 1)
+        )
+        # Later losses depend on the steps.
+        for step in range(1, run.steps + 1) if right else (1,):
+            name = facts.losses(number, step)
+            if failure := differing_leaf(record, name, rtol=1e-3, atol=1e-5):
+                return _other_loss(record, failure, name)
+    return None
+
+
+def _other_loss(record: Record, failure: Failure, name: str) -> Failure:
+    """The failure, with its reason if each device returns a loss of its own."""
+    values = [_values(leaf) for leaf in seen(record).values[name]]
+    differ = len(values) == 1 and values[0] is not None and values[0].max() > values[0].min()
+    found = _plain(failure, name, "loss")
+    observed = found.observed + (": each device returns its own" if differ else "")
+    return Failure(found.expected, observed, definition(record, "update"))
+
+
+@EXERCISE.check(
+    ground="program",
+    after=("steps_along_the_mean", "losses_are_the_mean"),
+    hints=(
+        "Which exchange in `update` grows with the rows?",
+        "A device's own rows give its own loss and gradient. Only these are exchanged.",
+    ),
+    anchor="what-pmap-does",
+)
+def rows_stay(record: Record) -> Result:
+    """With few rows and with many, the step is right and exchanges as much: no row moves."""
+    sizes = []
+    for name in (FEW_ROWS, MANY_ROWS):
+        measured = compiled_program(record, name, "the step of `update` can be compiled")
+        if isinstance(measured, Failure):
+            place = definition(record, "update")
+            return Failure(measured.expected, measured.observed, place)
+        if isinstance(measured, Unable):
+            return measured
+        if failure := differing_output(record, name, rtol=1e-3, atol=1e-5):
+            found = _plain(failure, f"{name} ", "(params, loss)")
+            return Failure(
+                f"{found.expected}, of a {name}", found.observed, definition(record, "update")
+            )
+        # A loop of unknown length is refused: nobody could say what it exchanges.
+        if any(c.runs == 0 for c in measured.collectives):
+            expected = "the compiler knows how often the devices exchange something"
+            return Failure(expected, exchanges(measured.collectives), definition(record, "update"))
+        sizes.append(measured.collectives)
+    few, many = (sum(c.nbytes * c.count * c.runs for c in found) for found in sizes)
+    if few == many:
+        return None
+    return Failure(
+        f"the devices exchange as much for many rows as for few: {few:,} bytes",
+        f"for many rows they exchange {many:,} bytes: {exchanges(sizes[1])}",
+        definition(record, "update"),
+    )

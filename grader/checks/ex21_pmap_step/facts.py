@@ -1,0 +1,41 @@
+"""The runs and the programs of ex21_pmap_step as they were drawn, and names of what they gave."""
+
+import msgspec
+
+RUNS = "runs"
+"""The fact that lists each `Run`."""
+FEW_ROWS, MANY_ROWS = "step on few rows", "step on many rows"
+"""Two programs that differ in nothing but the rows that each device has."""
+
+
+class Run(msgspec.Struct):
+    """Steps on one list of devices."""
+
+    order: list[int]
+    """The ids of the devices, in the order of the list `devices`."""
+    steps: int
+
+
+def copies(run: int) -> str:
+    """The name of what `replicate` returned in run `run`, from 0."""
+    return f"copies of run {run}"
+
+
+def slices(run: int) -> str:
+    """The name of the fact that says on which devices the slices of those copies lie."""
+    return f"slices of run {run}"
+
+
+def start(run: int) -> str:
+    """The name of the copies that the steps of a run begin with."""
+    return f"start of run {run}"
+
+
+def params(run: int, step: int) -> str:
+    """The name of the params after step `step`, from 1, of a run."""
+    return f"params after step {step} of run {run}"
+
+
+def losses(run: int, step: int) -> str:
+    """The name of the losses of step `step`, from 1, of a run."""
+    return f"losses of step {step} of run {run}"

@@ -1,0 +1,287 @@
+"""Checks of ex22_pmap_to_jit: where arrays lie, the numbers, the collectives, and the time.
+
+The collectives are those of the program for the devices at hand, and of the same program
+compiled for a target. No check depends on how many devices there are.
+"""
+
+from math import prod
+
+import msgspec
+
+from grader.checks.ex22_pmap_to_jit import EXERCISE, facts
+from grader.checks.ex22_pmap_to_jit.facts import (
+    FEATURES,
+    PROGRAMS,
+    RUNS,
+    TARGETS,
+    TIMED,
+    Run,
+    shapes,
+)
+from grader.judging.checking import Failure, Result, Unable
+from grader.judging.evidence import (
+    compiled_program,
+    definition,
+    devices_of,
+    differing_leaf,
+    differing_output,
+    not_jitted,
+    other_parts,
+    seen,
+    step_ratio,
+    target_of,
+    target_program,
+    timing_result,
+    wanted,
+)
+from grader.judging.record import Leaf, Measured, Record
+from grader.judging.words import exchanges, plural, where
+
+SCALARS = 64
+"""Bytes that may be exchanged beside the gradients: for the loss, say, or a count."""
+
+
+def _runs(record: Record) -> list[Run]:
+    """The runs, as the reference's side drew them."""
+    return msgspec.convert(wanted(record).facts[RUNS], list[Run])
+
+
+def _lies(leaf: Leaf, devices: int) -> str:
+    """How an array lies, in words; `shards of ...` only if each of all `devices` holds one."""
+    if leaf.kind != "jax" or len(leaf.devices) != devices:
+        return f"on {where(leaf)} alone" if leaf.kind == "jax" else where(leaf)
+    if leaf.replicated and devices > 1:
+        return f"a full copy on each of {devices} devices"
+    return f"shards of {leaf.shard_shape} on {devices} devices"
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=(
+        "The batch keeps its shape; its sharding says how it is split.",
+        "jax.device_put(batch, NamedSharding(mesh, P('data'))): 'data' stands for dimension 0.",
+    ),
+    anchor="pmap-as-jit",
+)
+def batch_is_split(record: Record) -> Result:
+    """`place` gives every device its own rows of the batch."""
+    for number, run in enumerate(_runs(record)):
+        name = facts.placed_batch(number)
+        leaves = seen(record).values[name]
+        if len(leaves) != 2:
+            observed = plural(len(leaves), "array")
+            return _misplaced(record, "the batch is (inputs, targets)", observed)
+        found = (
+            _not_split(record, run, leaf, columns, name)
+            for leaf, columns in zip(leaves, (FEATURES, TARGETS), strict=True)
+        )
+        if failure := next(filter(None, found), None):
+            return failure
+        if failure := differing_leaf(record, name, rtol=0, atol=0):
+            expected = failure.expected.replace(name, "batch")
+            return _misplaced(record, f"{expected}, as it was given", failure.observed)
+    return None
+
+
+def _not_split(record: Record, run: Run, leaf: Leaf, columns: int, of: str) -> Failure | None:
+    """The failure where an array of the batch is not split by its rows, in the mesh's order."""
+    name, devices = f"`batch{leaf.path}`", run.devices
+    if leaf.shape != (run.rows, columns):
+        expected = f"{name} keeps its shape {(run.rows, columns)}"
+        return _misplaced(record, expected, str(leaf.shape))
+    own = run.rows // devices
+    if _lies(leaf, devices) != f"shards of {(own, columns)} on {devices} devices":
+        expected = f"each device holds {own} of the {run.rows} rows of {name}"
+        return _misplaced(record, expected, _lies(leaf, devices))
+    right = next((x for x in wanted(record).values[of] if x.path == leaf.path), None)
+    if right is not None and (exchanged := other_parts(leaf, right)):
+        expected = f"the devices hold the rows of {name} in the order of the mesh"
+        return _misplaced(record, expected, exchanged)
+    return None
+
+
+def _misplaced(record: Record, expected: str, observed: str) -> Failure:
+    return Failure(expected, observed, definition(record, "place"))
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("batch_is_split",),
+    hints=(
+        "Every device needs all params. A sharding whose spec names no axis, P(), copies them.",
+    ),
+)
+def params_are_copied(record: Record) -> Result:
+    """`place` gives every device a copy of all params."""
+    for number, run in enumerate(_runs(record)):
+        name = facts.placed_params(number)
+        if found := _not_copied(record, run, name):
+            return _misplaced(record, *found)
+        if failure := differing_leaf(record, name, rtol=0, atol=0):
+            expected = failure.expected.replace(name, "params")
+            return _misplaced(record, f"{expected}, as it was given", failure.observed)
+    return None
+
+
+def _not_copied(record: Record, run: Run, name: str) -> tuple[str, str] | None:
+    """(expected, observed) for the first array of a value that is not whole on all devices.
+
+    The devices are those of the run's mesh, on which the reference's arrays lie.
+    """
+    right = wanted(record).values[name][0].devices
+    for leaf in seen(record).values[name]:
+        expected = f"`params{leaf.path}` is a full copy on each of {run.devices} devices"
+        if leaf.kind != "jax" or len(leaf.devices) != run.devices or not leaf.replicated:
+            return expected, _lies(leaf, run.devices)
+        if leaf.devices != right:
+            return f"{expected}, those of the mesh", f"it is on {where(leaf)}"
+    return None
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=("Return what jax.jit returns. You may use jax.shard_map inside it.",),
+)
+def one_program(record: Record) -> Result:
+    """`make_step` returns a function that jax.jit made."""
+    return not_jitted(record, "step", "make_step")
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("one_program", "params_are_copied"),
+    hints=(
+        "A sum over n devices is n times their mean. Where are the gradients added, and how often?",
+        "In jax.shard_map, jax.grad for params that are equal on all devices already holds the "
+        'sum over them: lesson 14, "The sum you did not write".',
+    ),
+    anchor="what-pmap-does",
+)
+def same_numbers(record: Record) -> Result:
+    """Params and loss are those of the step in pmap, after each step."""
+    for number, run in enumerate(_runs(record)):
+        for step in range(1, run.steps + 1):
+            for name, word in (
+                (facts.params_after(number, step), "params"),
+                (facts.loss_of(number, step), "loss"),
+            ):
+                if failure := differing_leaf(record, name, rtol=1e-5, atol=2e-6):
+                    expected = failure.expected.replace(name, word)
+                    when = f" after {plural(step, 'step')} on {plural(run.devices, 'device')}"
+                    observed = failure.observed.replace(name, word) + _length(record, number)
+                    return Failure(expected + when, observed, definition(record, "make_step"))
+    return None
+
+
+def _length(record: Record, run: int) -> str:
+    """How much too long the first step is, in words, where that is all that is wrong."""
+    before, after = facts.placed_params(run), facts.params_after(run, 1)
+    ratio = step_ratio(record, before, after)
+    return f"; the first step is {ratio:.4g} times as long as the reference's" if ratio else ""
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("one_program", "params_are_copied"),
+    hints=(
+        "The next step takes what this one returns. The argument out_shardings of jax.jit says how "
+        "that lies.",
+    ),
+)
+def params_stay_copied(record: Record) -> Result:
+    """Every device has a copy of all the new params."""
+    for number, run in enumerate(_runs(record)):
+        for step in range(1, run.steps + 1):
+            if found := _not_copied(record, run, facts.params_after(number, step)):
+                return Failure(f"the new {found[0]}", found[1], definition(record, "make_step"))
+    return None
+
+
+@EXERCISE.check(
+    ground="program",
+    after=("params_are_copied", "same_numbers", "params_stay_copied"),
+    hints=(
+        "An all-gather makes something whole on every device. What in the step asks for that?",
+        "Only the gradients and the loss depend on rows of other devices. They need one mean each.",
+    ),
+    anchor="count-the-collectives",
+)
+def only_the_gradients_travel(record: Record) -> Result:
+    """The program's only collectives are all-reduces, of the gradients' bytes and little more."""
+    if devices_of(record) == 1:
+        return Unable("on one device nothing travels")
+    widths: dict[str, int] = wanted(record).facts[PROGRAMS]
+    found = (_other_exchange(record, name, width) for name, width in widths.items())
+    return next((one for one in found if one), None)
+
+
+def _other_exchange(record: Record, name: str, width: int) -> Failure | Unable | None:
+    """The failure where one program exchanges anything but its gradients and a few scalars."""
+    measured = compiled_program(record, name, "`step` can be compiled apart from its file")
+    if isinstance(measured, Failure):
+        return Failure(measured.expected, measured.observed, definition(record, "make_step"))
+    if isinstance(measured, Unable):
+        return measured
+    if failure := differing_output(record, name, rtol=1e-4, atol=1e-5):
+        expected, observed = (
+            text.replace(f"{name} ", "step's result ")
+            for text in (failure.expected, failure.observed)
+        )
+        return Failure(expected, observed, definition(record, "make_step"))
+    gradients = _gradient_bytes(width)
+    # In a loop of unknown length, even one round too many shows.
+    total = sum(c.nbytes * c.count * (c.runs or 2) for c in measured.collectives)
+    ops = {c.op for c in measured.collectives}
+    if ops == {"all-reduce"} and gradients <= total <= gradients + SCALARS:
+        return None
+    return Failure(
+        f"only all-reduces: of the gradients, {gradients:,} bytes for a network of width {width}, "
+        "and of the loss",
+        exchanges(measured.collectives),
+        definition(record, "make_step"),
+    )
+
+
+def _gradient_bytes(width: int) -> int:
+    """Bytes of the float32 parameters of a network of this width."""
+    return 4 * sum(prod(shape) for shape in shapes(width).values())
+
+
+@EXERCISE.check(
+    ground="target",
+    after=("only_the_gradients_travel",),
+    hints=(
+        "Each all-reduce has a start of its own: the devices wait for each other, then the bytes "
+        "travel. XLA for GPUs joins those that are ready together. What makes one wait for "
+        "another?",
+        "Average all gradients in one call, jax.lax.pmean(grads, 'data'), or leave it to the "
+        "compiler. Put nothing between one gradient's mean and the next.",
+    ),
+    anchor="count-the-collectives",
+)
+def all_in_one_exchange(record: Record) -> Result:
+    """Compiled for the target, all gradients travel in one all-reduce."""
+    measured = target_program(record, TIMED)
+    if not isinstance(measured, Measured):
+        return measured
+    gradients = _gradient_bytes(wanted(record).facts[PROGRAMS][TIMED])
+    found = [c for c in measured.collectives if c.op != "all-reduce" or c.nbytes > SCALARS]
+    whole = [c.nbytes for c in found if (c.op, c.count, c.runs) == ("all-reduce", 1, 1)]
+    if len(found) == len(whole) == 1 and 0 <= whole[0] - gradients <= SCALARS:
+        return None
+    return Failure(
+        f"on {target_of(record).title}, one all-reduce for the {gradients:,} bytes of all "
+        "gradients",
+        exchanges(measured.collectives),
+        definition(record, "make_step"),
+    )
+
+
+@EXERCISE.check(
+    ground="timing",
+    hints=("All devices work at once, each on its rows, in a few large operations.",),
+    anchor="count-the-collectives",
+)
+def as_fast_as_the_reference(record: Record) -> Result:
+    """The step takes at most twice the reference's time."""
+    return timing_result(record, TIMED, "a step")

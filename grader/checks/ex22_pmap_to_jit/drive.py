@@ -1,0 +1,124 @@
+"""Drives ex22_pmap_to_jit: takes steps on several meshes, and exports the step for two sizes.
+
+Drawn: for each of three runs the devices of the mesh and their order (two or four devices, all
+devices, and one of these numbers again, in any order), the width of the network, the rows of the
+batch and the steps (1 to 5), so that a step that counts jax.devices(), or 8, is wrong on one of
+them. Width and rows differ, so that a mean over the wrong dimension shows. Each step takes the
+params that the one before returned. Drawn for the exported programs: the order of all devices,
+width and rows, of a small one and of a large one, which has enough work to drown what a call costs
+and is timed; it gets two sets of inputs, and is compiled for the target, too.
+"""
+
+from types import ModuleType
+from typing import Any
+
+import jax
+import msgspec
+import numpy as np
+
+from grader.checks.ex22_pmap_to_jit import facts
+from grader.checks.ex22_pmap_to_jit.facts import (
+    FEATURES,
+    PROGRAMS,
+    RUNS,
+    SMALL,
+    TARGETS,
+    TIMED,
+    Run,
+    shapes,
+)
+from grader.probes.observe import Observe, unpack
+
+WIDTHS, ROWS, STEPS = (1, 5), (1, 5), (1, 6)
+"""Width in sixteens, rows on one device in eights, and steps of a run: from, and below."""
+SIZES = {SMALL: ((2, 6), (1, 5)), TIMED: ((14, 18), (28, 36))}
+"""Of each program, its width in sixteens and the rows on one device of eight in eights."""
+
+
+def _params(rng: Any, width: int) -> dict[str, Any]:
+    """NumPy float32 parameters of a network of this width."""
+    drawn = {name: rng.standard_normal(shape) / 8 for name, shape in shapes(width).items()}
+    return {name: value.astype(np.float32) for name, value in drawn.items()}
+
+
+def _batch(rng: Any, rows: int) -> tuple[Any, Any]:
+    """NumPy float32 inputs (rows, 32) and targets (rows, 8)."""
+    inputs = rng.standard_normal((rows, FEATURES)).astype(np.float32)
+    return inputs, np.tanh(inputs[:, :TARGETS])
+
+
+def _placed(submission: ModuleType, rng: Any, mesh: Any, width: int, rows: int) -> Any:
+    """Fresh params and a fresh batch, placed by the submission."""
+    both = submission.place(mesh, _params(rng, width), _batch(rng, rows))
+    return unpack(both, 2, "`place` returns (params, batch)")
+
+
+def _mesh(rng: Any, count: int) -> Any:
+    """A mesh of so many devices, in a drawn order."""
+    return jax.sharding.Mesh(rng.permutation(np.array(jax.devices()))[:count], ("data",))
+
+
+def _counts(rng: Any) -> list[int]:
+    """How many devices the mesh of each run has."""
+    most = len(jax.devices())
+    few, any_count = rng.choice([2, 4]), rng.choice([2, 4, most])
+    return [min(int(count), most) for count in rng.permutation([few, most, any_count])]
+
+
+def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
+    """Take the steps, and export the programs, in full float32 precision."""
+    # A GPU would otherwise round the products, and so what is compared.
+    with jax.default_matmul_precision("highest"):
+        runs = [
+            Run(
+                devices=count,
+                width=16 * int(rng.integers(*WIDTHS)),
+                rows=count * 8 * int(rng.integers(*ROWS)),
+                steps=int(rng.integers(*STEPS)),
+            )
+            for count in _counts(rng)
+        ]
+        observe.fact(RUNS, msgspec.to_builtins(runs))
+        placed = [_place_run(submission, observe, rng, at, run) for at, run in enumerate(runs)]
+        for number, (run, (mesh, params, batch)) in enumerate(zip(runs, placed, strict=True)):
+            step = submission.make_step(mesh)
+            if not observe.jitted("step", step):
+                return
+            _take_steps(step, observe, number, run, params, batch)
+        _export(submission, observe, rng)
+
+
+def _place_run(submission: ModuleType, observe: Observe, rng: Any, number: int, run: Run) -> Any:
+    """(mesh, params, batch) of one run, on a mesh of its own."""
+    mesh = _mesh(rng, run.devices)
+    params, batch = _placed(submission, rng, mesh, run.width, run.rows)
+    observe.value(facts.placed_params(number), params)
+    observe.value(facts.placed_batch(number), batch)
+    return mesh, params, batch
+
+
+def _take_steps(
+    step: Any, observe: Observe, number: int, run: Run, params: Any, batch: Any
+) -> None:
+    """The steps of one run, each with the params that the one before returned."""
+    for index in range(1, run.steps + 1):
+        params, loss = unpack(step(params, batch), 2, "`step` returns (params, loss)")
+        observe.value(facts.params_after(number, index), params)
+        observe.value(facts.loss_of(number, index), loss)
+
+
+def _export(submission: ModuleType, observe: Observe, rng: Any) -> None:
+    """Export the programs for all devices."""
+    widths = {}
+    mesh = _mesh(rng, len(jax.devices()))
+    step = submission.make_step(mesh)
+    if not observe.jitted("step", step):
+        return
+    for name, (width_span, rows_span) in SIZES.items():
+        width, rows = 16 * int(rng.integers(*width_span)), 64 * int(rng.integers(*rows_span))
+        widths[name] = width
+        for _ in range(2 if name == TIMED else 1):
+            observe.program(name, step, *_placed(submission, rng, mesh, width, rows))
+        if name == TIMED:
+            observe.target(name, step, *_placed(submission, rng, mesh, width, rows))
+    observe.fact(PROGRAMS, widths)

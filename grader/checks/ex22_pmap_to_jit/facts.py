@@ -1,0 +1,46 @@
+"""The runs and the programs of ex22_pmap_to_jit, as they were drawn."""
+
+import msgspec
+
+FEATURES, TARGETS = 32, 8
+"""Columns of the inputs and of the targets."""
+RUNS, PROGRAMS = "runs", "programs"
+"""The facts that list each `Run`, and the width of each program, by its name."""
+TIMED = "step"
+"""The program that is timed, and compiled for a target."""
+SMALL = "step of another size"
+"""A program that is only compiled and run."""
+
+
+class Run(msgspec.Struct):
+    """Steps on one mesh."""
+
+    devices: int
+    width: int
+    rows: int
+    steps: int
+
+
+def shapes(width: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of the params of a network of this width; all are float32."""
+    return {"w1": (FEATURES, width), "b1": (width,), "w2": (width, TARGETS)}
+
+
+def placed_params(run: int) -> str:
+    """The name of what `place` made of the params, in run `run`, from 0."""
+    return f"params of run {run}"
+
+
+def placed_batch(run: int) -> str:
+    """The name of what `place` made of the batch, in run `run`, from 0."""
+    return f"batch of run {run}"
+
+
+def params_after(run: int, step: int) -> str:
+    """The name of the params that step `step`, from 1, of a run returned."""
+    return f"params after step {step} of run {run}"
+
+
+def loss_of(run: int, step: int) -> str:
+    """The name of the loss that step `step`, from 1, of a run returned."""
+    return f"loss of step {step} of run {run}"

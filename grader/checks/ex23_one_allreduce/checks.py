@@ -1,0 +1,206 @@
+"""Checks of ex23_one_allreduce: the numbers on all devices, the collectives, the memory.
+
+The collectives are those of the program for the devices at hand, and of the same program
+compiled for a target. The memory is judged for the target only.
+"""
+
+from math import prod
+
+from grader.checks.ex23_one_allreduce import EXERCISE
+from grader.checks.ex23_one_allreduce.facts import AFTER, LARGE, STEP, shapes
+from grader.judging.arrays import load
+from grader.judging.checking import Failure, Result, Unable
+from grader.judging.evidence import (
+    compiled_program,
+    definition,
+    devices_of,
+    differing_leaf,
+    differing_output,
+    exchanged,
+    not_jitted,
+    seen,
+    step_ratio,
+    target_program,
+    target_reference,
+    wanted,
+)
+from grader.judging.record import Collective, Measured, Record
+from grader.judging.words import exchanges, where
+
+TOLERANCE = 1e-5
+"""By how much params of about 0.1 may differ between devices. They should not differ at all."""
+ROOM = 2.5
+"""How many times the reference's memory for intermediate results a program for the target may
+need. Right answers were seen to need up to 1.6 times as much. A program that holds all n
+micro-batches at once needs n times as much, and n is at least 4."""
+
+
+@EXERCISE.check(ground="observed", hints=("Return what jax.jit returns, the whole step inside.",))
+def one_program(record: Record) -> Result:
+    """`make_step` returns a function that jax.jit made."""
+    return not_jitted(record, "step", "make_step")
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("one_program",),
+    hints=(
+        "With check_vma=False, shard_map believes what out_specs say: P() promises that all "
+        "devices return the same.",
+        "The devices must exchange their gradients before the params change.",
+    ),
+    anchor="a-promise-nobody-checks",
+)
+def devices_agree(record: Record) -> Result:
+    """After a step every device holds the same params."""
+    devices = devices_of(record)
+    for leaf in seen(record).values[f"params after {AFTER[-1]}"]:
+        whole = leaf.kind == "jax" and leaf.replicated and len(leaf.devices) == devices
+        if not whole:
+            return Failure(
+                f"the new `params{leaf.path}` is a full copy on each of {devices} devices",
+                f"shards of {leaf.shard_shape}" if leaf.shard_shape else where(leaf),
+                definition(record, "make_step"),
+            )
+    spread = seen(record).facts["spread"]
+    if not spread or spread[2] <= TOLERANCE:
+        return None
+    path, device, difference = spread
+    return Failure(
+        f"all devices hold the same params after {AFTER[-1]}",
+        f"`params{path}` on device {device} differs by up to {difference:.2g} from device 0: "
+        "each device follows a gradient of its own",
+        definition(record, "make_step"),
+    )
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("devices_agree",),
+    hints=(
+        "Count the sums and the divisions: over the rows, over micro-batches, over devices.",
+        "By default (check_vma=True) jax.grad inside shard_map already sums the gradient of "
+        "params that are equal on all devices. With check_vma=False it does not.",
+        "`losses` has shape (devices,). Each is the mean of one device, and needs no exchange.",
+    ),
+    anchor="the-sum-you-did-not-write",
+)
+def same_numbers(record: Record) -> Result:
+    """Params and losses are the reference's, after one step and after two."""
+    for when in AFTER:
+        if failure := differing_leaf(record, f"params after {when}", rtol=1e-5, atol=2e-6):
+            return _with_length(record, failure)
+        if failure := differing_leaf(record, f"losses of {when}", rtol=1e-5, atol=2e-6):
+            observed = failure.observed + _alike(record, f"losses of {when}")
+            return Failure(failure.expected, observed, definition(record, "make_step"))
+    return None
+
+
+def _alike(record: Record, name: str) -> str:
+    """That all losses are the same, where they are; else ""."""
+    losses = [x for leaf in seen(record).values[name] if leaf.data for x in load(leaf.data).flat]
+    alike = len(losses) > 1 and len(set(losses)) == 1
+    return f"; all {len(losses)} are equal: none is the mean of one device's rows" if alike else ""
+
+
+def _with_length(record: Record, failure: Failure) -> Failure:
+    """The failure, and how much too long the step is, where that is all that is wrong."""
+    ratio = step_ratio(record, "params before", f"params after {AFTER[0]}")
+    devices = devices_of(record)
+    length = f"; the step is {ratio:.3g} times as long as the reference's" if ratio else ""
+    if ratio and abs(ratio - devices) < 0.01 * devices:
+        length += f": the {devices} devices' gradients are added, and not averaged"
+    return Failure(failure.expected, failure.observed + length, definition(record, "make_step"))
+
+
+@EXERCISE.check(
+    ground="program",
+    after=("same_numbers",),
+    hints=(
+        "A collective in a loop runs once in each round. What is in the body of the scan?",
+        "With check_vma=True there may be a sum that you did not write: jax.grad adds one where "
+        "params that are equal on all devices are used with rows that are not.",
+        "The losses stay where they are: out_specs P('data') returns one from each device.",
+    ),
+)
+def gradient_travels_once(record: Record) -> Result:
+    """The program's only collectives are all-reduces, of exactly the gradient's bytes in all."""
+    sizes: dict[str, dict[str, int]] = wanted(record).facts["gradient"]
+    found = (_of_program(record, name, **_keys(size)) for name, size in sizes.items())
+    return next((one for one in found if one), None)
+
+
+def _keys(size: dict[str, int]) -> dict[str, int]:
+    return {"width": size["width"], "count": size["micro-batches"]}
+
+
+def _of_program(record: Record, name: str, width: int, count: int) -> Result:
+    """The failure of one program, for a network of this width and `count` micro-batches."""
+    measured = compiled_program(record, name, "`step` can be compiled apart from its file")
+    if isinstance(measured, Failure):
+        return Failure(measured.expected, measured.observed, definition(record, "make_step"))
+    if isinstance(measured, Unable):
+        return measured
+    if devices_of(record) == 1:
+        return Unable("on one device nothing travels")
+    if wrong := differing_output(record, name, rtol=1e-5, atol=2e-6):
+        expected, observed = (
+            text.replace(f"{name} ", f"step's result for {count} micro-batches, ")
+            for text in (wrong.expected, wrong.observed)
+        )
+        return Failure(expected, observed, definition(record, "make_step"))
+    return _travels_once(record, measured.collectives, shapes(width), count)
+
+
+def _travels_once(
+    record: Record, found: list[Collective], params: dict[str, tuple[int, ...]], count: int
+) -> Result:
+    """The failure where anything but one gradient of these `params` is exchanged.
+
+    `params` are shapes by name; `count` is the number of micro-batches.
+    """
+    total = exchanged(found)
+    if isinstance(total, Unable):
+        return total
+    gradient = 4 * sum(prod(shape) for shape in params.values())
+    if {c.op for c in found} == {"all-reduce"} and total == gradient:
+        return None
+    times = total // gradient if total % gradient == 0 else 0
+    reason = f": that is {times} times the gradient" if times > 1 else ""
+    reason += ", once for each micro-batch" if times == count else ""
+    return Failure(
+        f"one all-reduce of the gradient's {gradient:,} bytes",
+        exchanges(found) + reason,
+        definition(record, "make_step"),
+    )
+
+
+@EXERCISE.check(
+    ground="target",
+    after=("gradient_travels_once",),
+    hints=(
+        "What must a device keep until the exchange: one sum of gradients, or more?",
+        "A loop in Python is unrolled: the compiler sees all micro-batches at once, and may "
+        "compute them side by side. jax.lax.scan holds one at a time.",
+    ),
+    anchor="on-eight-h200",
+)
+def on_the_target(record: Record) -> Result:
+    """Compiled for the target, the gradient travels once, in the memory of one micro-batch."""
+    measured = target_program(record, STEP)
+    if not isinstance(measured, Measured):
+        return measured
+    count = wanted(record).facts["gradient"][STEP]["micro-batches"]
+    if problem := _travels_once(record, measured.collectives, LARGE, count):
+        return problem
+    reference = target_reference(record, STEP)
+    if reference is None or reference.memory is None or measured.memory is None:
+        return Unable("the compiler does not say how much memory the program needs")
+    mine, theirs = measured.memory.temporaries, reference.memory.temporaries
+    if mine <= ROOM * theirs:
+        return None
+    return Failure(
+        f"at most {ROOM * theirs / 2**30:.2f} GiB of intermediate results on a device",
+        f"{mine / 2**30:.2f} GiB: several of the {count} micro-batches are held at once",
+        definition(record, "make_step"),
+    )

@@ -1,0 +1,113 @@
+"""Drives ex23_one_allreduce: takes a few steps, and exports the step for two other sizes.
+
+Drawn: the order of the devices in the mesh, and for the steps and for each of the two programs the
+width of the network, the rows of a micro-batch and the number of micro-batches (2 to 12): a program
+whose bytes are right for one number of micro-batches is not right for all. The target's program
+has large params, so that its memory shows how many micro-batches it holds.
+
+After each step the drive compares the params of all devices: with check_vma=False, an array may
+say that it is replicated and hold other numbers on each device.
+"""
+
+from types import ModuleType
+from typing import Any
+
+import jax
+import numpy as np
+
+from grader.checks.ex23_one_allreduce.facts import (
+    AFTER,
+    FEATURES,
+    LARGE,
+    OTHER,
+    STEP,
+    TARGETS,
+    shapes,
+)
+from grader.probes.observe import Observe, unpack
+
+ROWS, WIDTHS = (2, 8), (4, 10)
+"""Rows of a micro-batch on one device, and width in sixteens: from, and below."""
+COUNTS = {STEP: (4, 8), OTHER: (8, 13)}
+"""Of each program, its number of micro-batches: from, and below."""
+LARGE_ROWS = 8192
+"""The same for the target."""
+
+
+def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
+    """Take the steps, and export the programs, in full float32 precision."""
+    # A GPU would otherwise round the products, and so what is compared.
+    with jax.default_matmul_precision("highest"):
+        mesh = jax.sharding.Mesh(rng.permutation(np.array(jax.devices())), ("data",))
+        step = submission.make_step(mesh)
+        if not observe.jitted("step", step):
+            return
+        params, *batch = _arguments(rng, mesh, _width(rng), int(rng.integers(2, 7)))
+        observe.value("params before", params)
+        spread = []
+        for when in AFTER:
+            params, losses = unpack(step(params, *batch), 2, "`step` returns (params, losses)")
+            observe.value(f"params after {when}", params)
+            observe.value(f"losses of {when}", losses)
+            with observe.unwatched():
+                spread.append(_spread(params))
+        observe.fact("spread", max(spread, key=lambda place: place[2] if place else -1.0))
+        drawn = {}
+        for name, counts in COUNTS.items():
+            width, count = _width(rng), int(rng.integers(*counts))
+            drawn[name] = {"width": width, "micro-batches": count}
+            observe.program(name, step, *_arguments(rng, mesh, width, count))
+        observe.fact("gradient", drawn)
+        observe.target(STEP, step, *_large(mesh, drawn[STEP]["micro-batches"]))
+
+
+def _width(rng: Any) -> int:
+    return 16 * int(rng.integers(*WIDTHS))
+
+
+def _arguments(rng: Any, mesh: Any, width: int, count: int) -> tuple[Any, Any, Any]:
+    """Params on every device; inputs and targets of `count` micro-batches, split by rows.
+
+    Each row of the targets has an offset of its own, so that the devices' gradients differ.
+    """
+
+    def draw(shape: tuple[int, ...], scale: float = 1.0) -> Any:
+        return (scale * rng.standard_normal(shape)).astype(np.float32)
+
+    params = {name: draw(shape, 0.2) for name, shape in shapes(width).items()}
+    rows = int(rng.integers(*ROWS)) * mesh.size
+    inputs = draw((count, rows, FEATURES))
+    targets = np.tanh(inputs[..., :TARGETS]) + draw((1, rows, 1))
+    whole, split = jax.NamedSharding(mesh, jax.P()), jax.NamedSharding(mesh, jax.P(None, "data"))
+    placed: tuple[Any, Any, Any] = jax.device_put((params, inputs, targets), (whole, split, split))
+    return placed
+
+
+def _large(mesh: Any, count: int) -> tuple[Any, Any, Any]:
+    """Arguments as `_arguments` gives them, as shapes, of the sizes for the target."""
+
+    def struct(shape: tuple[int, ...], *spec: str | None) -> Any:
+        place = jax.NamedSharding(mesh, jax.P(*spec))
+        return jax.ShapeDtypeStruct(shape, "float32", sharding=place)
+
+    params = {name: struct(shape) for name, shape in LARGE.items()}
+    features, targets = LARGE["w1"][0], LARGE["w2"][1]
+    rows = LARGE_ROWS * mesh.size
+    return (
+        params,
+        struct((count, rows, features), None, "data"),
+        struct((count, rows, targets), None, "data"),
+    )
+
+
+def _spread(params: Any) -> list[Any]:
+    """[path, device, difference from device 0] where params differ most; [] without any."""
+    found: list[list[Any]] = []
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        found_here = sorted(getattr(leaf, "addressable_shards", ()), key=lambda s: s.device.id)
+        shards = [np.asarray(shard.data) for shard in found_here]
+        for device, values in enumerate(shards):
+            if values.shape == shards[0].shape:
+                difference = float(abs(values - shards[0]).max())
+                found.append([jax.tree_util.keystr(path), device, difference])
+    return max(found, key=lambda place: place[2], default=[])

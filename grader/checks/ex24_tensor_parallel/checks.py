@@ -1,0 +1,286 @@
+"""Checks of ex24_tensor_parallel: how params are split, the numbers, and the bytes exchanged.
+
+The budget is what a step must exchange when the weights are split as they should be. It is
+compared with the program for the devices at hand, and with the same program compiled for a
+target.
+"""
+
+from math import prod
+from typing import NamedTuple
+
+from grader.checks.ex24_tensor_parallel import EXERCISE
+from grader.checks.ex24_tensor_parallel.facts import (
+    AFTER,
+    EXPORTED,
+    LARGE,
+    TARGET_DATA,
+)
+from grader.judging.arrays import load
+from grader.judging.checking import Failure, Result, Unable
+from grader.judging.evidence import (
+    compiled_program,
+    definition,
+    devices_of,
+    differing_leaf,
+    differing_output,
+    exchanged,
+    not_jitted,
+    other_parts,
+    seen,
+    step_ratio,
+    target_of,
+    target_program,
+    wanted,
+)
+from grader.judging.record import Collective, Leaf, Measured, Record
+from grader.judging.words import exchanges, plural, shards
+
+SPLIT = ("up", "up_bias", "down")
+"""The arrays that are split over "model"."""
+SCALARS = 64
+"""Bytes that may be exchanged beside the budget: for the loss, say."""
+STEPPED = 0.25
+"""By how much of its own length a step in bfloat16 may differ from the reference's, in each array.
+Rounding alone makes less than 0.05."""
+
+
+def _failure(record: Record, expected: str, observed: str, edit: str = "layout") -> Failure:
+    return Failure(expected, observed, definition(record, edit))
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=("Return what jax.jit returns. You may use jax.shard_map inside it.",),
+)
+def one_program(record: Record) -> Result:
+    """`make_step` returns a function that jax.jit made."""
+    return not_jitted(record, "step", "make_step")
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("one_program",),
+    hints=(
+        "P('model') splits dimension 0 over \"model\"; P(None, 'model') splits dimension 1.",
+        "A bias is split like what it is added to: hidden units, or the outputs of a block.",
+    ),
+)
+def weights_are_split(record: Record) -> Result:
+    """Each device holds 1/m of all but `down_bias`, where m is the size of the axis "model"."""
+    for name, data in zip(("params", EXPORTED), wanted(record).facts["data"], strict=True):
+        pairs = zip(seen(record).values[name], wanted(record).values[name], strict=True)
+        for leaf, right in pairs:
+            found = _misplaced(leaf, right, devices_of(record) // data)
+            if found:
+                return _failure(record, *found)
+    return None
+
+
+def _misplaced(leaf: Leaf, right: Leaf, model: int) -> tuple[str, str] | None:
+    """(expected, observed) where devices hold too much of an array, or the parts of others."""
+    split = any(f"'{name}'" in leaf.path for name in SPLIT)
+    parts = model if split else 1
+    if not split and leaf.shard_shape != leaf.shape:
+        return f"`params{leaf.path}` is whole on each device", shards(leaf)
+    if leaf.kind != "jax" or prod(leaf.shard_shape or ()) * parts != prod(leaf.shape):
+        expected = f"each device holds 1/{parts} of `params{leaf.path}`, of shape {leaf.shape}"
+        return expected, shards(leaf)
+    exchanged = other_parts(leaf, right) if leaf.shard_shape == right.shard_shape else ""
+    if exchanged:
+        expected = f'the parts of `params{leaf.path}` lie along the axis "model" of the mesh'
+        return expected, exchanged
+    return None
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("one_program",),
+    hints=(
+        "In jax.shard_map each device computes one part of a sum. psum over the split axis adds "
+        "the parts.",
+        "What every device adds before a psum is counted once for each device.",
+    ),
+)
+def same_numbers(record: Record) -> Result:
+    """Params and loss are those of one device, after one step and after two."""
+    for when in AFTER:
+        for name in (f"loss of {when}", f"params after {when}"):
+            failure = differing_leaf(record, name, rtol=1e-3, atol=5e-5)
+            if failure:
+                observed = failure.observed + _length(record)
+                return _failure(record, failure.expected, observed, "make_step")
+    return None
+
+
+def _length(record: Record) -> str:
+    """How much too long the first step is, where that is all that is wrong; else ""."""
+    ratio = step_ratio(record, "params", f"params after {AFTER[0]}")
+    return f"; the first step is {ratio:.4g} times as long as the reference's" if ratio else ""
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("weights_are_split",),
+    hints=(
+        "The next step takes what this one returns. Constrain the new params to the shardings of "
+        "`layout`.",
+    ),
+)
+def params_stay_split(record: Record) -> Result:
+    """The new params lie as the old ones did."""
+    before = seen(record).values["params"]
+    after = seen(record).values[f"params after {AFTER[-1]}"]
+    for old, new in zip(before, after, strict=False):
+        if old.shard_shape != new.shard_shape:
+            expected = f"the new `params{old.path}` is {shards(old)}"
+            return _failure(record, expected, shards(new), "make_step")
+        if exchanged := other_parts(new, old):
+            expected = f"each device holds the part of `params{old.path}` that it held before"
+            return _failure(record, expected, exchanged, "make_step")
+    return None
+
+
+class _Budget(NamedTuple):
+    """The bytes that a step of these sizes must exchange, as they arrive on one device."""
+
+    rows: int
+    features: int
+    hidden: int
+    blocks: int
+    data: int
+    """The size of the axis "data"."""
+    model: int
+    """The size of the axis "model"."""
+    itemsize: int
+    """2 for bfloat16, but 4 on a CPU, whose compiler widens a sum before it is exchanged."""
+
+    @property
+    def outputs(self) -> int:
+        """A block's outputs on one device.
+
+        They are exchanged forward in every block, and their gradient backward in all but the
+        first.
+        """
+        return self.itemsize * (self.rows // self.data) * self.features
+
+    @property
+    def gradient(self) -> int:
+        """One device's part of the gradient, which is added up over "data"."""
+        split = (2 * self.features + 1) * self.hidden
+        return self.itemsize * self.blocks * (split // self.model + self.features)
+
+    def total(self, *, loop: bool) -> int:
+        """All bytes of a step.
+
+        In a `loop` over the blocks, the first one exchanges backward as all others do.
+        """
+        return (2 * self.blocks - (not loop)) * self.outputs + self.gradient
+
+    def looped(self, found: list[Collective]) -> bool:
+        """Whether outputs are exchanged in loops over the blocks, and nowhere else."""
+        runs = {c.runs for c in found if c.nbytes == self.outputs}
+        return runs == {self.blocks}
+
+    def needless(self, found: list[Collective]) -> str:
+        """What travels without need, in words; "" where none of the known mistakes shows."""
+        gathered = {c.nbytes for c in found if c.op == "all-gather"}
+        units = self.rows // self.data * self.hidden
+        if any(0 <= c.nbytes - size * units <= SCALARS for c in found for size in (2, 4)):
+            return ": the hidden units travel"
+        if self.itemsize == 2 and any(c.nbytes == 2 * self.outputs for c in found):
+            return ": outputs travel as float32"
+        matrix = 2 * self.features * self.hidden
+        if gathered & {matrix, matrix // self.model}:
+            return ": a matrix is gathered"
+        rows = 2 * self.rows * self.features in gathered
+        return ": the rows of all devices are gathered" if rows else ""
+
+
+def _within(record: Record, found: list[Collective], budget: _Budget) -> Result:
+    """The failure where more than the budget is exchanged."""
+    total = exchanged(found)
+    if isinstance(total, Unable):
+        return total
+    allowed = budget.total(loop=budget.looped(found))
+    if total <= allowed + SCALARS:
+        return None
+    return _failure(
+        record,
+        f"{allowed:,} bytes: {plural(2 * budget.blocks - 1, 'all-reduce')} of a block's "
+        f"{budget.outputs:,} bytes of outputs, and {budget.gradient:,} bytes of gradient",
+        f"{total:,} bytes: {exchanges(found)}{budget.needless(found)}",
+        _at_fault(record),
+    )
+
+
+def _at_fault(record: Record) -> str:
+    """Which function to look at: `make_step`, if the params lie as the reference's do."""
+    mine, theirs = (found.values["params"] for found in (seen(record), wanted(record)))
+    alike = all(a.shard_shape == b.shard_shape for a, b in zip(mine, theirs, strict=False))
+    return "make_step" if alike else "layout"
+
+
+@EXERCISE.check(
+    ground="program",
+    after=("weights_are_split", "same_numbers", "params_stay_split"),
+    hints=(
+        "An all-gather between the two products means that the second needs the hidden units of "
+        "other devices.",
+        "The weight of PyTorch's nn.Linear is (out, in). Here the columns of `up` are the hidden "
+        "units.",
+        "If outputs are all-reduced more often than the blocks need: does a block's forward pass "
+        "run twice, or is the batch no longer split as it came?",
+    ),
+)
+def within_budget(record: Record) -> Result:
+    """The program sends a block's outputs once each way, the gradient once, and nothing else."""
+    measured = compiled_program(record, "step")
+    if not isinstance(measured, Measured):
+        return measured
+    itemsize = 4 if record.machine and record.machine.platform == "cpu" else 2
+    data = wanted(record).facts["data"][-1]
+    found = wanted(record).facts["sizes"] | {"data": data, "model": devices_of(record) // data}
+    budget = _Budget(**found, itemsize=itemsize)
+    wrong = differing_output(record, "step", rtol=5e-2, atol=2e-2, any_float=("[1]",))
+    wrong = wrong or _other_step(record)
+    if wrong:
+        return _failure(record, wrong.expected, wrong.observed, "make_step")
+    return _within(record, measured.collectives, budget)
+
+
+def _other_step(record: Record) -> Failure | None:
+    """The failure for the first array whose step in bfloat16 is not the reference's.
+
+    A step is small beside what is stepped, so that a comparison of the new params alone would
+    take no step for a right one.
+    """
+    import numpy as np  # here: the command line starts without it
+
+    old = wanted(record).values[EXPORTED]
+    mine, theirs = record.measured["step"].outputs, record.reference_measured["step"].outputs
+    for start, got, right in zip(old, mine, theirs, strict=False):
+        before, found, want = (load(leaf.data or b"") for leaf in (start, got, right))
+        length = float(np.linalg.norm(np.subtract(want, before)))
+        apart = float(np.linalg.norm(np.subtract(found, want)))
+        if apart > STEPPED * length:
+            return Failure(
+                f"a step in bfloat16 changes `params{start.path}` as the reference does",
+                f"it differs from that by {apart / length:.2f} times the length of the step",
+            )
+    return None
+
+
+@EXERCISE.check(
+    ground="target",
+    after=("within_budget",),
+    hints=("Params and batch are bfloat16 there. Does your step widen what it sends?",),
+    anchor="on-eight-h200",
+)
+def on_the_target(record: Record) -> Result:
+    """Compiled for the target, the step stays within its budget in bfloat16, half of float32's."""
+    measured = target_program(record, "step")
+    if not isinstance(measured, Measured):
+        return measured
+    sizes = LARGE | {"blocks": wanted(record).facts["sizes"]["blocks"], "data": TARGET_DATA}
+    model = target_of(record).devices // TARGET_DATA
+    return _within(record, measured.collectives, _Budget(**sizes, model=model, itemsize=2))

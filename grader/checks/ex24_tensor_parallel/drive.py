@@ -1,0 +1,119 @@
+"""Drives ex24_tensor_parallel: takes two steps in float32, and exports the step in bfloat16.
+
+Drawn are the order of the devices in each mesh, the number of blocks, the sizes of the network
+and of the batch, and all numbers. The steps run on one mesh, and the program is exported for
+another: they differ in the length of the axis "data" (2, or half of the devices) and in the
+order of the axes, so that a layout must name its axes. They differ in the number of blocks and
+in the sizes, too. The exported program gets targets that are far away, so that its step is
+large beside what bfloat16 rounds.
+
+The target's program has large sizes, so that the weights are most of what there is to split.
+"""
+
+from types import ModuleType
+from typing import Any
+
+import jax
+import numpy as np
+
+from grader.checks.ex24_tensor_parallel.facts import AFTER, EXPORTED, LARGE, TARGET_DATA
+from grader.probes.observe import Misused, Observe, unpack
+
+FAR = 8
+"""How many times as far away the targets of the exported program are."""
+
+
+def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
+    """Take the steps, and export the program for the devices here and for the target."""
+    lengths = rng.permutation([2, jax.device_count() // 2]).tolist()
+    names = rng.permutation(["model", "data"]).tolist()
+    mesh, other = (_mesh(rng, *drawn) for drawn in zip(lengths, (names, names[::-1]), strict=True))
+    step = submission.make_step(mesh)
+    if not observe.jitted("step", step):
+        return
+    blocks = [int(count) for count in rng.permutation([3, 4, 5])[:2]]
+    features, hidden = int(rng.integers(3, 6)) * 8, int(rng.integers(6, 9)) * 16
+    structs = _structs(features, hidden, "float32", blocks[0])
+    layout, rows = _layout(submission, mesh, structs), mesh.size * int(rng.integers(2, 4))
+    params, batch = _arguments(rng, mesh, layout, structs, rows)
+    observe.value("params", params)
+    for when in AFTER:
+        params, loss = unpack(step(params, batch), 2, "`step` returns (params, loss)")
+        observe.value(f"params after {when}", params)
+        observe.value(f"loss of {when}", loss)
+    sizes = {"rows": 8 * mesh.size * int(rng.integers(3, 6)), "blocks": blocks[1]}
+    sizes |= {"features": features + 8, "hidden": hidden + 32}
+    structs = _structs(sizes["features"], sizes["hidden"], "bfloat16", blocks[1])
+    layout = _layout(submission, other, structs)
+    observe.fact("sizes", sizes)
+    observe.fact("data", [mesh.shape["data"], other.shape["data"]])
+    arguments = _arguments(rng, other, layout, structs, sizes["rows"], FAR)
+    observe.value(EXPORTED, arguments[0])
+    step = submission.make_step(other)
+    if observe.jitted("step", step):
+        observe.program("step", step, *arguments)
+        target = _mesh(rng, TARGET_DATA, names)
+        large = _large(submission, target, blocks[1])
+        observe.target("step", submission.make_step(target), *large)
+
+
+def _mesh(rng: Any, data: int, names: list[str]) -> Any:
+    """A mesh of the axes `names`, "data" of the given length, with the devices in any order."""
+    devices = rng.permutation(np.array(jax.devices()))
+    shape = [data if name == "data" else -1 for name in names]
+    return jax.sharding.Mesh(devices[: len(devices) // data * data].reshape(shape), names)
+
+
+def _structs(features: int, hidden: int, dtype: str, blocks: int) -> list[dict[str, Any]]:
+    """The params of each block, as shapes."""
+    shapes = {
+        "up": (features, hidden),
+        "up_bias": (hidden,),
+        "down": (hidden, features),
+        "down_bias": (features,),
+    }
+    block = {name: jax.ShapeDtypeStruct(shape, dtype) for name, shape in shapes.items()}
+    return [dict(block) for _ in range(blocks)]
+
+
+def _layout(submission: ModuleType, mesh: Any, structs: Any) -> Any:
+    """The learner's layout.
+
+    Raises:
+      Misused: it is not a tree of shardings like `structs`.
+    """
+    layout, trees = submission.layout(mesh, structs), jax.tree.structure
+    kinds = sorted({type(leaf).__name__ for leaf in jax.tree.leaves(layout)})
+    if kinds != ["NamedSharding"] or str(trees(structs)) != str(trees(layout)):
+        promise = "`layout` returns a NamedSharding for each array, in a tree like `params`"
+        size = f"{len(layout)} of " if isinstance(layout, list) else ""
+        got = f"a {type(layout).__name__} of {size}{', '.join(kinds)}"
+        raise Misused(promise, f"for {len(structs)} blocks it returned {got}")
+    for place in jax.tree.leaves(layout):
+        if list(place.mesh.devices.flat) != list(mesh.devices.flat):
+            raise Misused("`layout` uses the mesh that it is given", f"it uses {place.mesh}")
+    return layout
+
+
+def _arguments(
+    rng: Any, mesh: Any, layout: Any, structs: Any, rows: int, far: int = 1
+) -> tuple[Any, Any]:
+    """Params as the layout says, and a batch of `rows` rows split over "data".
+
+    The targets are at most `far` away from 0.
+    """
+    up = structs[0]["up"]
+    params = jax.tree.map(lambda s: (0.15 * rng.standard_normal(s.shape)).astype(s.dtype), structs)
+    inputs = rng.standard_normal((rows, up.shape[0])).astype(up.dtype)
+    batch = inputs, (far * np.tanh(inputs)).astype(up.dtype)
+    split = jax.NamedSharding(mesh, jax.P("data"))
+    return jax.device_put(params, layout), jax.device_put(batch, split)
+
+
+def _large(submission: ModuleType, mesh: Any, blocks: int) -> tuple[Any, Any]:
+    """Arguments as `_arguments` gives them, as shapes, of the sizes for the target."""
+    structs = _structs(LARGE["features"], LARGE["hidden"], "bfloat16", blocks)
+    layout, split = _layout(submission, mesh, structs), jax.NamedSharding(mesh, jax.P("data"))
+    params = jax.tree.map(lambda struct, place: struct.update(sharding=place), structs, layout)
+    shape = LARGE["rows"], LARGE["features"]
+    return params, (jax.ShapeDtypeStruct(shape, "bfloat16", sharding=split),) * 2

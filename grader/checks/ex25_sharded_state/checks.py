@@ -1,0 +1,309 @@
+"""Checks of ex25_sharded_state: each device's share of the state, the numbers, and what travels.
+
+The program ground judges memory, operations and exchanged bytes on the devices at hand; the
+target ground judges exchanged bytes again, for the GPU's compiler.
+"""
+
+from math import prod
+
+from grader.checks.ex25_sharded_state import EXERCISE
+from grader.checks.ex25_sharded_state.facts import (
+    AFTER,
+    EVEN,
+    HALF,
+    LARGE,
+    Sizes,
+    param_shapes,
+)
+from grader.judging.checking import Failure, Result, Unable
+from grader.judging.evidence import (
+    compiled_program,
+    definition,
+    devices_of,
+    differing_leaf,
+    differing_output,
+    exchanged,
+    not_jitted,
+    other_parts,
+    seen,
+    sent,
+    target_of,
+    target_program,
+    wanted,
+)
+from grader.judging.record import Collective, Leaf, Measured, Record
+from grader.judging.words import exchanges, plural, shards
+
+WORK = 1.6
+"""The operations of a step may be this many times the reference's. A step that runs its forward
+pass twice comes to 1.35, one that computes with twice the rows to 2."""
+TRAVELS = 3
+"""A device may send this many times the bytes of the params. Gathering the params takes 1 and
+adding the gradients at most 2."""
+HELD = 0.6
+"""Shares of the state that a step may hold beyond what the reference holds while it runs."""
+SCALARS, LARGE_SCALARS, WHOLE = 256, 1024, 512
+"""Bytes that may travel for what stays whole (the loss, `count`, and arrays that cannot be
+divided), here and on the target; and bytes that it may take here."""
+
+
+def _failure(record: Record, expected: str, observed: str, edit: str = "make_step") -> Failure:
+    return Failure(expected, observed, definition(record, edit))
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=("Return what jax.jit returns, with Adam inside it. jax.shard_map is fine too.",),
+)
+def one_program(record: Record) -> Result:
+    """`make_step` returns a function that jax.jit made."""
+    return not_jitted(record, "step", "make_step")
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("one_program",),
+    hints=(
+        "Can only dimension 0 be divided? And are the optimizer's two trees split too?",
+        "Where dimension 0 cannot be divided, try another: P(None, 'data') splits dimension 1.",
+        "The number to divide by is the size of `mesh`, which may have only some of the devices.",
+    ),
+)
+def state_is_shared(record: Record) -> Result:
+    """Each device holds one share of every array that can be divided, params and moments alike."""
+    devices = devices_of(record)
+    asked = {"state": devices, EVEN: devices, HALF: devices // 2 or 1}
+    found = (_beyond_share(record, name, count) for name, count in asked.items())
+    return next(filter(None, found), None)
+
+
+def _beyond_share(record: Record, name: str, devices: int) -> Failure | None:
+    leaves = seen(record).values[name]
+    if not (whole := [leaf for leaf in leaves if _excess(leaf, devices) > 0]):
+        return None
+    worst = max(whole, key=lambda leaf: _excess(leaf, devices))
+    return _failure(
+        record,
+        f"on a mesh of {devices} devices, each device holds 1/{devices} of `state{worst.path}`, "
+        f"whose shape is {worst.shape}",
+        f"{shards(worst)}; larger than one share: {len(whole)} of {plural(len(leaves), 'array')}",
+        "layout",
+    )
+
+
+def _excess(leaf: Leaf, devices: int) -> int:
+    """Elements of `leaf` that a device holds beyond its share."""
+    parts = devices if any(size % devices == 0 for size in leaf.shape) else 1
+    return prod(leaf.shard_shape or leaf.shape) - prod(leaf.shape) // parts
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("one_program",),
+    hints=(
+        "The loss is a mean over the rows of all devices, and so is its gradient.",
+        "In jax.shard_map, psum_scatter adds. Divide by mesh.size for a mean.",
+    ),
+)
+def same_numbers(record: Record) -> Result:
+    """After one step and after two, state and loss are the same as on one device."""
+    for when in AFTER:
+        for name in (f"loss of {when}", f"state after {when}"):
+            failure = differing_leaf(record, name, rtol=2e-3, atol=1e-4)
+            if failure:
+                return _failure(record, failure.expected, failure.observed)
+    return None
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("state_is_shared",),
+    hints=(
+        "The next step takes the state that this one returns. Constrain it to the shardings of "
+        "`layout`.",
+    ),
+)
+def state_stays_shared(record: Record) -> Result:
+    """The new state is sharded like the old one."""
+    values = seen(record).values
+    before, after = values["state"], values[f"state after {AFTER[-1]}"]
+    for old, new in zip(before, after, strict=False):
+        if old.shard_shape != new.shard_shape:
+            return _failure(record, f"the new `state{old.path}` is {shards(old)}", shards(new))
+        if exchanged := other_parts(new, old):
+            expected = f"each device holds the part of `state{old.path}` that it held before"
+            return _failure(record, expected, exchanged)
+    return None
+
+
+@EXERCISE.check(
+    ground="program",
+    after=("same_numbers", "state_stays_shared"),
+    hints=("The caller never uses the old state again: donate it, as in ex14.",),
+)
+def room_for_one_share(record: Record) -> Result:
+    """A device has to hold one share of the state, not an old and a new one."""
+    measured = compiled_program(record, "step")
+    if not isinstance(measured, Measured):
+        return measured
+    if (memory := measured.memory) is None:
+        return Unable("this backend does not say how much memory a program needs")
+    sizes, devices = _sizes(record), devices_of(record)
+    batch = 4 * wanted(record).facts["rows"] * (sizes.features + sizes.outputs)
+    limit = 3 * _share_bytes(sizes, devices) + batch + WHOLE
+    room = memory.arguments + memory.outputs - memory.aliased
+    if room <= limit:
+        return None
+    kept = memory.outputs - memory.aliased
+    return _failure(
+        record,
+        f"at most {limit:,} bytes for arguments and results: one share of state and batch",
+        f"{room:,} bytes, {kept:,} of them for results that replace no argument",
+    )
+
+
+def _sizes(record: Record) -> Sizes:
+    """The sizes of the exported program, as the reference drew them."""
+    return Sizes(*wanted(record).facts["sizes"])
+
+
+def _params_bytes(sizes: Sizes) -> int:
+    """Bytes of the float32 params."""
+    return 4 * sum(prod(shape) for shape in param_shapes(sizes).values())
+
+
+def _share_bytes(sizes: Sizes, devices: int) -> int:
+    """Bytes of the params that a device holds: of an array that cannot be cut, all of it."""
+    shapes = param_shapes(sizes).values()
+    return sum(4 * prod(s) // (devices if any(n % devices == 0 for n in s) else 1) for s in shapes)
+
+
+def _bytes(found: list[Collective], op: str) -> int:
+    return sum(c.nbytes * c.count * c.runs for c in found if c.op == op)
+
+
+def _travels(
+    record: Record, found: list[Collective], params: int, devices: int, spare: int = SCALARS
+) -> Result:
+    """The failure where a device sends too much; `params` are the bytes of the params.
+
+    `spare` bytes are allowed for what stays whole.
+    """
+    if isinstance(unknown := exchanged(found), Unable):
+        return unknown
+    once = params * (devices - 1) // devices
+    mine, limit = sent(found, devices), TRAVELS * once + spare
+    gathered = _bytes(found, "all-gather") / params
+    if gathered * params > params + spare:
+        return _failure(
+            record,
+            f"all-gathers return {params:,} bytes: the params, once",
+            f"{exchanges(found)}; the all-gathers return {gathered:.4g} times the bytes of the "
+            "params",
+        )
+    if mine <= limit:
+        return None
+    return _failure(
+        record,
+        f"each device sends at most {limit:,} bytes: {once:,} for the params, and twice that for "
+        "the gradients",
+        f"{mine:,} bytes: {exchanges(found)}; the all-gathers return {gathered:.4g} times the "
+        "bytes of the params",
+    )
+
+
+@EXERCISE.check(
+    ground="program",
+    after=("room_for_one_share",),
+    hints=("In jax.shard_map, in_specs say which rows of the batch a device gets. P() means all.",),
+)
+def rows_are_shared(record: Record) -> Result:
+    """Each device computes with its own share of the rows."""
+    measured, theirs = compiled_program(record, "step"), record.reference_measured.get("step")
+    if not isinstance(measured, Measured):
+        return measured
+    if theirs is None or not theirs.work:
+        return Unable("the operations of the reference's program could not be counted")
+    if not measured.work:
+        expected = "each loop of the step runs as often as the compiled program says"
+        return _failure(record, expected, "a loop whose length is not known before it runs")
+    if measured.work <= (limit := WORK * theirs.work):
+        return None
+    ratio = measured.work / theirs.work
+    return _failure(
+        record,
+        f"at most {limit:,.0f} operations on each of {devices_of(record)} devices",
+        f"{measured.work:,} operations, {ratio:.1f} times as many as one share of the rows needs",
+    )
+
+
+@EXERCISE.check(
+    ground="program",
+    after=("rows_are_shared",),
+    hints=(
+        "Params must be gathered to multiply by them. What else is gathered, and why?",
+        "Adam treats each number by itself, so it works on shares as well as on whole arrays.",
+    ),
+)
+def moments_stay(record: Record) -> Result:
+    """Params are gathered once, gradients added once, and the optimizer's moments stay."""
+    measured = compiled_program(record, "step")
+    if not isinstance(measured, Measured):
+        return measured
+    params = _params_bytes(_sizes(record))
+    wrong = differing_output(record, "step", rtol=2e-3, atol=1e-4)
+    return wrong or _travels(record, measured.collectives, params, devices_of(record))
+
+
+@EXERCISE.check(
+    ground="program",
+    after=("moments_stay",),
+    hints=(
+        "Of whole arrays, a step needs the params and one set of gradients. What else does yours "
+        "keep, and until when?",
+    ),
+)
+def nothing_else_is_held(record: Record) -> Result:
+    """While it works, a device holds no more beside its share than the reference does."""
+    measured, theirs = compiled_program(record, "step"), record.reference_measured.get("step")
+    if not isinstance(measured, Measured):
+        return measured
+    if measured.memory is None or theirs is None or theirs.memory is None:
+        return Unable("this backend does not say how much memory a program needs")
+    share = 3 * _params_bytes(_sizes(record)) // devices_of(record)
+    limit = theirs.memory.temporaries + round(HELD * share)
+    if measured.memory.temporaries <= limit:
+        return None
+    return _failure(
+        record,
+        f"at most {limit:,} bytes beside arguments and results: the gathered params, their "
+        "gradients and some activations",
+        f"{measured.memory.temporaries:,} bytes; one share of the state is {share:,}",
+    )
+
+
+@EXERCISE.check(
+    ground="target",
+    after=("nothing_else_is_held",),
+    hints=(
+        "About as many bytes as the params have? Then something asks for the whole gradient on "
+        "every device.",
+        'Other all-reduces add activations. Are the rows split over "data" throughout the step?',
+    ),
+    anchor="on-eight-h200",
+)
+def on_the_target(record: Record) -> Result:
+    """On the target, each device receives its own share of the gradient, and no more."""
+    measured = target_program(record, "step")
+    if not isinstance(measured, Measured):
+        return measured
+    found, devices = measured.collectives, target_of(record).devices
+    whole, params = _bytes(found, "all-reduce"), _params_bytes(LARGE)
+    if whole > LARGE_SCALARS:
+        return _failure(
+            record,
+            f"all-reduces of at most {LARGE_SCALARS:,} bytes",
+            f"{whole:,} bytes, {whole / params:.2f} times those of the params; each of the "
+            f"{devices} devices receives all of them",
+        )
+    return _travels(record, found, params, devices, LARGE_SCALARS)

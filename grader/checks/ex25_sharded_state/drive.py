@@ -1,0 +1,72 @@
+"""Drives ex25_sharded_state: some steps on arrays, then the step as a program of another size.
+
+Drawn are the sizes of the network, the rows of a batch, the count of the steps before, the order
+of the devices in each mesh, and all numbers. The number of devices divides neither the features
+nor the outputs of the states that are stepped, so no rule about one fixed dimension fits every
+array. `layout` is asked twice more: for a mesh of half of the devices, which are drawn, and for
+a state whose every dimension can be divided. A layout that counts the machine's devices goes
+wrong in the first, one that knows the arrays by their names in the second. The exported program
+is wide, so that one share of its state is more than a few activations, and has so many rows that
+its params are the least that can travel. The program for the target has large sizes, so that
+gradients outweigh everything else that travels.
+"""
+
+from types import ModuleType
+from typing import Any
+
+import jax
+import numpy as np
+
+from grader.checks.ex25_sharded_state.facts import (
+    AFTER,
+    EVEN,
+    HALF,
+    LARGE,
+    LARGE_ROWS,
+    Sizes,
+)
+from grader.checks.ex25_sharded_state.training_state import drawn, shapes
+from grader.probes.observe import Observe, unpack
+
+
+def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
+    """Place states by `layout`, run some steps, and export the step twice."""
+    mesh = _mesh(rng, jax.device_count())
+    step = submission.make_step(mesh)
+    if not observe.jitted("step", step):
+        return
+    rows = int(rng.integers(32, 57))
+
+    def arguments(sizes: Sizes, mesh: Any) -> Any:
+        return drawn(rng, shapes(submission, mesh, sizes, rows * mesh.size))
+
+    half = _mesh(rng, mesh.size // 2 or 1)
+    for name, other, times in ((HALF, half, (2, 3, 1)), (EVEN, mesh, rng.permutation(3) + 1)):
+        even = Sizes(*(int(n) * other.size for n in times))
+        odd = even._replace(features=even.features + 1, outputs=even.outputs + 1)
+        observe.value(name, arguments(odd if name == HALF else even, other)[0], data=False)
+    small = _sizes(rng, mesh.size, 3, 6)
+    state, batch = arguments(small, mesh)
+    observe.value("state", state, data=False)
+    for when in AFTER:
+        state, loss = unpack(step(state, batch), 2, "`step` returns (state, loss)")
+        observe.value(f"state after {when}", state)
+        observe.value(f"loss of {when}", loss)
+    large = _sizes(rng, mesh.size, 14, 18)
+    observe.fact("sizes", list(large))
+    observe.fact("rows", rows)
+    observe.program("step", step, *arguments(large, mesh))
+    observe.target("step", step, *shapes(submission, mesh, LARGE, LARGE_ROWS))
+
+
+def _mesh(rng: Any, count: int) -> Any:
+    """A mesh of so many devices, drawn, in an order that is drawn."""
+    return jax.sharding.Mesh(rng.permutation(np.array(jax.devices()))[:count], ("data",))
+
+
+def _sizes(rng: Any, devices: int, low: int, high: int) -> Sizes:
+    """Sizes of which `devices` divide the width alone, which is `low` to `high` times 16 or so."""
+    width = max(16, devices) * int(rng.integers(low, high))
+    features, outputs = devices * int(rng.integers(2, 4)), devices * int(rng.integers(1, 3))
+    odd = rng.integers(1, max(devices, 2), 2) if devices > 2 else (1, 1)
+    return Sizes(features + int(odd[0]), width, outputs + int(odd[1]))

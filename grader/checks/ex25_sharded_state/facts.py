@@ -1,0 +1,32 @@
+"""The sizes that ex25_sharded_state is driven with, and the names of what is kept of it."""
+
+from typing import NamedTuple
+
+
+class Sizes(NamedTuple):
+    """The sizes of a network; the fact `sizes` holds those of the exported program."""
+
+    features: int
+    width: int
+    outputs: int
+
+
+LARGE, LARGE_ROWS = Sizes(1500, 8192, 100), 8192
+"""The network for the target; rows of its batch in all."""
+HALF, EVEN = "state on half of the devices", "state of other sizes"
+"""The names of states that `layout` places: on a mesh of half of the devices, and one whose every
+dimension can be divided."""
+AFTER = ("one step", "two steps")
+"""When values are kept: `state after one step`, `loss of one step`, and so on."""
+
+
+def param_shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
+    """The shape of each parameter; all of them are float32."""
+    features, width, outputs = sizes
+    return {
+        "first": (features, width),
+        "bias": (width,),
+        "middle": (width, width),
+        "last": (width, outputs),
+        "scale": (outputs,),
+    }

@@ -1,0 +1,77 @@
+"""A training state and its batch: shapes with the shardings of a learner's `layout`, or arrays.
+
+What the learner's `layout` returns is refused here where it is no layout at all. Whether it
+is a good one, the checks decide.
+"""
+
+from types import ModuleType
+from typing import Any
+
+import jax
+import numpy as np
+
+from grader.checks.ex25_sharded_state.facts import Sizes, param_shapes
+from grader.probes.observe import Misused
+
+
+def _struct(*shape: int, dtype: Any = "float32", place: Any = None) -> Any:
+    """An array's shape, type and sharding."""
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=place)
+
+
+def _state(sizes: Sizes) -> dict[str, Any]:
+    """The state as shapes: three float32 trees like the params, and an int32 count."""
+    shapes = param_shapes(sizes)
+    params = {name: _struct(*shape) for name, shape in shapes.items()}
+    trees = {name: dict(params) for name in ("params", "mean", "square")}
+    return trees | {"count": _struct(dtype="int32")}
+
+
+def _layout(submission: ModuleType, mesh: jax.sharding.Mesh, state: Any) -> Any:
+    """`state` with the shardings of the learner's layout.
+
+    Raises `Misused` where the layout is not a tree of shardings, or does not fit.
+    """
+
+    def placed(array: Any, place: Any) -> Any:
+        if list(place.mesh.devices.flat) != list(mesh.devices.flat):
+            raise Misused("`layout` uses the mesh that it is given", f"it uses {place.mesh}")
+        try:
+            place.shard_shape(array.shape)
+        except ValueError as error:
+            bad = f"{place.spec} for {array.shape}, on {mesh.size} devices"
+            raise Misused("`layout` splits only dimensions that can be divided", bad) from error
+        return _struct(*array.shape, dtype=array.dtype, place=place)
+
+    layout, trees = submission.layout(mesh, state), jax.tree.structure
+    kinds = sorted({type(leaf).__name__ for leaf in jax.tree.leaves(layout)})
+    if kinds != ["NamedSharding"] or str(trees(state)) != str(trees(layout)):
+        promise = "`layout` returns a NamedSharding for each array, in a tree like `state`"
+        raise Misused(promise, f"it returned a {type(layout).__name__} of {', '.join(kinds)}")
+    return jax.tree.map(placed, state, layout)
+
+
+def shapes(submission: ModuleType, mesh: jax.sharding.Mesh, sizes: Sizes, rows: int) -> Any:
+    """(state, batch) as shapes with shardings; the rows of the batch are split over "data".
+
+    All arrays are float32, except the int32 count.
+
+    Raises `Misused` where the learner's layout is not a tree of shardings, or does not fit.
+    """
+    split = jax.NamedSharding(mesh, jax.P("data"))
+    batch = tuple(_struct(rows, size, place=split) for size in (sizes.features, sizes.outputs))
+    return _layout(submission, mesh, _state(sizes)), batch
+
+
+def drawn(rng: Any, structs: Any) -> Any:
+    """Arrays of random numbers, placed as `structs` say; second moments are positive."""
+
+    def draw(path: Any, like: Any) -> Any:
+        numbers = 0.3 * rng.standard_normal(like.shape)
+        positive = "square" in jax.tree_util.keystr(path)
+        counted = like.dtype == np.int32
+        count = rng.integers(3, 30)
+        array = np.asarray(count if counted else numbers**2 if positive else numbers, like.dtype)
+        return jax.device_put(array, like.sharding)
+
+    return jax.tree_util.tree_map_with_path(draw, structs)

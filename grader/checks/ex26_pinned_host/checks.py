@@ -1,0 +1,204 @@
+"""Checks of ex26_pinned_host: where arrays lie after each call, and what `predict` does there.
+
+`predict` is judged as a compiled program. What it computes in host memory is read from its
+trace, because simulated CPU devices run such a program without complaint.
+"""
+
+from grader.checks.ex26_pinned_host import EXERCISE
+from grader.checks.ex26_pinned_host.facts import FUNCTIONS, ROUNDS
+from grader.judging.checking import Failure, Result, Unable
+from grader.judging.evidence import (
+    compiled_program,
+    culprits,
+    definition,
+    differing_leaf,
+    differing_output,
+    events,
+    not_jitted,
+    other_parts,
+    probe_gap,
+    seen,
+)
+from grader.judging.memory import PINNED
+from grader.judging.record import Leaf, Measured, Record
+from grader.judging.words import plural, where
+
+KEEP = ("Name no device: take the sharding that the array has, and change only its kind.",)
+INSIDE = "inside-a-jitted-step"
+
+
+def _pairs(record: Record, function: str) -> list[tuple[Leaf, Leaf]]:
+    """Every leaf of the original trees, with what the learner's function made of it."""
+    values, names = seen(record).values, [f"{function} {index}" for index in ROUNDS]
+    rounds = (zip(values[f"original of {name}"], values[name], strict=True) for name in names)
+    return [pair for pairs in rounds for pair in pairs]
+
+
+def _misplaced(record: Record, function: str, kind: str = "") -> Failure | None:
+    """The first array that is in another kind of memory than `kind`, or than its original."""
+    for before, after in _pairs(record, function):
+        want = kind or before.memory_kind
+        if after.memory_kind != want:
+            expected = f"`{function}(tree){after.path}` is in {want} memory of {_devices(before)}"
+            place = f"in {after.memory_kind} memory of {_devices(after)}"
+            observed = f"it is {place if after.kind == 'jax' else where(after)}"
+            return Failure(expected, observed, definition(record, function))
+    return None
+
+
+def _devices(leaf: Leaf) -> str:
+    return f"{leaf.platform}:{','.join(map(str, leaf.devices))}"
+
+
+def _moved(record: Record, function: str) -> Failure | None:
+    """The first array that is not sharded like its original."""
+    for before, after in _pairs(record, function):
+        if _split(before) != _split(after):
+            expected = f"`{function}(tree){after.path}` stays in {_split(before)}"
+            return Failure(expected, f"it is in {_split(after)}", definition(record, function))
+        if exchanged := other_parts(after, before):
+            expected = f"each device keeps its own part of `{function}(tree){after.path}`"
+            return Failure(expected, exchanged, definition(record, function))
+    return None
+
+
+def _split(leaf: Leaf) -> str:
+    """`shards of (6, 24) on cpu:0,1,2,3`."""
+    return f"shards of {leaf.shard_shape} on {_devices(leaf)}"
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=(
+        "NumPy's memory is pageable and belongs to no device. The memory of a CPU device belongs "
+        "to another device. Pinned memory is a memory of the array's own device.",
+        "jax.device_put(x, x.sharding.with_memory_kind('pinned_host')) for each leaf.",
+    ),
+)
+def staged_in_pinned_host(record: Record) -> Result:
+    """`to_host` puts every array into pinned_host memory."""
+    return _misplaced(record, "to_host", PINNED)
+
+
+@EXERCISE.check(ground="observed", after=("staged_in_pinned_host",), hints=KEEP)
+def staged_where_it_was(record: Record) -> Result:
+    """`to_host` keeps every array with its own devices, sharded as before."""
+    return _moved(record, "to_host")
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=(
+        "jax.device_put(x) without a place, and jnp.asarray(x), leave an array where it is.",
+        "A staged array still knows its devices: x.sharding.with_memory_kind('device').",
+    ),
+)
+def back_in_device_memory(record: Record) -> Result:
+    """`to_device` puts every staged array back into the memory it came from."""
+    return _misplaced(record, "to_device")
+
+
+@EXERCISE.check(ground="observed", after=("back_in_device_memory",), hints=KEEP)
+def back_where_it_was(record: Record) -> Result:
+    """`to_device` brings every array back to its own devices, sharded as before."""
+    return _moved(record, "to_device")
+
+
+@EXERCISE.check(ground="observed", after=("staged_in_pinned_host", "back_in_device_memory"))
+def same_values(record: Record) -> Result:
+    """Values and dtypes stay the same in both directions."""
+    names = (f"{function} {index}" for index in ROUNDS for function in FUNCTIONS)
+    found = (differing_leaf(record, name, rtol=0, atol=0) for name in names)
+    return next((failure for failure in found if failure), None)
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("staged_where_it_was", "back_where_it_was"),
+    hints=("Give jax.device_put the array itself: it copies each shard on its own.",),
+)
+def not_through_numpy(record: Record) -> Result:
+    """No array is read into NumPy's memory on the way."""
+    found = [read for name in FUNCTIONS for read in events(seen(record), "d2h", phase=name)]
+    if not found:
+        return probe_gap(seen(record), "reads")
+    reads = plural(sum(event.count for event in found), "read")
+    return Failure("the host reads no array", f"{reads} by the host", culprits(record, found))
+
+
+def _program(record: Record) -> Measured | Failure | Unable:
+    return compiled_program(record, "predict", f"`predict` takes its params in {PINNED} memory")
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=("A copy before the call copies everything, and nothing runs beside it.",),
+    anchor=INSIDE,
+)
+def predict_is_jitted(record: Record) -> Result:
+    """`predict` itself is a function that jax.jit made."""
+    return not_jitted(record, "predict")
+
+
+@EXERCISE.check(
+    ground="program",
+    after=("predict_is_jitted",),
+    hints=(
+        "An operation needs all its operands in one memory. Which line moves the params?",
+        "Under jit, jax.device_put takes a kind of memory: jax.memory.Space.Device.",
+    ),
+    anchor=INSIDE,
+)
+def takes_params_on_the_host(record: Record) -> Result:
+    """The program of `predict` takes the params in pinned host memory, and leaves them there."""
+    if not isinstance(program := _program(record), Measured):
+        return program
+    # An argument that is not used has no place. `same_prediction` catches that mistake.
+    params = program.in_shardings[:-1]
+    if not any(text.endswith(PINNED) for text in params):
+        expected = f"the params enter the program in {PINNED} memory"
+        return Failure(expected, f"none of them does: {', '.join(params)}")
+    if any(index < len(params) for index in program.donated):
+        expected, place = "the caller's params stay on the host", definition(record, "predict")
+        return Failure(expected, "they are donated to the program", place)
+    return None
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("takes_params_on_the_host",),
+    hints=("Bring the params to the inputs, not the inputs to the params.",),
+    anchor=INSIDE,
+)
+def computes_in_device_memory(record: Record) -> Result:
+    """`predict` computes with arrays in device memory."""
+    found = seen(record).facts.get("on host")
+    if not found:
+        return None if found is not None else Unable("`predict` was not traced")
+    expected = "arrays only wait in host memory: nothing is computed there"
+    observed = f"computed with arrays in host memory, or on the host: {', '.join(map(str, found))}"
+    return Failure(expected, observed, definition(record, "predict"))
+
+
+@EXERCISE.check(
+    ground="program",
+    after=("computes_in_device_memory",),
+    hints=("The result stays where it was computed. Send it nowhere.",),
+    anchor=INSIDE,
+)
+def result_in_device_memory(record: Record) -> Result:
+    """The result of `predict` is in device memory."""
+    if not isinstance(program := _program(record), Measured):
+        return program
+    if (found := ", ".join(program.out_memory_kinds)) == "device":
+        return None
+    expected, place = "the result is in device memory", definition(record, "predict")
+    return Failure(expected, f"it is in {found} memory", place)
+
+
+@EXERCISE.check(ground="program", after=("takes_params_on_the_host",))
+def same_prediction(record: Record) -> Result:
+    """`predict` computes the reference's outputs."""
+    if not isinstance(program := _program(record), Measured):
+        return program
+    return differing_output(record, "predict", rtol=1e-2, atol=5e-3)

@@ -1,0 +1,186 @@
+"""Checks of ex27_prefetch: the numbers, the order of the loop's calls and waits, and the time."""
+
+from dataclasses import replace
+
+from grader.checks.ex27_prefetch import EXERCISE
+from grader.judging.arrays import FORM
+from grader.judging.checking import Failure, Result
+from grader.judging.evidence import (
+    culprits,
+    definition,
+    differing_leaf,
+    probe_gap,
+    seen,
+    timing_result,
+    wanted,
+)
+from grader.judging.loops import (
+    FLOATS,
+    calls_of,
+    indices,
+    most_ahead,
+    runs_of,
+    stalls,
+    uncalled,
+    unjudged,
+)
+from grader.judging.record import Record
+from grader.judging.words import plural, typed
+
+KEPT = "Each step starts with the params that the step before returned, and with the next batch."
+"""The hint where every batch had its step, and the numbers are wrong."""
+AHEAD = 4
+"""How many batches may be asked for and not yet trained on, as the exercise tells the learner."""
+
+
+def _failure(record: Record, name: str, expected: str, observed: str) -> Failure:
+    return Failure(expected, f"{observed} (run of {name})", definition(record, "train"))
+
+
+@EXERCISE.check(ground="observed")
+def stops_in_time(record: Record) -> Result:
+    """`stop` gets the loss of each step, as a float, before the next step begins."""
+    for name in runs_of(record):
+        if found := unjudged(record, name):
+            return Failure(*found, definition(record, "train"))
+    return None
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("stops_in_time",),
+    hints=("Towards the end nothing is left to ask for, but batches still wait for their step.",),
+)
+def same_results(record: Record) -> Result:
+    """The losses and the parameters are the reference's."""
+    for name in runs_of(record):
+        if seen(record).forms.get(f"losses of {name}", [""])[0] == "mapping":
+            return Failure("`losses` is a list of floats", "it is a dict, as `params` is", (), FORM)
+        for leaf in seen(record).values[f"losses of {name}"]:
+            if leaf.type not in FLOATS:
+                return Failure("losses are floats", f"`losses{leaf.path}` is {typed(leaf.type)}")
+        for what in ("losses of", "params after"):
+            failure = differing_leaf(record, f"{what} {name}", rtol=1e-4, atol=1e-5)
+            if failure:
+                return _with_batches(record, failure, name)
+        if found := uncalled(record, name):
+            return Failure(*found, definition(record, "train"))
+    return None
+
+
+def _with_batches(record: Record, failure: Failure, name: str) -> Failure:
+    """The failure, with the batches that got no step if there are any."""
+    trained = indices(calls_of(record, name), "step")
+    theirs = indices([(what, i) for what, i in wanted(record).facts[f"calls of {name}"]], "step")
+    missing = [str(index) for index in theirs if index not in trained]
+    if not missing or -1 in trained:
+        return replace(failure, hint=failure.hint or KEPT)
+    observed = f"{failure.observed}; no step was run on these batches: {', '.join(missing)}"
+    return replace(failure, observed=observed, culprits=definition(record, "train"))
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("same_results",),
+    hints=(
+        "A NumPy batch is copied when the step is called: too late to overlap anything.",
+        "Give `step` what `put` returned, and keep what you asked for until it is used.",
+    ),
+)
+def each_batch_once(record: Record) -> Result:
+    """Each batch is asked for once and put once, and its step gets what `put` returned."""
+    for name in runs_of(record):
+        calls = calls_of(record, name)
+        for index, trained in enumerate(indices(calls, "step")):
+            if trained != index:
+                expected = f"step {index} gets what `put` returned for batch {index}"
+                theirs = f"what `put` returned for batch {trained}"
+                got = theirs if trained >= 0 else "a batch that `put` did not return"
+                return _failure(record, name, expected, f"it got {got}")
+        for what, verb in (("ask", "asked for"), ("put", "put")):
+            found = indices(calls, what)
+            again = next((i for i in found if found.count(i) > 1), None)
+            if again is not None:
+                observed = f"batch {again} is {verb} {found.count(again)} times"
+                return _failure(record, name, f"each batch is {verb} once", observed)
+    return None
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("each_batch_once",),
+    hints=(
+        "Memory of the host is finite: a run of a million batches must not read them all first.",
+        "Ask for one more batch each time that one has been trained on.",
+    ),
+    anchor="a-few-ahead",
+)
+def few_batches_are_held(record: Record) -> Result:
+    """At any time, at most AHEAD batches have been asked for and not yet trained on."""
+    for name in runs_of(record):
+        if (most := most_ahead(calls_of(record, name), "ask")) > AHEAD:
+            expected = f"at most {AHEAD} batches have been asked for and not yet trained on"
+            return _failure(record, name, expected, f"at one time, {most} have")
+    return None
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("each_batch_once",),
+    hints=(
+        "One read takes as long as three steps. How many must be under way at the same time, "
+        "so that one is done at each step?",
+        "Before the first step, ask for the first AHEAD batches; keep the futures in a list.",
+    ),
+    anchor="a-few-ahead",
+)
+def reads_are_under_way(record: Record) -> Result:
+    """When a step begins, at least two batches after its own have been asked for."""
+    for name, count in runs_of(record).items():
+        calls = calls_of(record, name)
+        for place, (what, index) in enumerate(calls):
+            needed = min(count, index + 3)
+            found = len(indices(calls[:place], "ask"))
+            if what == "step" and found < needed:
+                expected = (
+                    f"when step {index} begins, batches 0 to {needed - 1} have been asked for"
+                )
+                return _failure(record, name, expected, f"{found} of these {needed} have")
+    return None
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("reads_are_under_way",),
+    hints=(
+        "float(loss) waits for the step. Whatever stands after that line starts after the step.",
+        "A generator runs only when it is asked for its next value. Is that before the wait?",
+        "Put the next batch on a line between `step(...)` and float(loss).",
+    ),
+)
+def copied_before_the_wait(record: Record) -> Result:
+    """The next batch is on its way to the device before the loop waits for a loss."""
+    runs = runs_of(record)
+    found = [stall for name, count in runs.items() for stall in stalls(record, name, count)]
+    if not found:
+        return probe_gap(seen(record), "reads")
+    steps = [step for step, event in found if event is None] or [step for step, _ in found]
+    return Failure(
+        f"batch {steps[0] + 1} is put before the loop waits for the loss of step {steps[0]}",
+        f"the loop waits first, at {plural(len(steps), 'step')} in the {len(runs)} runs",
+        culprits(record, [event for _, event in found if event]) or definition(record, "train"),
+    )
+
+
+@EXERCISE.check(
+    ground="timing",
+    after=("copied_before_the_wait", "few_batches_are_held"),
+    hints=(
+        "A read takes as long as three steps. Does the loop ever wait for a whole read?",
+        "Keep futures, not batches: .result() right after `ask` waits for the whole read.",
+    ),
+    anchor="a-few-ahead",
+)
+def as_fast_as_the_reference(record: Record) -> Result:
+    """Apart from the first read, the loop takes at most 1.75 times the reference's time."""
+    return timing_result(record, "loop", "a step")

@@ -1,0 +1,129 @@
+"""Drives ex27_prefetch: trains under observation, and in timed windows.
+
+Four runs are watched: one of fewer batches than may be asked for at once, one of some more, one
+of more than a hundred, and one that `stop` ends. Drawn are the number of batches of each run,
+the step at which `stop` ends the last one, and two sizes of network and batch, of which each
+run takes one. A `Book` gives out `ask`, `put`, `step` and `stop`, and writes down the order of
+their calls. That order does not depend on speed: only the timed runs do, whose reads take as
+long as three steps.
+"""
+
+import time
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import jax
+import numpy as np
+
+from grader.checks.ex27_prefetch.facts import READ_IN_STEPS
+from grader.judging.words import plural
+from grader.probes.devices import is_next_door
+from grader.probes.observe import Observe, unpack
+from grader.stages.busy_step import staged
+from grader.stages.loop import Book, Future
+
+PROMISE = "`train` returns (params, losses)"
+
+
+def _parameters(rng: Any, width: int) -> dict[str, Any]:
+    """float32 parameters of the two-layer network; (16, width), (width,), (width, 4)."""
+    shapes = {"w1": (16, width), "b1": (width,), "w2": (width, 4)}
+    drawn = {k: (rng.standard_normal(s) / 8).astype(np.float32) for k, s in shapes.items()}
+    placed: dict[str, Any] = jax.device_put(drawn, jax.devices()[0])
+    return placed
+
+
+def _batch(rng: Any, rows: int) -> tuple[Any, Any]:
+    """One batch in NumPy: inputs (rows, 16), targets (rows, 4), float32."""
+    inputs = rng.standard_normal((rows, 16)).astype(np.float32)
+    return inputs, np.tanh(inputs[:, :4])
+
+
+def _put(batch: Any) -> Any:
+    return jax.device_put(batch, jax.devices()[0])
+
+
+def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
+    """Train once for each run, and keep the results and the calls of each."""
+    runs = _runs(rng)
+    observe.fact("runs", {name: count for name, (count, _) in runs.items()})
+    sizes = [(int(width), int(rows)) for width, rows in rng.integers(9, 49, (2, 2))]
+    for name, (count, last) in runs.items():
+        width, rows = sizes[rng.integers(2)]
+        params = _parameters(rng, width)
+        batches = [_batch(rng, rows) for _ in range(count)]
+        book = Book(observe, batches, submission.sgd_step, _put)
+        stop = book.stopping(last)
+        with observe.phase(name):
+            trained = submission.train(book.step, params, count, book.ask, book.put, stop)
+        params, losses = unpack(trained, 2, PROMISE)
+        observe.value(f"params after {name}", params)
+        observe.value(f"losses of {name}", losses)
+        book.keep(name)
+
+
+def _runs(rng: Any) -> dict[str, tuple[int, int]]:
+    """The name of each run, its number of batches, and the step after which `stop` ends it."""
+    few, some, many, stopped = map(int, rng.integers((2, 5, 100, 20), (4, 16, 131, 61)))
+    runs = {plural(count, "batch"): (count, count) for count in (few, some, many)}
+    last = int(rng.integers(3, stopped - 4))
+    return {**runs, f"{stopped} batches, stopped early": (stopped, last)}
+
+
+def _paced(submission: ModuleType, rng: Any) -> tuple[Callable[..., Any], Any, list[Any]]:
+    """A step that takes some milliseconds, its parameters and NumPy batches."""
+    on_cpu = jax.default_backend() == "cpu"
+    width, rows = (24, 32) if on_cpu else (32768, 8192)
+    step = submission.sgd_step if is_next_door() or not on_cpu else staged(submission.sgd_step)
+    return step, _parameters(rng, width), [_batch(rng, rows) for _ in range(2)]
+
+
+def seconds_of_a_step(submission: ModuleType, rng: Any) -> float:
+    """Seconds one step takes now, with its batch on the device and its loss read."""
+    step, params, batches = _paced(submission, rng)
+    placed = _put(batches)
+    jax.block_until_ready(step(params, placed[0]))
+    start = time.perf_counter()
+    for batch in placed:
+        params, loss = step(params, batch)
+        float(loss)
+    return (time.perf_counter() - start) / len(placed)
+
+
+def pace(submission: ModuleType, rng: Any, steps: int, unit: float) -> Callable[[], list[float]]:
+    """A run of `steps` steps whose reads each take as long as three steps.
+
+    A sleep stands for the disk: the host has nothing to do, and the device could work. A loop
+    that reads ahead takes as long as its steps. A loop that reads, copies and computes one
+    after the other takes four times as long. The first read is not counted, because every loop
+    waits for it.
+    """
+    step, params, batches = _paced(submission, rng)
+
+    def ask(i: int) -> Future:
+        now = time.perf_counter()
+        return Future(batches[i % 2], now + READ_IN_STEPS * unit, lambda: None)
+
+    def run() -> list[float]:
+        _, losses = submission.train(step, params, steps, ask, _put, _never)
+        return [float(loss) for loss in losses]
+
+    return run
+
+
+def _never(loss: float) -> bool:
+    """A `stop` that ends nothing."""
+    del loss
+    return False
+
+
+def naive(step: Any, params: Any, count: int, ask: Any, put: Any, stop: Any) -> Any:
+    """The loop this exercise is about: it reads, copies and computes one after the other."""
+    losses: list[float] = []
+    for index in range(count):
+        params, loss = step(params, put(ask(index).result()))
+        losses.append(float(loss))
+        if stop(losses[-1]):
+            break
+    return params, losses

@@ -1,0 +1,179 @@
+"""Checks of ex28_offload_state: the state that `init` leaves, and what `step` does with one.
+
+Where arrays enter and leave the step, and what is written in place, is read from the compiled
+program. What it computes in host memory is read from its trace, because simulated CPU devices
+run such a program without complaint. The peak of device memory is judged on the target alone.
+"""
+
+from grader.checks.ex28_offload_state import EXERCISE
+from grader.judging.checking import Failure, Result, Unable
+from grader.judging.evidence import (
+    compiled_program,
+    definition,
+    differing_leaf,
+    differing_output,
+    not_jitted,
+    other_parts,
+    seen,
+    target_of,
+    target_program,
+    target_reference,
+    wanted,
+)
+from grader.judging.memory import PINNED, moved_result, not_in_place, state_at_once
+from grader.judging.record import Leaf, Measured, Record
+from grader.judging.words import plural, where
+
+TAKES = f"`step` takes its state in {PINNED} memory"
+
+
+@EXERCISE.check(ground="observed", anchor="memory-kinds")
+def starts_on_the_host(record: Record) -> Result:
+    """`init` returns Adam's fresh state, with every array in pinned host memory."""
+    leaves = seen(record).values["state"]
+    for leaf in leaves:
+        if leaf.memory_kind != PINNED:
+            place = f"in {leaf.memory_kind} memory" if leaf.kind == "jax" else where(leaf)
+            expected = f"`state{leaf.path}` is in {PINNED} memory"
+            return Failure(expected, f"it is {place}", definition(record, "init"))
+    return differing_leaf(record, "state", rtol=0, atol=0)
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("starts_on_the_host",),
+    hints=(
+        "What optax makes from a param has the param's sharding. A count is on the default device.",
+        "All arguments of one program lie on the same devices: put the count on the param's mesh.",
+    ),
+    anchor="memory-kinds",
+)
+def split_like_its_param(record: Record) -> Result:
+    """Every average is sharded like its param, and the count is on all devices."""
+    mine, theirs = seen(record).values["state"], wanted(record).values["state"]
+    for leaf, right in zip(mine, theirs, strict=True):
+        if _lies(leaf) != _lies(right):
+            expected = f"`state{leaf.path}` is {_lies(right)}"
+            return Failure(expected, f"it is {_lies(leaf)}", definition(record, "init"))
+        if exchanged := other_parts(leaf, right):
+            expected = f"each device holds the part of `state{leaf.path}` that belongs to its param"
+            return Failure(expected, exchanged, definition(record, "init"))
+    return None
+
+
+def _lies(leaf: Leaf) -> str:
+    """`in shards of (8, 64) on 8 devices`, `whole on 1 device`."""
+    devices = plural(len(leaf.devices), "device")
+    whole = leaf.shard_shape == leaf.shape
+    return f"whole on {devices}" if whole else f"in shards of {leaf.shard_shape} on {devices}"
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=("A copy outside the step moves all of the state, before it starts and after it ends.",),
+)
+def one_program(record: Record) -> Result:
+    """`step` itself is a function that jax.jit made."""
+    return not_jitted(record, "step")
+
+
+@EXERCISE.check(
+    ground="program",
+    after=("one_program",),
+    hints=(
+        "An operation needs all its operands in one memory, and jit moves none of them.",
+        "Inside jit, jax.device_put(x, jax.memory.Space.Device) brings an array to the device.",
+    ),
+)
+def takes_it_from_the_host(record: Record) -> Result:
+    """`step` takes the state in pinned host memory."""
+    program = compiled_program(record, "step", TAKES)
+    return None if isinstance(program, Measured) else program
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("takes_it_from_the_host",),
+    hints=("Bring the state to the gradients, not the gradients to the state.",),
+)
+def computes_in_device_memory(record: Record) -> Result:
+    """`step` computes with arrays in device memory."""
+    found = seen(record).facts.get("on host")
+    if not found:
+        return None if found is not None else Unable("`step` was not traced")
+    observed = f"computed with arrays in host memory, or on the host: {', '.join(map(str, found))}"
+    expected = "arrays only wait in host memory: nothing is computed there"
+    return Failure(expected, observed, definition(record, "step"))
+
+
+@EXERCISE.check(
+    ground="program",
+    after=("computes_in_device_memory",),
+    hints=(
+        "`step(...)[0]` is the params, [1] the state, [2] the loss. The loss is that of the old "
+        "params.",
+    ),
+)
+def same_results(record: Record) -> Result:
+    """Params, state and loss are those of a step without offloading."""
+    program = compiled_program(record, "step", TAKES)
+    if not isinstance(program, Measured):
+        return program
+    return differing_output(record, "step", rtol=1e-3, atol=1e-5)
+
+
+@EXERCISE.check(
+    ground="program",
+    after=("same_results",),
+    hints=(
+        "The step may work once, and leave the state on the device for the next call.",
+        "A result stays where it was computed: device_put(x, jax.memory.Space.Host) in the step, "
+        "or out_shardings with the memory kind.",
+    ),
+)
+def goes_back_to_the_host(record: Record) -> Result:
+    """The step returns the new state in host memory, and params and loss in device memory."""
+    program = compiled_program(record, "step", TAKES)
+    theirs = record.reference_measured.get("step")
+    if not isinstance(program, Measured):
+        return program
+    if theirs is None:
+        return Unable("the reference was not compiled")
+    found = moved_result(seen(record).facts["results"], program, theirs)
+    return found and Failure(*found, definition(record, "step"))
+
+
+@EXERCISE.check(
+    ground="program",
+    after=("goes_back_to_the_host",),
+    hints=("Host memory holds one state, not two: donate params and state.",),
+)
+def in_place(record: Record) -> Result:
+    """The new params and the new state take the place of the old ones."""
+    program = compiled_program(record, "step", TAKES)
+    if not isinstance(program, Measured):
+        return program
+    found = not_in_place(program, seen(record).facts["paths"])
+    return found and Failure(*found, definition(record, "step"))
+
+
+@EXERCISE.check(
+    ground="target",
+    after=("in_place",),
+    hints=(
+        "The compiler starts a copy as early as it can. What could make it wait for a gradient?",
+        "jax.lax.optimization_barrier((grad, state)) returns both once both are there. Use one for "
+        "each param: with one barrier for all params, the whole state comes at once.",
+        "Let the barrier of each param also take the state that went back before it. Then the "
+        "states come one by one.",
+    ),
+    anchor="what-is-saved-and-when",
+)
+def never_whole_on_the_device(record: Record) -> Result:
+    """On the target, the step never has more than a part of the state on the device."""
+    found = target_program(record, "step")
+    if not isinstance(found, Measured):
+        return found
+    machine = target_of(record).device_kind
+    over = state_at_once(found, target_reference(record, "step"), machine)
+    return Failure(*over, definition(record, "step")) if isinstance(over, tuple) else over

@@ -1,0 +1,321 @@
+"""Checks of ex29_two_processes: all processes end well, and hold one array and one mean.
+
+What the processes tell is text that the learner's code could write too: it is read into
+`facts.Told`, and whatever does not fit is a failure.
+"""
+
+import math
+from collections.abc import Callable
+
+import msgspec
+
+from grader.checks.ex29_two_processes import EXERCISE
+from grader.checks.ex29_two_processes.facts import Given, Process, Round, Told
+from grader.judging.checking import Failure, Result, Unable
+from grader.judging.evidence import culprit, definition, seen, wanted
+from grader.judging.record import Leaf, Record
+from grader.judging.verdict import Culprit
+from grader.judging.words import plural
+
+
+def _given(record: Record) -> list[Given]:
+    """What the processes of each run were given; the reference's drive drew the same."""
+    return msgspec.convert(wanted(record).facts["given"], list[Given])
+
+
+def _runs(record: Record) -> list[list[Process]] | Failure | Unable:
+    """The processes of each run, by index, or why there is nothing to judge."""
+    if why := seen(record).facts.get("not started"):
+        return Unable(f"several processes could not be run here: {why}")
+    try:
+        runs = msgspec.convert(seen(record).facts.get("ran"), list[list[Process]], str_keys=True)
+    except msgspec.ValidationError as error:
+        return Failure("what the processes tell can be read", str(error))
+    given = _given(record)
+    fit = all(len(run) == each.count for run, each in zip(runs, given, strict=False))
+    if runs and fit and (len(runs) == len(given) or any(map(_failed, runs[-1]))):
+        return runs
+    return Failure("each process tells how it ended", f"{plural(len(runs), 'run')} told")
+
+
+def _each(record: Record, judge: Callable[[Given, int, Told], Failure | None]) -> Result:
+    """The failure of the first process in which `judge` finds one."""
+    runs = _runs(record)
+    if not isinstance(runs, list):
+        return runs
+    for given, run in zip(_given(record), runs, strict=False):
+        for index, process in enumerate(run):
+            if found := judge(given, index, process.told):
+                return found
+    return None
+
+
+def _each_round(record: Record, judge: Callable[[Given, int, int, Round], Result]) -> Result:
+    """The first result for a batch of a process that is no pass."""
+    runs = _runs(record)
+    if not isinstance(runs, list):
+        return runs
+    for given, run in zip(_given(record), runs, strict=False):
+        for index, process in enumerate(run):
+            told = process.told.rounds
+            for number, _ in enumerate(given.rows[index]):
+                if number >= len(told):
+                    return Failure("each process tells of both batches", f"it tells of {number}")
+                if found := judge(given, index, number, told[number]):
+                    return found
+    return None
+
+
+def _failure(record: Record, fails: Callable[[Process], bool], expected: str) -> Result:
+    """How both ended, if `fails` is true of one of them."""
+    runs = _runs(record)
+    if not isinstance(runs, list):
+        return runs
+    processes = next((run for run in runs if any(map(fails, run))), [])
+    if not processes:
+        return None
+    told = [_ended(process, len(processes)) for process in processes]
+    apart = "; ".join(f"process {i} {text}" for i, text in enumerate(told))
+    alike = "both" if len(told) == 2 else f"all {len(told)}"
+    observed = f"{alike} {told[0]}" if len(set(told)) == 1 else apart
+    return Failure(expected, observed, _places(record, processes))
+
+
+def _failed(process: Process) -> bool:
+    """Whether it ended badly by itself, not because the other one did."""
+    return process.end not in ("finished", "stopped")
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=(
+        "Look at the line. Did it raise, or wait? An error names its cause. If it waited, the "
+        "process that it waited for never joined.",
+        "All processes must agree on `count`, and each needs an `index` of its own.",
+        "Join before a backend starts. jax.devices() starts one, and so does any array.",
+    ),
+)
+def both_processes_join(record: Record) -> Result:
+    """`join` returns in all processes."""
+    return _failure(
+        record,
+        lambda process: _failed(process) and process.told.doing in ("", "join"),
+        "`join` returns in all processes",
+    )
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("both_processes_join",),
+    hints=(
+        "The error names what is refused. Whose rows is it about?",
+        "A process has its own rows and no others. It cannot supply the rows of the whole array, "
+        "and it cannot read the shards on another process's devices.",
+        "All processes compute what needs the whole array, and each of them reads the result.",
+    ),
+    anchor="one-array-from-local-rows",
+)
+def neither_process_raises(record: Record) -> Result:
+    """No process raises in `global_batch` or `mean`."""
+    return _failure(
+        record,
+        lambda process: _failed(process) and process.end != "stuck",
+        "no process raises in `global_batch` or `mean`",
+    )
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("neither_process_raises",),
+    hints=(
+        "Look at the line, and at what the other process did meanwhile. Which of them waits, and "
+        "for what?",
+        "A program over all devices runs only once every process has called it.",
+    ),
+    anchor="everybody-or-nobody",
+)
+def both_processes_finish(record: Record) -> Result:
+    """All processes run to the end, and none waits for another forever."""
+    return _failure(record, _failed, "`global_batch` and `mean` return in all processes")
+
+
+def _ended(process: Process, count: int) -> str:
+    """How a process ended, as the rest of a sentence."""
+    inside = f"in `{process.told.doing}`" if process.told.doing else "while it was imported"
+    if process.end == "finished":
+        return "had finished"
+    if process.end == "stopped":
+        return f"was stopped {inside}, because another process failed"
+    if process.end == "raised":
+        return f"raised {inside}: {_words(process.message)}"
+    return f"stopped {inside}: {process.message}{_cause(process, count)}"
+
+
+def _cause(process: Process, count: int) -> str:
+    """What a process waited for, or what killed it, where that is known."""
+    joining = process.told.doing == "join"
+    if process.message == "it waited":
+        more = f"for more than {count} processes, or for one with another index"
+        return f" {more}" if joining else " for a process that runs another program"
+    if joining and "ALREADY_EXISTS" in process.message:
+        return "; two processes joined with the same index"
+    return ""
+
+
+def _words(message: str) -> str:
+    """An error's first line, without the values that JAX compared."""
+    return message.partition("\n")[0].partition(". Expected: [")[0]
+
+
+def _places(record: Record, processes: list[Process]) -> list[Culprit]:
+    """The lines on which processes ended, or else the function in which one failed."""
+    lines = [p.line for p in processes if p.line is not None]
+    doing = [p.told.doing for p in processes if _failed(p)]
+    if not lines:
+        return definition(record, next(iter(doing), "") or "join")
+    return [culprit(record, line, lines.count(line)) for line in dict.fromkeys(lines)]
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("both_processes_finish",),
+    hints=(
+        "`join` gets everything that jax.distributed.initialize asks for.",
+        "jax.distributed.initialize(address, num_processes=count, process_id=index)",
+    ),
+)
+def processes_know_each_other(record: Record) -> Result:
+    """Each process is one of those that meet at `address`, and sees the devices of all."""
+    place = definition(record, "join")
+
+    def judge(given: Given, index: int, told: Told) -> Failure | None:
+        want = (given.count, index, given.count * given.devices)
+        if (told.processes, told.index, told.devices) != want:
+            said = f"number {told.index} of {told.processes}, and sees {told.devices} devices"
+            expected = (
+                f"process {index} is number {index} of {given.count}, and sees {want[2]} devices"
+            )
+            return Failure(expected, f"it is {said}", place)
+        if told.met:
+            return None
+        expected = "the processes meet at the `address` that `join` is given"
+        return Failure(expected, "they met elsewhere: no process listens there", place)
+
+    return _each(record, judge)
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("processes_know_each_other",),
+    hints=(
+        "The sharding names all devices, and the array has all rows. A process holds only a part.",
+        "jax.make_array_from_process_local_data(sharding, rows) works out the shape of the whole.",
+    ),
+    anchor="one-array-from-local-rows",
+)
+def one_array_of_all_rows(record: Record) -> Result:
+    """`global_batch` returns one array of all processes' rows, split over all devices."""
+    place = definition(record, "global_batch")
+
+    def judge(given: Given, index: int, number: int, told: Round) -> Result:
+        rows, devices = given.rows[index][number], given.count * given.devices
+        shape = (given.count * len(rows), len(rows[0]))
+        shards = f"in shards of {shape[0] // devices} rows on {devices} devices"
+        want = f"an array of {shape}, float32, {shards}"
+        if (lies := _lies(told.batch)) == want:
+            return None
+        return Failure(f"`global_batch` returns {want}", f"in process {index}, {lies}", place)
+
+    return _each_round(record, judge)
+
+
+def _lies(leaves: list[Leaf]) -> str:
+    """An array's shape and how it is split, in words."""
+    if len(leaves) != 1 or leaves[0].kind != "jax":
+        return f"a {leaves[0].type}" if len(leaves) == 1 else plural(len(leaves), "value")
+    leaf = leaves[0]
+    split = f"in shards of {(leaf.shard_shape or (0,))[0]} rows" if leaf.shape else "a number"
+    if leaf.replicated and len(leaf.devices) > 1:
+        split = "a full copy"
+    devices = plural(len(leaf.devices), "device")
+    return f"an array of {leaf.shape}, {leaf.dtype}, {split} on {devices}"
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("one_array_of_all_rows",),
+    hints=(
+        "Each process already has its rows, and they belong on its own devices.",
+        "To build the array, no process needs another one's rows. Only the shapes must fit.",
+    ),
+    anchor="one-array-from-local-rows",
+)
+def rows_stay_at_home(record: Record) -> Result:
+    """Each process puts its own rows on its own devices, and sends none."""
+    place = definition(record, "global_batch")
+
+    def judge(given: Given, index: int, number: int, told: Round) -> Result:
+        rows = [batches[number] for batches in given.rows]
+        held = [row for shard in told.own for row in shard]
+        expected = f"process {index}'s devices hold the rows that it read, in order"
+        if held != rows[index]:
+            return Failure(expected, _held(held, rows, index), place)
+        expected = "`global_batch` places rows, and runs no program that exchanges any"
+        if told.programs:
+            names = ", ".join(f"`{name}`" for name in dict.fromkeys(told.programs))
+            return Failure(expected, f"it compiled and ran {names} in process {index}", place)
+        return None
+
+    return _each_round(record, judge)
+
+
+def _held(held: list[list[float]], rows: list[list[list[float]]], index: int) -> str:
+    """How many of the rows on a process's devices are its own."""
+    own = sum(row in rows[index] for row in held)
+    order = ", in another order" if own == len(held) == len(rows[index]) else ""
+    return f"{own} of the {plural(len(held), 'row')} that they hold are its own{order}"
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("rows_stay_at_home",),
+    hints=(
+        "Which rows does one process hold, and which does the array hold?",
+        "batch.mean() of the global array is a program that all processes run. Each of them gets "
+        "the result.",
+    ),
+    anchor="everybody-or-nobody",
+)
+def mean_is_global(record: Record) -> Result:
+    """In each process, `mean` returns the mean over the rows of all."""
+    place = definition(record, "mean")
+
+    def judge(given: Given, index: int, number: int, told: Round) -> Result:
+        own = [[x for row in batches[number] for x in row] for batches in given.rows]
+        means = [sum(values) / len(values) for values in own]
+        mean = sum(means) / given.count
+        expected = f"`mean` returns {mean:.6g} in process {index}, the mean over all rows"
+        if isinstance(told.mean, str):
+            return Failure(
+                "`mean` returns a finite Python float", f"it returned `{told.mean}`", place
+            )
+        if math.isclose(told.mean, mean, rel_tol=1e-4):
+            return None
+        return Failure(expected, f"{told.mean:.6g}{_what_mean(told.mean, means, index)}", place)
+
+    def stays(_: Given, index: int, told: Told) -> Failure | None:
+        expected = (
+            f"process {index} is joined to the others after `mean`, which may be called again"
+        )
+        return None if told.joined else Failure(expected, "it has left them", place)
+
+    return _each_round(record, judge) or _each(record, stays)
+
+
+def _what_mean(mean: float, means: list[float], index: int) -> str:
+    """What a wrong mean is the mean or the sum of, where that is known."""
+    known = {
+        ", the mean over its own rows alone": means[index],
+        ", the sum of all means": sum(means),
+    }
+    return next((n for n, value in known.items() if math.isclose(mean, value, rel_tol=1e-4)), "")

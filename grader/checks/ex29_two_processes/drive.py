@@ -1,0 +1,53 @@
+"""Drives ex29_two_processes: the file runs in two processes, then in three.
+
+`grader.stages.hosts` starts them, on simulated CPU devices whatever the machine has, and they
+meet over loopback. What each of them does with the submission is in `joining`. Each process
+builds two arrays, of other sizes, and takes the mean of both: what was right for the first must
+be so for the second. Drawn are the devices of a process, other ones in the second run, the rows
+and columns of each batch, and all numbers. No process is given another's rows, and their means
+differ by about 10 or more: the mean over one process's rows is never close to the mean over all.
+"""
+
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from grader.checks.ex29_two_processes.facts import Given
+from grader.checks.ex29_two_processes.joining import part
+from grader.probes.observe import Observe
+from grader.stages.hosts import together
+
+COUNTS = (2, 3)
+"""How many processes there are in each run."""
+
+
+def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
+    """Keep what each process was given, and how each ended and what it told."""
+    devices = rng.permutation([1, 2, 3]).tolist()
+    runs = [_given(rng, count, each) for count, each in zip(COUNTS, devices, strict=False)]
+    observe.fact("given", msgspec.to_builtins(runs))
+    ran: list[Any] = []
+    try:
+        for run in runs:
+            batches = [{"count": run.count, "batches": own} for own in run.rows]
+            ended = together(submission, part, batches, devices=run.devices)
+            ran.append(msgspec.to_builtins(ended))
+            if any(process.end != "finished" for process in ended):
+                break
+    except OSError as error:
+        observe.fact("not started", str(error))
+    observe.fact("ran", ran)
+
+
+def _given(rng: Any, count: int, devices: int) -> Given:
+    """Two float32 batches for each process; the second has more rows, and other columns."""
+    few, more = int(rng.integers(1, 4)), int(rng.integers(4, 40))
+    shapes = [(count * devices * few, 2), (count * devices * more, int(rng.integers(3, 9)))]
+    apart = rng.uniform(10, 20)
+    rows = [
+        [rng.normal(apart * i, 1, shape).astype(np.float32).tolist() for shape in shapes]
+        for i in range(count)
+    ]
+    return Given(devices, rows)

@@ -1,0 +1,161 @@
+"""Checks of ex30_roofline: the counts of two kernels, and each figure that `place` returns."""
+
+import math
+
+import msgspec
+from msgspec.structs import replace
+
+from grader.checks.ex30_roofline import EXERCISE
+from grader.checks.ex30_roofline.facts import BYTES, FLOPS, Case, Count
+from grader.judging.checking import Failure, Result
+from grader.judging.evidence import definition, seen, wanted
+from grader.judging.record import Record
+
+CLOSE = 1e-6
+"""How far a figure may be off, relative to what it should be."""
+
+
+def _counts(record: Record, kernel: str) -> list[Count]:
+    """What the learner counted of a kernel, beside what its jaxpr held in the reference's run."""
+    sides = (seen(record).facts["counts"], wanted(record).facts["counts"])
+    mine, theirs = (msgspec.convert(counts, list[Count]) for counts in sides)
+    pairs = zip(mine, theirs, strict=True)
+    return [replace(own, counted=right.counted) for own, right in pairs if right.kernel == kernel]
+
+
+def _cases(record: Record) -> list[Case]:
+    return msgspec.convert(seen(record).facts["cases"], list[Case])
+
+
+def _miscount(record: Record, kernel: str, what: str, why: str) -> Failure | None:
+    """The first size at which the learner's count is not the jaxpr's."""
+    for count in _counts(record, kernel):
+        got, want = float(count.said[what]), count.counted[what]
+        if not math.isclose(got, want, rel_tol=CLOSE):
+            other = count.counted[BYTES if what == FLOPS else FLOPS]
+            swapped = math.isclose(got, other, rel_tol=CLOSE)
+            said = "the number of the other one: (flops, nbytes)" if swapped else ""
+            said = said or f"{got / want:.3g} times as many"
+            return Failure(
+                f"`{count.call}` counts {want:,} {what}: {why}",
+                f"{got:,.10g}, which is {said}",
+                definition(record, f"{kernel}_cost"),
+            )
+    return None
+
+
+@EXERCISE.check(
+    ground="observed", hints=("A multiplication and an addition are always two operations.",)
+)
+def counts_matmul_flops(record: Record) -> Result:
+    """`matmul_cost` counts every multiplication and every addition."""
+    return _miscount(record, "matmul", FLOPS, "a multiplication and an addition for each term")
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("counts_matmul_flops",),
+    hints=("Three arrays: two are read, one is written. An element has `itemsize` bytes.",),
+)
+def counts_matmul_bytes(record: Record) -> Result:
+    """`matmul_cost` counts the bytes of each array once, including the result's."""
+    return _miscount(record, "matmul", BYTES, "each of three arrays is read or written once")
+
+
+@EXERCISE.check(
+    ground="observed", hints=("Each of `degree` rounds multiplies once and adds once.",)
+)
+def counts_poly_flops(record: Record) -> Result:
+    """`poly_cost` counts every round's multiplication and addition."""
+    return _miscount(record, "poly", FLOPS, "two for each element in each round")
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("counts_poly_flops",),
+    hints=(
+        "jit makes one kernel of all rounds. What passes between two rounds never leaves the chip.",
+        "One array is read and one is written, however many rounds there are.",
+    ),
+    anchor="fused-work-moves-nothing",
+)
+def counts_poly_bytes(record: Record) -> Result:
+    """`poly_cost` counts what a fused kernel moves: one array in and one out."""
+    return _miscount(record, "poly", BYTES, "one array is read, and one is written")
+
+
+def _differs(record: Record, key: str, why: str) -> Failure | None:
+    """The first case in which the learner's `key` is not what it should be."""
+    for case in _cases(record):
+        right = {"intensity": case.intensity, "attainable": case.attainable, "share": case.share}
+        want, got = right[key], float(case.answer[key])
+        if not math.isclose(got, want, rel_tol=CLOSE):
+            expected = f"{_given(case)}, {key} is {want:.6g}: {why}"
+            return Failure(expected, f"{got:.6g}", definition(record, "place"))
+    return None
+
+
+def _given(case: Case) -> str:
+    """The figures of a case, in words."""
+    whose = "this machine's, measured in this run" if case.measured else "drawn at random"
+    return (
+        f"for {case.flops:.3g} FLOPs, {case.nbytes:.3g} bytes and {case.seconds:.3g} s, under "
+        f"{case.peak_flops:.3g} FLOP/s and {case.peak_bandwidth:.3g} bytes/s ({whose})"
+    )
+
+
+@EXERCISE.check(ground="observed", hints=("How often is a byte used, once it has arrived?",))
+def intensity_is_flops_per_byte(record: Record) -> Result:
+    """The arithmetic intensity is FLOPs per byte."""
+    return _differs(record, "intensity", "FLOPs / bytes")
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("intensity_is_flops_per_byte",),
+    hints=(
+        "Bytes arrive at peak_bandwidth, and each feeds `intensity` FLOPs. But the machine does "
+        "no more than peak_flops.",
+    ),
+    anchor="two-ceilings",
+)
+def attainable_is_under_both_ceilings(record: Record) -> Result:
+    """The attainable FLOP/s are the lower of two ceilings."""
+    return _differs(record, "attainable", "the lower of the two ceilings")
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("intensity_is_flops_per_byte",),
+    hints=(
+        "No intensity is high or low by itself. Where do this machine's two ceilings meet?",
+        "They meet at peak_flops / peak_bandwidth FLOPs per byte, the ridge.",
+    ),
+    anchor="two-ceilings",
+)
+def bound_is_the_lower_ceiling(record: Record) -> Result:
+    """The bound names the ceiling that is met first: "memory" or "compute"."""
+    for case in _cases(record):
+        if case.answer["bound"] != case.bound:
+            ridge = case.peak_flops / case.peak_bandwidth
+            return Failure(
+                f"{_given(case)}, bound is {case.bound!r}: the intensity is "
+                f"{case.intensity:.3g}, and the ceilings meet at {ridge:.3g}",
+                repr(case.answer["bound"]),
+                definition(record, "place"),
+            )
+    return None
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("attainable_is_under_both_ceilings",),
+    hints=(
+        "A kernel bound by memory can be perfect, and still be far from peak_flops.",
+        "A share above 1 tells you that a ceiling was measured too low. Do not cut it off at 1.",
+    ),
+    anchor="how-near-to-the-roof",
+)
+def share_is_of_the_attainable(record: Record) -> Result:
+    """The share is the FLOP/s reached, divided by those attainable."""
+    return _differs(record, "share", "FLOPs / seconds / attainable")

@@ -1,0 +1,289 @@
+"""Checks of ex31_dgx_trainer: the places, the step as a program, the loop, and the target.
+
+A part that is wrong fails its own checks alone: each part was driven on what the drive placed.
+"""
+
+from math import prod
+
+from grader.checks.ex31_dgx_trainer import EXERCISE
+from grader.checks.ex31_dgx_trainer.facts import MODEL_DEVICES, block_shapes
+from grader.judging.checking import Failure, Result, Unable
+from grader.judging.evidence import (
+    compiled_program,
+    culprits,
+    definition,
+    differing_leaf,
+    differing_output,
+    exchanged,
+    not_jitted,
+    other_parts,
+    probe_gap,
+    seen,
+    target_of,
+    target_program,
+    target_reference,
+    wanted,
+)
+from grader.judging.loops import calls_of, most_ahead, runs_of, stalls, uncalled, unjudged
+from grader.judging.memory import PINNED, moved_result, not_in_place, state_at_once
+from grader.judging.record import Leaf, Measured, Record
+from grader.judging.words import exchanges, plural, where
+
+MOST_AHEAD = {"put": 4, "read": 5}
+"""How many batches may be put, or read, before their step: as many put as `train` allows, and one
+more that is read and waits on the host. Every run has more batches than that."""
+ASKED = "After each step and before the next one, call `stop` with the loss of that step, a float."
+SCALARS = 64
+"""Bytes that may be exchanged besides gradients and activations: the loss, a count."""
+
+
+def _misplaced(record: Record, name: str, function: str) -> Failure | None:
+    """The first array that is sharded otherwise than the reference's, or in another memory."""
+    for mine, theirs in zip(seen(record).values[name], wanted(record).values[name], strict=True):
+        if _lies(mine) != _lies(theirs):
+            expected = f"`{name}{mine.path}`, of shape {theirs.shape}, is {_lies(theirs)}"
+            return Failure(expected, f"it is {_lies(mine)}", definition(record, function))
+        if exchanged := other_parts(mine, theirs):
+            expected = f"each device holds its own part of `{name}{mine.path}`, as the mesh says"
+            return Failure(expected, exchanged, definition(record, function))
+    return differing_leaf(record, name, rtol=0, atol=0)
+
+
+def _lies(leaf: Leaf, shards: str = "") -> str:
+    """`in shards of (16, 32) on 8 devices, in pinned_host memory`."""
+    if leaf.kind != "jax":
+        return where(leaf)
+    return f"{shards or _shards(leaf)}, in {leaf.memory_kind} memory"
+
+
+def _shards(leaf: Leaf) -> str:
+    devices = plural(len(leaf.devices), "device")
+    return f"in shards of {leaf.shard_shape} on {devices}" if leaf.shape else f"whole on {devices}"
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=(
+        "A spec names the axis that splits a dimension. Where it names no axis, all is copied.",
+        'P("data") splits the rows, and gives each part to all devices along "model".',
+    ),
+    anchor="two-axes",
+)
+def batch_is_split(record: Record) -> Result:
+    """`place_batch` splits the rows over "data", and copies each part along "model"."""
+    return _misplaced(record, "batch", "place_batch")
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=(
+        'Which dimension of `up` is the 4 d, and which of `down`? "model" splits that dimension.',
+        'P(None, "model") for "up", P("model", None) for "down".',
+    ),
+    anchor="two-axes",
+)
+def weights_are_split(record: Record) -> Result:
+    """`place` splits the 4 d of every block over "model": columns of `up`, rows of `down`."""
+    return _misplaced(record, "params", "place")
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=(
+        "An average has the sharding of its param, and another memory kind.",
+        'P() for the count; memory_kind="pinned_host" for all.',
+    ),
+    anchor="state-on-the-host",
+)
+def state_waits_on_the_host(record: Record) -> Result:
+    """`place` leaves Adam's fresh state in pinned host memory, sharded like the params."""
+    own = {leaf.path: _shards(leaf) for leaf in seen(record).values["params"]}
+    pairs = zip(seen(record).values["state"], wanted(record).values["state"], strict=True)
+    for mine, theirs in pairs:
+        block, name = theirs.path.partition("]")[0], theirs.path.rpartition("[")[2]
+        # Where the params are sharded wrongly, a state that is sharded like them is right here too.
+        right = [_lies(theirs), _lies(theirs, own.get(f"{block}][{name}", ""))]
+        if _lies(mine) not in right:
+            expected = f"`state{mine.path}`, of shape {theirs.shape}, is {right[0]}"
+            return Failure(expected, f"it is {_lies(mine)}", definition(record, "place"))
+    return differing_leaf(record, "state", rtol=0, atol=0)
+
+
+@EXERCISE.check(ground="observed", anchor="one-trainer")
+def one_program(record: Record) -> Result:
+    """`make_step` returns a function that jax.jit made."""
+    return not_jitted(record, "step", "make_step")
+
+
+@EXERCISE.check(ground="program", after=("one_program",))
+def same_results(record: Record) -> Result:
+    """The step's params, state and loss are the reference's."""
+    program = compiled_program(record, "step")
+    if not isinstance(program, Measured):
+        return program
+    return differing_output(record, "step", rtol=2e-3, atol=2e-5)
+
+
+@EXERCISE.check(
+    ground="program",
+    after=("same_results",),
+    hints=(
+        "An all-gather makes something whole on every device. Which line asks for the whole?",
+        "out_shardings of P() do. Results that stay split need no all-gather.",
+    ),
+    anchor="count-what-travels",
+)
+def no_more_travels_than_needed(record: Record) -> Result:
+    """Only sums travel: of gradients over "data", and of one activation a block over "model"."""
+    program = compiled_program(record, "step")
+    if not isinstance(program, Measured):
+        return program
+    gradients, activations = _needed(record)
+    total = exchanged(program.collectives)
+    if isinstance(total, Unable):
+        return total
+    ops = {c.op for c in program.collectives}
+    if ops == {"all-reduce"} and gradients <= total <= gradients + activations + SCALARS:
+        return None
+    return Failure(
+        f"only all-reduces: {gradients:,} bytes of gradients and {activations:,} of activations",
+        exchanges(program.collectives),
+        definition(record, "make_step"),
+    )
+
+
+def _needed(record: Record) -> tuple[int, int]:
+    """Bytes of float32 that a step exchanges on one device: (gradients, activations)."""
+    blocks, width, rows = (wanted(record).facts["sizes"][k] for k in ("blocks", "width", "rows"))
+    params = blocks * sum(map(prod, block_shapes(width).values())) // MODEL_DEVICES
+    # One sum a block forward, and one backward, except for the first block: nothing needs the
+    # gradient of its input.
+    sums = 2 * blocks - 1
+    return 4 * params, 4 * rows * width * sums
+
+
+@EXERCISE.check(
+    ground="program",
+    after=("same_results",),
+    hints=(
+        "donate_argnums says which arguments the step may overwrite. The batch is not one of them.",
+    ),
+    anchor="donate-both",
+)
+def written_in_place(record: Record) -> Result:
+    """The new params and the new state take the place of the old ones."""
+    program = compiled_program(record, "step")
+    if not isinstance(program, Measured):
+        return program
+    facts = seen(record).facts
+    state = "device" if "not from the host" in facts else PINNED
+    # A result in another memory than its argument cannot replace it. `offloaded` judges that.
+    moved = [
+        name
+        for name, kind in zip(facts.get("results", ()), program.out_memory_kinds, strict=False)
+        if kind != (state if name.startswith("state") else "device")
+    ]
+    # Nor can one that is sharded otherwise. `no_more_travels_than_needed` judges that.
+    places = zip(facts["paths"], program.in_shardings, program.out_shardings, strict=False)
+    split = [name for name, old, new in places if old != new and name in facts.get("donated", ())]
+    found = not_in_place(program, facts["paths"], apart=moved + split)
+    return found and Failure(*found, definition(record, "make_step"))
+
+
+@EXERCISE.check(
+    ground="program",
+    after=("same_results",),
+    hints=(
+        "jit moves no argument from one memory to another, and leaves results where they were "
+        "computed.",
+        "In the step: jax.device_put(..., jax.memory.Space.Device) first, Space.Host at the end. "
+        "Where out_shardings are given, they decide the memory too.",
+    ),
+    anchor="state-on-the-host",
+)
+def offloaded(record: Record) -> Result:
+    """The step takes the state from host memory, computes on the device, and puts it back."""
+    program, theirs = compiled_program(record, "step"), record.reference_measured.get("step")
+    facts, place = seen(record).facts, definition(record, "make_step")
+    if refusal := facts.get("not from the host"):
+        return Failure(f"the step takes its state in {PINNED} memory", str(refusal), place)
+    if not isinstance(program, Measured):
+        return program
+    if theirs is None:
+        return Unable("the reference was not compiled")
+    if found := facts["on host"]:
+        observed = (
+            f"computed with arrays in host memory, or on the host: {', '.join(map(str, found))}"
+        )
+        expected = "arrays only wait in host memory: nothing is computed there"
+        return Failure(expected, observed, place)
+    moved = moved_result(facts["results"], program, theirs)
+    return moved and Failure(*moved, place)
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=(
+        "The loop reads the last batch before it knows that none follows. That batch needs its "
+        "step too.",
+    ),
+    anchor="the-loop",
+)
+def same_losses(record: Record) -> Result:
+    """`train` runs one step for each batch until `stop` ends it, and returns the losses."""
+    for name in runs_of(record):
+        if found := unjudged(record, name):
+            return Failure(*found, definition(record, "train"), ASKED)
+        for what in ("losses of", "params and state after"):
+            failure = differing_leaf(record, f"{what} {name}", rtol=1e-4, atol=1e-5)
+            if failure:
+                return failure
+        if found := uncalled(record, name):
+            return Failure(*found, definition(record, "train"))
+    return None
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("same_losses",),
+    hints=(
+        "float(loss) waits for the step. A batch that is put after that line comes too late. A "
+        "whole epoch that is put before it fills the device.",
+        "Between the call of `step` and float(loss), read and put one more batch, not all.",
+    ),
+    anchor="the-loop",
+)
+def next_batch_is_on_its_way(record: Record) -> Result:
+    """The loop puts the next batch before it waits for a loss, and at most 4 batches ahead."""
+    place = definition(record, "train")
+    for name, count in runs_of(record).items():
+        calls = calls_of(record, name)
+        for what, most in MOST_AHEAD.items():
+            if (found := most_ahead(calls, what)) > most:
+                expected = f"at most {most} batches have been {what} and had no step yet"
+                return Failure(expected, f"{found} have (run of {name})", place)
+        for step, event in stalls(record, name, count):
+            expected = f"batch {step + 1} is put before the loop waits for the loss of step {step}"
+            lines = culprits(record, [event]) if event else place
+            return Failure(expected, f"the loop waits first (run of {name})", lines or place)
+    return probe_gap(seen(record), "reads")
+
+
+@EXERCISE.check(
+    ground="target",
+    after=("no_more_travels_than_needed", "written_in_place", "offloaded"),
+    hints=(
+        "A copy to the device starts as early as it can. What makes it wait for the gradients?",
+        "Use one jax.lax.optimization_barrier for each block: of its gradient, its state, and the "
+        "state that went back before it. Then the states come one by one.",
+    ),
+    anchor="what-it-takes-on-the-target",
+)
+def fits_on_the_target(record: Record) -> Result:
+    """On the target, a device never holds the whole of its state beside its activations."""
+    found = target_program(record, "step")
+    if not isinstance(found, Measured):
+        return found
+    machine = target_of(record).device_kind
+    over = state_at_once(found, target_reference(record, "step"), machine)
+    return Failure(*over, definition(record, "make_step")) if isinstance(over, tuple) else over

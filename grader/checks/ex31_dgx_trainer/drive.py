@@ -1,0 +1,198 @@
+"""Drives ex31_dgx_trainer: `place`, `place_batch`, `train` and the step, each by itself.
+
+The drive makes what each function gets, so a wrong `place` costs `make_step` and `train`
+nothing. `place` gets a drawn number of blocks, more than the step has: a `place` that knows the
+blocks by name or number goes wrong. `train` gets a small step of the drive's own, and runs to
+the end, once with more than a hundred batches, and until `stop` ends it; a `Book` writes down
+the order of its calls.
+The step of `make_step` is traced and exported, and never runs in this process. For the target
+it is exported once more, with sizes of GiBs.
+
+Drawn are the number of blocks, their names and width, the rows of a batch, the order of the
+devices in the mesh that `place` and `place_batch` get, the batches of each run, and the step at
+which `stop` ends the last run.
+"""
+
+from types import ModuleType
+from typing import Any
+
+import jax
+import numpy as np
+from jax.tree_util import keystr, tree_leaves_with_path, tree_map_with_path
+
+from grader.checks.ex31_dgx_trainer.facts import MODEL_DEVICES, block_shapes
+from grader.judging.memory import PINNED
+from grader.judging.words import plural
+from grader.probes.host_operations import host_operations
+from grader.probes.observe import Misused, Observe, unpack
+from grader.stages.loop import Book
+
+SPECS = {"up": jax.P(None, "model"), "down": jax.P("model", None)}
+"""How each param of a block is split."""
+SCALE = 512
+"""Every dimension is this many times as long for the target. Such arrays are never allocated."""
+
+
+def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
+    """Drive each function by itself, on what the drive placed."""
+    trainer = Trainer(submission, observe, rng)
+    trainer.place()
+    runs = _runs(rng)
+    observe.fact("runs", {name: count for name, (count, _) in runs.items()})
+    for name, (count, last) in runs.items():
+        trainer.train(name, count, last)
+    trainer.step()
+
+
+def _runs(rng: Any) -> dict[str, tuple[int, int]]:
+    """The name of each run of `train`, its batches, and the step after which `stop` ends it."""
+    some, many, stopped = map(int, rng.integers((6, 100, 20), (16, 131, 61)))
+    runs = {plural(count, "batch"): (count, count) for count in (some, many)}
+    last = int(rng.integers(3, stopped - 5))
+    return {**runs, f"{stopped} batches, stopped early": (stopped, last)}
+
+
+class Trainer:
+    """Drives one submission, on a mesh with the axes "data" and "model"."""
+
+    def __init__(self, submission: ModuleType, observe: Observe, rng: Any) -> None:
+        self._submission, self._observe, self._rng = submission, observe, rng
+        fitting = jax.device_count() // MODEL_DEVICES * MODEL_DEVICES
+        devices = np.array(jax.devices()[:fitting])
+        shape, names = (-1, MODEL_DEVICES), ("data", "model")
+        self._mesh = jax.sharding.Mesh(devices.reshape(shape), names)
+        self._shuffled = jax.sharding.Mesh(rng.permutation(devices).reshape(shape), names)
+        self._blocks, rows = int(rng.integers(3, 6)), 2 * int(rng.integers(2, 5))
+        self._width = 8 * int(rng.integers(1, 4))
+        self._rows = rows * self._mesh.shape["data"]
+        observe.fact("sizes", {"blocks": self._blocks, "width": self._width, "rows": rows})
+
+    def _params(self, blocks: int) -> dict[str, Any]:
+        """NumPy float32 params of so many blocks, whose names are drawn."""
+        names = sorted(self._rng.choice(90, blocks, replace=False) + 10)
+
+        def draw(*shape: int) -> Any:
+            return self._rng.standard_normal(shape).astype("float32") / shape[0] ** 0.5
+
+        return {
+            f"block{index}": {n: draw(*shape) for n, shape in block_shapes(self._width).items()}
+            for index in names
+        }
+
+    def _batch(self) -> Any:
+        """NumPy float32 inputs and targets, (rows, width)."""
+        shape = (2, self._rows, self._width)
+        return tuple(self._rng.standard_normal(shape).astype("float32"))
+
+    def _fresh(self, params: Any) -> Any:
+        """Adam's state before the first step."""
+        return {name: self._submission.adam.init(block) for name, block in params.items()}
+
+    def _used_state(self, params: Any) -> Any:
+        """Adam's state as it is after some steps, in NumPy."""
+
+        def used(array: Any) -> Any:
+            return self._rng.random(array.shape, "float32") / 100 if array.ndim else np.int32(4)
+
+        return jax.tree.map(used, self._fresh(params))
+
+    def _placed(self, tree: Any, kind: str = "device") -> Any:
+        """Params or state where they belong, in memory of the given kind.
+
+        The name at the end of each path decides how an array is split.
+        """
+
+        def place(path: Any, array: Any) -> Any:
+            spec = SPECS.get(getattr(path[-1], "key", ""), jax.P())
+            return jax.device_put(array, jax.NamedSharding(self._mesh, spec, memory_kind=kind))
+
+        return tree_map_with_path(place, tree)
+
+    def place(self) -> None:
+        """Keep what `place` and `place_batch` return, for more blocks than the step has."""
+        params = self._params(self._blocks + int(self._rng.integers(1, 3)))
+        placed = self._submission.place(self._shuffled, params)
+        both = unpack(placed, 2, "`place` returns (params, state)")
+        fresh = params, self._fresh(params)
+        for name, tree, like in zip(("params", "state"), both, fresh, strict=True):
+            found, promised = str(jax.tree.structure(tree)), str(jax.tree.structure(like))
+            if found != promised:
+                raise Misused(f"`place` returns a tree of {name} like {promised}", found)
+            self._observe.value(name, tree)
+        batch = self._submission.place_batch(self._shuffled, self._batch())
+        self._observe.value("batch", batch)
+
+    def train(self, name: str, count: int, last: int) -> None:
+        """Run the loop around a small step; facts and values are named after the run.
+
+        `stop` ends it after step number `last`, if there are so many batches.
+        """
+        batches = [tuple(self._rng.random((2, 4), "float32")) for _ in range(count)]
+        book = Book(self._observe, batches, _small_step, jax.device_put)
+        stop = book.stopping(last)
+        start = jax.device_put(tuple(self._rng.random((2, 4), "float32")))
+        with self._observe.phase(name):
+            trained = self._submission.train(book.step, *start, book.reads(), book.put, stop)
+        params, state, losses = unpack(trained, 3, "`train` returns (params, state, losses)")
+        self._observe.value(f"losses of {name}", losses)
+        self._observe.value(f"params and state after {name}", (params, state))
+        book.keep(name)
+
+    def step(self) -> None:
+        """Trace what `make_step` returns, and export it for two sizes.
+
+        A step that takes no state from host memory is exported for a state on the device, so
+        that everything else about it can be judged.
+        """
+        step = self._submission.make_step(self._mesh)
+        if not self._observe.jitted("step", step):
+            return
+        params = self._params(self._blocks)
+        state = self._used_state(params)
+        batch = jax.device_put(self._batch(), jax.NamedSharding(self._mesh, jax.P("data")))
+        placed = self._placed(params)
+        for kind in (PINNED, "device"):
+            arguments = placed, self._placed(state, kind), batch
+            if self._traced(step, arguments):
+                break
+        self._observe.fact("paths", _names(arguments[:2]))
+        self._observe.program("step", step, *arguments)
+        self._observe.target("step", step, *_larger(arguments))
+
+    def _traced(self, step: Any, arguments: Any) -> bool:
+        """Whether the step can be traced. Keeps facts of the trace, or why there is none."""
+        try:
+            traced = step.trace(*arguments)
+        except (TypeError, ValueError) as error:
+            problem = f"{type(error).__name__}: {error}".split("\n", maxsplit=1)[0]
+            self._observe.fact("not from the host", problem)
+            return False
+        self._observe.fact("on host", host_operations(traced.jaxpr.jaxpr))
+        self._observe.fact("results", _names(traced.out_info))
+        asked = zip(_names(arguments[:2]), jax.tree.leaves(traced.args_info), strict=False)
+        self._observe.fact("donated", [name for name, info in asked if info.donated])
+        return True
+
+
+@jax.jit
+def _small_step(params: Any, state: Any, batch: Any) -> Any:
+    """A step of float32 params and state (4,) on inputs and targets (4,)."""
+    inputs, targets = batch
+    loss = ((params * inputs - targets) ** 2).mean()
+    return params - 0.01 * loss * inputs, state + 1, loss
+
+
+def _names(trees: Any) -> list[str]:
+    """`state['block0'][0].mu['up']` for each array of (params, state, ...)."""
+    named = zip(("params", "state", "loss"), trees, strict=False)
+    return [name + keystr(path) for name, tree in named for path, _ in tree_leaves_with_path(tree)]
+
+
+def _larger(tree: Any) -> Any:
+    """The same arguments as shapes alone, with every dimension `SCALE` times as long."""
+
+    def shape(array: Any) -> Any:
+        sizes = tuple(size * SCALE for size in array.shape)
+        return jax.ShapeDtypeStruct(sizes, array.dtype, sharding=array.sharding)
+
+    return jax.tree.map(shape, tree)

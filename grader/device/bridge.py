@@ -1,0 +1,172 @@
+"""The front's side channel: what XLA's client cannot carry, by a socket of its own.
+
+The patch in a program's process (`grader.probes.next_door`) greets, and gets a name for its
+session and a folder for large buffers. Then it answers host callbacks and asks for
+`memory_stats`. It is a client like any other: nothing that it sends can do more than fail.
+"""
+
+import os
+import queue
+import secrets
+import socket
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from grader.device import wire
+from grader.device.holding import Desk
+from grader.device.ledger import Account
+from grader.judging.book import Entry
+
+_MOST = 128
+"""Programs that may be connected at one time."""
+
+
+class Bridge:
+    """One program's side channel."""
+
+    def __init__(self, line: wire.Line, name: str, folder: Path | None) -> None:
+        self.line = line
+        self.name = name
+        self.folder = folder
+        self.greeting = wire.Greeting(0)
+        self.account: Account | None = None
+        """The account of the program's session, once it has one."""
+        self.client = 0
+        """The number of that client, once it has one."""
+        self.calls: dict[int, tuple[float, int]] = {}
+        """Call -> when it began, and its bytes."""
+        self.out: queue.SimpleQueue[tuple[wire.Told, Sequence[Any]] | None] = queue.SimpleQueue()
+
+
+class Bridges:
+    """All side channels of a device."""
+
+    def __init__(self, desk: Desk, lock: threading.RLock, folder: Path | None) -> None:
+        self._desk = desk
+        self._lock = lock
+        self._folder = folder
+        self._found: dict[str, Bridge] = {}
+        self._count = 0
+
+    def listen(self, path: Path) -> None:
+        """Listen on a socket of this path, in threads of its own."""
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(str(path))
+        path.chmod(0o600)
+        listener.listen(_MOST)
+        threading.Thread(target=self._accept, args=(listener,), name="bridge", daemon=True).start()
+
+    def find(self, name: str) -> Bridge | None:
+        """The side channel with this name."""
+        return self._found.get(name)
+
+    def _accept(self, listener: socket.socket) -> None:
+        pause = threading.Event()
+        while True:
+            try:
+                end, _ = listener.accept()
+            except OSError:  # too many open files, for a while
+                pause.wait(0.1)
+                continue
+            if len(self._found) >= _MOST:
+                end.close()
+                continue
+            threading.Thread(target=self._serve, args=(end,), daemon=True).start()
+
+    def _serve(self, end: socket.socket) -> None:
+        bridge = self._open(end)
+        threading.Thread(target=self._tell, args=(bridge,), daemon=True).start()
+        decoder = msgspec.msgpack.Decoder(wire.Said)
+        try:
+            while True:
+                said, payload, file = bridge.line.receive(decoder)
+                if file is not None:
+                    os.close(file)
+                with self._lock:
+                    self._hear(bridge, said, payload)
+        except (EOFError, OSError, wire.Broken):
+            self._close(bridge)
+
+    def _open(self, end: socket.socket) -> Bridge:
+        with self._lock:
+            self._count += 1
+            folder = None
+            if self._folder is not None:
+                with suppress(OSError):
+                    folder = self._folder / str(self._count)
+                    folder.mkdir()
+                    folder.chmod(0o733)  # a client writes there, and sees nothing
+            bridge = Bridge(wire.Line(end), secrets.token_hex(16), folder)
+            self._found[bridge.name] = bridge
+            return bridge
+
+    def _close(self, bridge: Bridge) -> None:
+        with self._lock:
+            self._found.pop(bridge.name, None)
+            bridge.out.put(None)
+            bridge.line.close()
+            for call in list(bridge.calls):
+                self._answer(bridge, wire.Returned(call, error="the program has gone"), b"")
+            if bridge.folder is not None:
+                _remove(bridge.folder)
+
+    @staticmethod
+    def _tell(bridge: Bridge) -> None:
+        """Send what is to be sent: a program that reads slowly holds up nobody else."""
+        while (told := bridge.out.get()) is not None:
+            try:
+                bridge.line.send(told[0], *told[1])
+            except OSError:
+                return
+
+    def _hear(self, bridge: Bridge, said: wire.Said, payload: bytearray) -> None:
+        match said:
+            case wire.Greeting():
+                bridge.greeting = said
+                folder = "" if bridge.folder is None else str(bridge.folder)
+                bridge.out.put((wire.Welcome(bridge.name, folder), ()))
+            case wire.AskStats():
+                account = bridge.account
+                stats = self._desk.ledger.stats(account) if account else []
+                bridge.out.put((wire.Stats(stats), ()))
+            case wire.Returned():
+                if said.call in bridge.calls:
+                    self._answer(bridge, said, payload)
+
+    def call(self, bridge: Bridge | None, call: wire.Call, payload: bytearray) -> None:
+        """Let a program answer a call of its host; the lock is held."""
+        if bridge is None or bridge.name not in self._found:
+            error = "a host callback needs the client that comes with the device"
+            self._desk.machine.tell(wire.Returned(call.call, error=error))
+            return
+        bridge.calls[call.call] = (self._desk.now(), len(payload))
+        bridge.out.put((call, (payload,)))
+
+    def _answer(self, bridge: Bridge, said: wire.Returned, payload: bytes | bytearray) -> None:
+        start, count = bridge.calls.pop(said.call)
+        self._desk.writer.write(
+            Entry(
+                "callback",
+                start,
+                end=self._desk.now(),
+                bytes=count,
+                client=bridge.client,
+                returned=len(payload),
+                detail=said.error or "",
+            )
+        )
+        self._desk.machine.tell(said, payload)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a client's folder, whatever it has left there."""
+    with suppress(OSError):
+        for path in folder.iterdir():
+            with suppress(OSError):
+                path.unlink()
+        folder.rmdir()

@@ -1,0 +1,167 @@
+"""Says what would explain the difference between two values, in words, or nothing.
+
+Pure functions of two arrays of numbers. An explanation is given only if it fits to rounding:
+the wrong value follows from the right one by it. It is still a guess at the cause, so the words
+are "as ... would be". NumPy is imported inside functions, so that the command line starts
+without it.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.generic]
+
+RTOL, ATOL = 2e-5, 1e-6
+"""What rounding of float32 may do to a sum; the second is relative to the largest number."""
+MAX_FACTOR, MAX_VALUES = 4096, 1 << 20
+_ONES = 1e-3
+"""A factor this near to 1 is no factor."""
+
+
+def explanation(got: "Array", wanted: "Array") -> str:
+    """What would make `got` of `wanted`: "the other sign", "one value late", or ""."""
+    import numpy as np
+
+    if not (_is_number(got) and _is_number(wanted)) or max(got.size, wanted.size) > MAX_VALUES:
+        return ""
+    with np.errstate(all="ignore"):
+        mine, right = got.astype(np.float64), wanted.astype(np.float64)
+        if not (mine.size and right.size and np.isfinite(mine).all() and np.isfinite(right).all()):
+            return ""
+        alike = mine.shape == right.shape
+        if alike and close(mine, right):
+            return ""
+        ways = _of_one_shape(mine, right) if alike else _of_other_shapes(mine, right)
+        return next((words for words, fits in ways if fits()), "")
+
+
+_Way = tuple[str, Callable[[], bool]]
+
+
+def _is_number(array: "Array") -> bool:
+    return array.dtype.kind in "iuf" and array.dtype.itemsize <= 8
+
+
+def close(a: Any, b: Any) -> bool:
+    """Whether two arrays of one shape are equal up to rounding."""
+    import numpy as np
+
+    scale = float(np.abs(b).max(initial=0.0))
+    return bool(a.shape == b.shape and np.allclose(a, b, rtol=RTOL, atol=ATOL * scale))
+
+
+def _varies(array: Any) -> bool:
+    """Whether it holds numbers that a change of order or place would show."""
+    return bool(array.size > 1 and not close(array, array.ravel()[:1] + 0 * array))
+
+
+def _of_one_shape(mine: Any, right: Any) -> Iterator[_Way]:
+    import numpy as np
+
+    anything = bool(np.abs(right).max() > 0)
+    yield "all of it is 0", lambda: anything and not mine.any()
+    yield "it has the other sign", lambda: anything and close(mine, -right)
+    yield from _factors(mine, right, anything)
+    yield "rounded as bfloat16 would round it", lambda: _rounded(mine, right)
+    if not _varies(right):
+        return
+    if right.ndim == 2 and right.shape[0] == right.shape[1]:
+        yield "it is transposed", lambda: close(mine, right.T)
+    if right.ndim and len(right) > 1:
+        yield "it is in reverse order", lambda: close(mine, right[::-1])
+        yield (
+            "the values stand one place too early",
+            lambda: len(right) > 2 and close(mine[:-1], right[1:]),
+        )
+        yield (
+            "the values stand one place too late",
+            lambda: len(right) > 2 and close(mine[1:], right[:-1]),
+        )
+        yield "it holds the last one everywhere", lambda: close(mine, right[-1:] + 0 * right)
+        yield "it holds the mean everywhere", lambda: close(mine, right.mean() + 0 * right)
+        yield "each is a mean of all up to it", lambda: close(mine, _means(right))
+        yield "each is a sum of all before it", lambda: close(mine, np.cumsum(right, axis=0))
+        if len(right) > 2:
+            yield "only the first is wrong", lambda: close(mine[1:], right[1:])
+            yield "only the last is wrong", lambda: close(mine[:-1], right[:-1])
+    yield (
+        "the same values in another order",
+        lambda: close(np.sort(mine, axis=None), np.sort(right, axis=None)),
+    )
+
+
+def _means(array: Any) -> Any:
+    """The mean of all rows up to each."""
+    import numpy as np
+
+    counts = np.arange(1, len(array) + 1).reshape(-1, *[1] * (array.ndim - 1))
+    return np.cumsum(array, axis=0) / counts
+
+
+def _factors(mine: Any, right: Any, anything: bool) -> Iterator[_Way]:
+    """A factor that is a whole number, or one divided by a whole number."""
+    import numpy as np
+
+    if not anything or not mine.any():
+        return
+    factor = float(np.vdot(right, mine) / np.vdot(right, right))
+    if abs(factor - 1) < _ONES or factor <= 0:
+        return
+    count, part = round(factor), round(1 / factor)
+    if 2 <= count <= MAX_FACTOR:
+        words = f"{count} times as much, as a sum over {count} in place of a mean would be"
+        yield words, lambda: close(mine, count * right)
+    if 2 <= part <= MAX_FACTOR:
+        words = f"1/{part} of it, as a mean over {part} in place of a sum would be"
+        yield words, lambda: close(mine * part, right)
+    if mine.size > 1:
+        yield f"{factor:.4g} times as much everywhere", lambda: close(mine, factor * right)
+
+
+def _rounded(mine: Any, right: Any) -> bool:
+    """Whether it is the right value, rounded to the eight bits of a bfloat16's fraction."""
+    import numpy as np
+
+    bits = np.asarray(right, np.float32).view(np.uint32).astype(np.uint64)
+    nearest = ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32)
+    rounded = nearest.view(np.float32).astype(np.float64)
+    return close(mine, rounded) and not close(rounded, right)
+
+
+def _of_other_shapes(mine: Any, right: Any) -> Iterator[_Way]:
+    import numpy as np
+
+    if mine.ndim == right.ndim == 2 and mine.shape == right.shape[::-1]:
+        yield "it is transposed", lambda: close(mine.T, right)
+    if mine.ndim == right.ndim and mine.shape[1:] == right.shape[1:] and right.ndim:
+        short, long = len(mine), len(right)
+        if short < long:
+            lost = f"{long - short} are" if long - short > 1 else "is"
+            yield f"the last {lost} missing", lambda: close(mine, right[:short])
+            yield f"the first {lost} missing", lambda: close(mine, right[-short:])
+        else:
+            more = f"{short - long} more" if short - long > 1 else "one more"
+            yield f"{more} at its end", lambda: close(mine[:long], right)
+            yield f"{more} at its beginning", lambda: close(mine[-long:], right)
+    yield (
+        "the same values in another shape",
+        lambda: mine.size == right.size and close(mine.ravel(), right.ravel()),
+    )
+    for axis in range(mine.ndim):
+        if np.delete(mine.shape, axis).tolist() == list(right.shape):
+            yield f"not summed over axis {axis}", lambda axis=axis: close(mine.sum(axis), right)  # type: ignore[misc]
+            yield (
+                f"no mean was taken over axis {axis}",
+                lambda axis=axis: close(mine.mean(axis), right),  # type: ignore[misc]
+            )
+    for axis in range(right.ndim):
+        if np.delete(right.shape, axis).tolist() == list(mine.shape):
+            yield f"summed over axis {axis}", lambda axis=axis: close(right.sum(axis), mine)  # type: ignore[misc]
+            yield (
+                f"its mean over axis {axis}",
+                lambda axis=axis: close(right.mean(axis), mine),  # type: ignore[misc]
+            )

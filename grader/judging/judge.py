@@ -1,0 +1,285 @@
+"""Turns a record into a report: judges every check once, in order, and runs nothing.
+
+It never raises, whatever the record holds. Where a check raises, the same check is made of the
+reference. If that goes well, the check is sound, and what the submission left behind cannot be
+read: that is a failure. If it raises too, the fault is the grader's own: it could not be
+checked, and the verdict says what to report.
+"""
+
+import re
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from grader.judging import witness
+from grader.judging.checking import Check, Exercise, Failure, Result, Unable
+from grader.judging.evidence import culprit
+from grader.judging.places import File, given_names, of_definitions, of_frames, of_words, shown
+from grader.judging.record import Outcome, Record
+from grader.judging.returns import Missing, missing
+from grader.judging.said import in_words, without_treedefs
+from grader.judging.unlike import difference
+from grader.judging.verdict import Culprit, Ground, Report, Status, Verdict
+
+SOURCE = "source"
+RUNS = "runs"
+MAX_WORDS = 500
+NO_RETURN = "A function that ends without `return` gives None. What does its docstring promise?"
+_EXCEPTION = re.compile(r"[\w.]+(Error|Exception|Warning|Exit|Interrupt|Iteration)\b")
+_PROMISE = {
+    "raised": "no exception",
+    "exited": "the code returns to the grader",
+    "killed": "the process lives to the end",
+    "timeout": "the code ends in time",
+    "flooded": "little output",
+    "garbled": "an answer the grader can read",
+}
+
+
+def judge(record: Record, exercise: Exercise) -> Report:
+    """Judge every check of `exercise` over `record`."""
+    record = witness.judged(record)
+    verdicts = [_source(record, exercise)]
+    if not record.findings:
+        verdicts.append(_runs(record, exercise))
+    for check in _judged(record, exercise):
+        verdicts.append(_check(record, check, exercise, {v.check: v.status for v in verdicts}))
+    _place(record, exercise, verdicts)
+    printed = record.submission.outcome.output if record.submission else ""
+    return Report(
+        exercise=record.exercise,
+        title=exercise.title,
+        path=record.path,
+        seed=record.seed,
+        verdicts=verdicts,
+        machine=record.machine,
+        output=printed,
+        target=record.target.title if record.target and exercise.has_target else "",
+        left_out=len(exercise.checks) - len(_judged(record, exercise)),
+    )
+
+
+def hints_for(exercise: Exercise, name: str) -> tuple[str, ...]:
+    """The hints for a failed check, from mild to plain: its own, then the exercise's plainest."""
+    check = next((check for check in exercise.checks if check.name == name), None)
+    if check and check.hints:
+        return (*check.hints, *exercise.hints[-1:])
+    return exercise.hints if check else ()
+
+
+def _judged(record: Record, exercise: Exercise) -> list[Check]:
+    """Every check; without a target, only those that need none."""
+    return [c for c in exercise.checks if c.ground != "target" or record.target is not None]
+
+
+def worth_timing(record: Record, exercise: Exercise) -> bool:
+    """Whether every check passes, apart from the timing checks.
+
+    Checks of a target that cannot be compiled for do not count.
+    """
+    statuses = _statuses(record, exercise, "observed", "program", "target")
+    lacking = {c.name for c in exercise.checks if c.ground == "target" and record.target_problem}
+    return {status for name, status in statuses.items() if name not in lacking} == {"pass"}
+
+
+def worth_compiling(record: Record, exercise: Exercise) -> bool:
+    """Whether at least one check of the target waits only for checks that pass."""
+    done = _statuses(record, exercise, "observed", "program")
+    return any(
+        all(done.get(name, "pass") == "pass" for name in check.after)
+        for check in exercise.checks
+        if check.ground == "target"
+    )
+
+
+def _statuses(record: Record, exercise: Exercise, *grounds: Ground) -> dict[str, Status]:
+    """The status of each check of these grounds; the file is taken to be good, and to run."""
+    statuses: dict[str, Status] = {SOURCE: "pass", RUNS: "pass"}
+    record = witness.judged(record)
+    for check in _judged(record, exercise):
+        if check.ground in grounds:
+            statuses[check.name] = _check(record, check, exercise, statuses).status
+    return statuses
+
+
+def _source(record: Record, exercise: Exercise) -> Verdict:
+    title = "The file is readable Python, changed only where it may be."
+    lesson = f"{exercise.lesson}#{exercise.anchor}"
+    if not record.findings:
+        return Verdict(SOURCE, title, "pass", "source", lesson=lesson)
+    expected = "; ".join(dict.fromkeys(f.expected for f in record.findings))
+    observed = "; ".join(dict.fromkeys(f.observed for f in record.findings))
+    lines = dict.fromkeys(f.line for f in record.findings if f.line is not None)
+    places = [culprit(record, line) for line in lines]
+    return Verdict(SOURCE, title, "fail", "source", expected, observed, places)
+
+
+def _runs(record: Record, exercise: Exercise) -> Verdict:
+    title = "The code runs to the end."
+    lesson = f"{exercise.lesson}#{exercise.anchor}"
+    verdict = Verdict(RUNS, title, "pass", "observed", lesson=lesson)
+    if record.broken:
+        verdict.status, verdict.fault = "could not check", record.broken
+        verdict.reason = _fault(record.broken)
+    elif record.unavailable or record.submission is None:
+        verdict.status, verdict.reason = "could not check", record.unavailable or "nothing was run"
+    elif record.submission.outcome.kind != "finished":
+        _explain(verdict, record, record.submission.outcome, exercise)
+    return verdict
+
+
+def _explain(verdict: Verdict, record: Record, outcome: Outcome, exercise: Exercise) -> None:
+    verdict.status = "fail"
+    verdict.expected = outcome.promise or _PROMISE.get(outcome.kind) or _kept(exercise.edits)
+    verdict.observed, verdict.traceback = in_words(outcome.message), outcome.frames
+    file = File(record.source)
+    if outcome.kind == "unusable" and not outcome.promise and _EXCEPTION.match(outcome.message):
+        verdict.observed = f"with what was returned, this was raised: {verdict.observed}"
+    if outcome.frames:
+        given = given_names(exercise.model, exercise.edits)
+        verdict.culprits = of_frames(file, outcome.frames, given)
+    if forgotten := _no_return(file, outcome, exercise):
+        _forgotten(verdict, forgotten, outcome)
+
+
+def _no_return(file: File, outcome: Outcome, exercise: Exercise) -> Missing | None:
+    """The function whose forgotten `return` led to this end, if there is one."""
+    if outcome.kind not in ("raised", "unusable"):
+        return None
+    running = [frame.line for frame in outcome.frames]
+    return next(
+        (
+            one
+            for one in missing(file, exercise.model, exercise.edits)
+            if not any(one.line <= line <= one.last for line in running)
+            and (not outcome.promise or f"`{one.name}`" in outcome.promise)
+        ),
+        None,
+    )
+
+
+def _kept(edits: Sequence[str]) -> str:
+    """What all edited functions promise."""
+    *most, last = (f"`{name}`" for name in edits)
+    if not most:
+        return f"{last} returns what its docstring says"
+    return f"{', '.join(most)} and {last} return what their docstrings say"
+
+
+def _forgotten(verdict: Verdict, function: Missing, outcome: Outcome) -> None:
+    """Say that a function returns nothing, which explains what happened next."""
+    verdict.expected = outcome.promise or function.expected
+    verdict.observed = function.observed
+    if not outcome.promise:
+        verdict.observed += f"\n{outcome.message.strip().splitlines()[0]}"
+    verdict.culprits = [Culprit(function.line, "")]
+    verdict.hint, verdict.hint_level, verdict.hints = NO_RETURN, 1, 1
+
+
+def _note_forgotten(verdict: Verdict, forgotten: Sequence[Missing]) -> None:
+    """Where a failed check is about a function whose `return` was forgotten, say that."""
+    lines = {place.line for place in verdict.culprits}
+    for function in forgotten:
+        if function.line in lines or function.top in lines:
+            expected = function.expected if function.promise else verdict.expected
+            verdict.expected, verdict.observed = expected, function.observed
+            verdict.culprits = [Culprit(function.line, "")]
+            verdict.hint, verdict.hint_level, verdict.hints = NO_RETURN, 1, 1
+            return
+
+
+def _place(record: Record, exercise: Exercise, verdicts: Sequence[Verdict]) -> None:
+    """Give every failure a place in the learner's file, and the lines around it."""
+    file = File(record.source)
+    judges = {check.name: check.judges for check in exercise.checks}
+    failures = any(verdict.status == "fail" for verdict in verdicts)
+    forgotten = missing(file, exercise.model, exercise.edits) if failures else []
+    for verdict in verdicts:
+        if verdict.status != "fail":
+            continue
+        if not verdict.culprits and verdict.check != SOURCE:
+            named = of_words(file, exercise.edits, verdict.observed, verdict.expected)
+            own = judges.get(verdict.check) or exercise.edits
+            verdict.culprits = (
+                named
+                or of_definitions(file, judges.get(verdict.check, ()))
+                or of_words(file, exercise.edits, verdict.title)
+                or of_definitions(file, own)
+            )
+        verdict.expected = without_treedefs(verdict.expected)
+        verdict.observed = without_treedefs(verdict.observed)
+        if verdict.check not in (SOURCE, RUNS):
+            _note_forgotten(verdict, forgotten)
+        verdict.culprits = [shown(file, place) for place in verdict.culprits]
+        check = next((check for check in exercise.checks if check.name == verdict.check), None)
+        if check and check.hints and not verdict.hint:
+            verdict.hint, verdict.hint_level = check.hints[0], 1
+            verdict.hints = len(hints_for(exercise, check.name))
+
+
+def _check(record: Record, check: Check, exercise: Exercise, done: dict[str, Status]) -> Verdict:
+    verdict = Verdict(check.name, check.title, "pass", check.ground, lesson=check.lesson)
+    needs = [SOURCE, RUNS, *check.after]
+    if check.ground == "timing":
+        needs += [c.name for c in exercise.checks if c.ground != "timing"]
+    waits = next((name for name in needs if done.get(name) in ("fail", "blocked")), None)
+    if waits:
+        verdict.status, verdict.reason = "blocked", f"waits for {waits}"
+    elif record.submission is None or record.unavailable or record.broken:
+        verdict.status = "could not check"
+        broken = "the grader itself broke" if record.broken else "nothing was run"
+        verdict.reason = record.unavailable or broken
+    elif any(done.get(name) == "could not check" for name in check.after):
+        verdict.status, verdict.reason = "could not check", "an earlier check could not be made"
+    else:
+        _judge_one(verdict, record, check)
+    return verdict
+
+
+def _judge_one(verdict: Verdict, record: Record, check: Check) -> None:
+    try:
+        result = check.function(record)
+    except Exception as error:  # noqa: BLE001 (whatever a record does to a check)
+        result = _unreadable(record, check, error)
+        if result is None:
+            verdict.status = "could not check"
+            verdict.fault = f"check {check.name}: {_words(error)}"
+            verdict.reason = _fault(verdict.fault)
+            return
+    match result:
+        case Failure(expected=expected, observed=observed, culprits=culprits, hint=hint):
+            verdict.status, verdict.expected, verdict.observed = "fail", expected, observed
+            verdict.culprits = list(culprits)
+            if hint:
+                verdict.hint, verdict.hint_level = hint, 1
+                verdict.hints = len(check.hints) + 1
+        case Unable(reason=reason):
+            verdict.status, verdict.reason = "could not check", reason
+
+
+def _unreadable(record: Record, check: Check, error: Exception) -> Result:
+    """The failure of a submission that a sound check cannot read; None if the check is unsound."""
+    if record.submission is None or record.reference is None:
+        return None
+    known = replace(
+        record,
+        submission=record.reference,
+        measured=record.reference_measured,
+        target_measured=record.target_reference_measured,
+    )
+    try:
+        check.function(known)
+    except Exception:  # noqa: BLE001 (as above)
+        return None
+    found = difference(record.submission.facts, record.reference.facts)
+    observed = found or f"something else ({_words(error)})"
+    expected = "what the code returns and does has the form that this check reads"
+    return Failure(expected, observed)
+
+
+def _fault(what: str) -> str:
+    return f"a fault of the grader's, not yours; please report: {what}"
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:MAX_WORDS]

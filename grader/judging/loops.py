@@ -1,0 +1,101 @@
+"""Reads the calls of a training loop: the order of its reads, copies, steps and stops.
+
+Pure functions of records, for the checks of exercises with such a loop. The calls were
+written down by `grader.stages.loop`.
+"""
+
+import math
+from collections.abc import Iterator
+from itertools import accumulate, pairwise
+
+from grader.judging.evidence import events, seen, wanted
+from grader.judging.record import Event, Record
+from grader.judging.words import plural, typed
+
+Call = tuple[str, int]
+"""What was called, and the index of the batch or loss it was called with."""
+FLOATS = ("float", "float32", "float64")
+"""Types of numbers on the host, Python's and NumPy's."""
+
+
+def calls_of(record: Record, name: str) -> list[Call]:
+    """The calls of one run, as `Book.keep` left them: fact `calls of {name}`."""
+    return [(what, index) for what, index in seen(record).facts[f"calls of {name}"]]
+
+
+def runs_of(record: Record) -> dict[str, int]:
+    """The name of each run that was driven, and its number of batches.
+
+    They are drawn; the reference's process, which drew the same, is asked.
+    """
+    return {str(name): int(count) for name, count in wanted(record).facts["runs"].items()}
+
+
+def uncalled(record: Record, name: str) -> tuple[str, str] | None:
+    """(expected, observed) if the loop did not call `step` as often as the reference's did."""
+    theirs = [what for what, _ in wanted(record).facts[f"calls of {name}"]].count("step")
+    mine = [what for what, _ in calls_of(record, name)].count("step")
+    if mine == theirs:
+        return None
+    expected = f"`train` calls the `step` it is given {plural(theirs, 'time')}"
+    return expected, f"it calls it {plural(mine, 'time')} (run of {name})"
+
+
+def indices(calls: list[Call], what: str) -> list[int]:
+    """The index of the batch in each call of one kind, in order."""
+    return [index for kind, index in calls if kind == what]
+
+
+def most_ahead(calls: list[Call], what: str) -> int:
+    """The most batches that were ever ahead: asked for, read or put, with no step yet."""
+    changes = ((kind == what) - (kind == "step") for kind, _ in calls)
+    return max(accumulate(changes), default=0)
+
+
+def early_step(calls: list[Call]) -> int | None:
+    """The first step that began before `stop` was asked about the loss of the step before."""
+    turns = [what for what, _ in calls if what in ("step", "stop")]
+    for place, pair in enumerate(pairwise(turns), 1):
+        if pair == ("step", "step"):
+            return turns[:place].count("step")
+    return None
+
+
+def unjudged(record: Record, name: str) -> tuple[str, str] | None:
+    """(expected, observed) if `stop` did not get each loss, as a float, before the next step."""
+    if "step" not in (what for what, _ in calls_of(record, name)):
+        return uncalled(record, name)
+    if (early := early_step(calls_of(record, name))) is not None:
+        expected = f"`stop` judges the loss of step {early - 1} before step {early}"
+        if not indices(calls_of(record, name), "stop"):
+            return expected, f"`stop` was never called (run of {name})"
+        return expected, f"step {early} ran first (run of {name})"
+    losses = seen(record).facts[f"losses in {name}"]
+    for step, kind, value in seen(record).facts[f"told in {name}"]:
+        same = [i for i, loss in enumerate(losses) if math.isclose(loss, value, rel_tol=1e-6)]
+        if kind not in FLOATS or step not in same:
+            got = f"the loss of step {same[0]}" if same else "a number that is no step's loss"
+            got += "" if kind in FLOATS else f", as {typed(kind)}"
+            expected = f"after step {max(step, 0)}, `stop` gets its loss, a float"
+            return expected, f"it got {got} (run of {name})"
+    return None
+
+
+def stalls(record: Record, name: str, count: int) -> Iterator[tuple[int, Event | None]]:
+    """Steps whose loss was waited for before the next of `count` batches was put.
+
+    Each comes with the read that waited; None if only the call of `stop` shows that.
+    """
+    calls = calls_of(record, name)
+
+    def stalled(place: int) -> int | None:
+        before = calls[:place]
+        steps, puts = len(indices(before, "step")), len(indices(before, "put"))
+        return steps - 1 if 0 < steps < count and puts <= steps else None
+
+    reads = [e for e in events(seen(record), "d2h", "wait") if e.phase == name]
+    places: list[tuple[int, Event | None]] = [(e.step, e) for e in reads]
+    places += [(place, None) for place, (what, _) in enumerate(calls) if what == "stop"]
+    for place, event in places:
+        if (step := stalled(place)) is not None:
+            yield step, event

@@ -1,0 +1,78 @@
+"""What a program keeps in device memory and in host memory, and what it writes in place.
+
+For exercises that offload or donate. Pure functions of what was measured: they return what
+was expected and what was observed, in words, or None.
+"""
+
+from collections.abc import Sequence
+
+from grader.judging.checking import Unable
+from grader.judging.record import Measured, Memory
+
+PINNED = "pinned_host"
+Difference = tuple[str, str]
+"""What was expected, and what was observed."""
+
+
+def room(memory: Memory) -> int:
+    """Bytes of device memory that a program needs at its peak."""
+    return memory.arguments + memory.outputs + memory.temporaries - memory.aliased
+
+
+def mib(count: int) -> str:
+    """`1,024 MiB`."""
+    return f"{count / 2**20:,.0f} MiB"
+
+
+def moved_result(names: Sequence[str], mine: Measured, theirs: Measured) -> Difference | None:
+    """The first result that is not in the memory of the reference's result.
+
+    `names` are the results' names, in flat order.
+    """
+    kinds = zip(names, mine.out_memory_kinds, theirs.out_memory_kinds, strict=True)
+    wrong = [(name, kind, right) for name, kind, right in kinds if kind != right]
+    if not wrong:
+        return None
+    name, kind, right = wrong[0]
+    more = ""
+    if len(wrong) > 1:
+        more = f"; {len(wrong)} of {len(names)} results are in the wrong memory"
+    return f"the new `{name}` is in {right} memory", f"it is in {kind} memory{more}"
+
+
+def not_in_place(
+    program: Measured, paths: Sequence[str], *, apart: Sequence[str] = ()
+) -> Difference | None:
+    """The arguments that no result is written over.
+
+    `paths` are the arguments' names, in flat order. Those in `apart` are not judged.
+    """
+    aliased = set(program.aliases.values())
+    missing = [p for index, p in enumerate(paths) if index not in aliased and p not in apart]
+    if not missing:
+        return None
+    more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+    judged = len(paths) - len(apart)
+    expected = f"all {judged} arrays of params and state are written in place"
+    return expected, f"not written in place: {', '.join(missing[:3])}{more}"
+
+
+def state_at_once(
+    mine: Measured, reference: Measured | None, device: str
+) -> Difference | Unable | None:
+    """A difference if a program needs more memory on one `device` than the reference and slack.
+
+    The slack is a quarter of the reference's state.
+    """
+    if mine.memory is None or reference is None or reference.memory is None:
+        return Unable("the compiler does not say how much memory the program needs")
+    state = reference.memory.host_arguments
+    need, limit = room(mine.memory), room(reference.memory) + state // 4
+    if need <= limit:
+        return None
+    return (
+        f"at most {mib(limit)} on one {device}: what the reference needs, and a quarter of its "
+        "state",
+        f"{mib(need)}; the state is {mib(state)}, and {mib(mine.memory.temporaries)} are "
+        f"temporaries that the step holds while it runs",
+    )

@@ -1,0 +1,183 @@
+"""Finds the place in the learner's file that a failure is about, and what to mark there.
+
+Checks and outcomes name lines where they know some. Here every failure gets a line: that of the
+function that it names, else of an edited function that can have done it. Each line gets the
+lines around it, its function, and the expression to mark. Input: the file's text, which may be
+any text, valid Python or not. No verdict is reached here.
+"""
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+from grader.judging.record import EventKind, Frame, Record
+from grader.judging.verdict import Culprit
+
+LINES_BEFORE, LINES_AFTER = 2, 1
+MAX_NEIGHBOUR = 160
+"""Characters of a line around the place; longer ones are cut. The place itself never is."""
+_QUOTED = re.compile(r"`([A-Za-z_]\w*)")
+_NUMBERS = frozenset(("float", "int", "bool", "complex", "item", "tolist"))
+_READS = _NUMBERS | {"print", "asarray", "array", "device_get", "str", "repr", "format"}
+_CAUSES: dict[EventKind, frozenset[str]] = {
+    "d2h": _READS,
+    "h2d": frozenset(["asarray", "array", "device_put", "zeros", "ones", "full", "arange"]),
+    "d2d": frozenset(("device_put",)),
+    "wait": frozenset(("block_until_ready", "effects_barrier")),
+}
+"""What a call that causes an event is usually named."""
+_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+class File:
+    """A learner's file."""
+
+    def __init__(self, source: str) -> None:
+        self.lines = source.split("\n")
+        self._source = source
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """What the file holds; nothing if it is not valid Python."""
+        try:
+            return ast.parse(self._source)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return ast.Module([], [])
+
+    def defined(self, name: str) -> ast.stmt | None:
+        """The statement at the top level that gives `name` its value."""
+        return next((node for node in self.tree.body if name in _named(node)), None)
+
+    def function_at(self, line: int) -> str:
+        """The innermost function that holds a line, `outer.inner`; "" at the top level."""
+        return ".".join(node.name for node in self._around(line))
+
+    def top_level_at(self, line: int) -> str:
+        """The name of the definition at the top level that holds a line, or ""."""
+        held = (node for node in self.tree.body if _holds(node, line))
+        return next((name for node in held for name in _named(node)), "")
+
+    def _around(self, line: int) -> list[_Definition]:
+        found: list[_Definition] = []
+        body: Sequence[ast.AST] = self.tree.body
+        while inner := next((node for node in body if _holds(node, line)), None):
+            if isinstance(inner, _Definition):
+                found.append(inner)
+            body = list(ast.iter_child_nodes(inner))
+        return found
+
+    def marked(self, line: int, kinds: Sequence[EventKind] = ()) -> tuple[int, int]:
+        """Columns, from 1, at which the expression to mark on a line begins and has ended.
+
+        That is the name that the line defines, the one call that can have caused events of
+        `kinds`, or all that stands on the line.
+        """
+        text = self.lines[line - 1]
+        body = text.split("#", 1)[0] if text.count("#") == 1 and '"' not in text else text
+        whole = len(text) - len(text.lstrip()) + 1, max(len(body.rstrip()), 1) + 1
+        for node in self._on(line):
+            if isinstance(node, _Definition):
+                begin = text.find(node.name, node.col_offset) + 1
+                return begin, begin + len(node.name)
+        names = {name for kind in kinds for name in _CAUSES.get(kind, ())}
+        calls = [n for n in self._on(line) if isinstance(n, ast.Call) and _called(n) in names]
+        if len(calls) != 1:
+            return whole
+        call, encoded = calls[0], text.encode()
+        begin = len(encoded[: call.col_offset].decode("utf-8", "ignore")) + 1
+        if call.end_lineno != line:
+            return begin, whole[1]
+        return begin, len(encoded[: call.end_col_offset].decode("utf-8", "ignore")) + 1
+
+    def _on(self, line: int) -> Iterator[ast.AST]:
+        """The nodes that begin on a line, outer ones first."""
+        return (node for node in ast.walk(self.tree) if getattr(node, "lineno", 0) == line)
+
+
+def _named(node: ast.stmt) -> list[str]:
+    """The names that a statement at the top level defines."""
+    if isinstance(node, _Definition):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+def _holds(node: ast.AST, line: int) -> bool:
+    begin = min([getattr(node, "lineno", 0), *_decorated(node)])
+    return begin <= line <= (getattr(node, "end_lineno", 0) or 0)
+
+
+def _decorated(node: ast.AST) -> list[int]:
+    return [decorator.lineno for decorator in getattr(node, "decorator_list", ())]
+
+
+def _called(call: ast.Call) -> str:
+    function = call.func
+    return getattr(function, "attr", getattr(function, "id", ""))
+
+
+def shown(file: File, place: Culprit) -> Culprit:
+    """The same place with its function, its marked columns and the lines around it."""
+    if not 0 < place.line <= len(file.lines):
+        return place
+    text = file.lines[place.line - 1]
+    column, end = (place.column, place.end) if place.column else file.marked(place.line)
+    column, end = min(max(column, 1), len(text) + 1), min(max(end, column + 1), len(text) + 1)
+    first = max(place.line - LINES_BEFORE, 1)
+    lines = file.lines[first - 1 : place.line + LINES_AFTER]
+    while len(lines) > 1 and first < place.line and not lines[0].strip():
+        first, lines = first + 1, lines[1:]
+    if first + len(lines) - 1 > place.line and not lines[-1].strip():
+        lines = lines[:-1]
+    return Culprit(
+        place.line,
+        place.text or text.strip(),
+        place.count,
+        column,
+        end,
+        place.function or file.function_at(place.line),
+        first,
+        [line if first + n == place.line else _short(line) for n, line in enumerate(lines)],
+    )
+
+
+def _short(line: str) -> str:
+    return line if len(line) <= MAX_NEIGHBOUR else f"{line[:MAX_NEIGHBOUR]} ..."
+
+
+def at(record: Record, line: int, count: int = 1, kinds: Sequence[EventKind] = ()) -> Culprit:
+    """A line of the learner's file, marked for events of `kinds`."""
+    file = File(record.source)
+    text = file.lines[line - 1].strip() if 0 < line <= len(file.lines) else ""
+    column, end = file.marked(line, kinds) if text and kinds else (0, 0)
+    return Culprit(line, text, count, column, end)
+
+
+def of_definitions(file: File, names: Sequence[str]) -> list[Culprit]:
+    """The lines that define these names at the top level, in the order of the names."""
+    found = ((name, file.defined(name)) for name in names)
+    lines = [node.lineno for _, node in found if node is not None]
+    return [Culprit(line, file.lines[line - 1].strip()) for line in dict.fromkeys(lines)]
+
+
+def of_words(file: File, edits: Sequence[str], *texts: str) -> list[Culprit]:
+    """The definition of the first edited function that one of these texts names."""
+    for text in texts:
+        named = [name for name in _QUOTED.findall(text) if name in edits]
+        if places := of_definitions(file, named[:1]):
+            return places
+    return []
+
+
+def of_frames(file: File, frames: Sequence[Frame], given: Sequence[str]) -> list[Culprit]:
+    """The innermost frame outside given code, else the innermost."""
+    own = [frame for frame in frames if file.top_level_at(frame.line) not in given]
+    last = (own or frames)[-1]
+    return [Culprit(last.line, last.text, 1, last.column, last.end)]
+
+
+def given_names(model: str, edits: Sequence[str]) -> list[str]:
+    """What the reference solution defines and a learner may not change."""
+    names = [name for node in File(model).tree.body for name in _named(node)]
+    return [name for name in names if name not in edits]

@@ -1,0 +1,121 @@
+"""The words a drive is written in: what it may ask to be observed, and what it refuses.
+
+A drive is the half of an exercise that meets JAX (`grader/checks/exNN_slug/drive.py`). It
+runs in a worker. `grader.worker.observer` answers what it asks.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from types import ModuleType
+from typing import Any, Protocol
+
+from grader.judging.words import plural, typed
+
+
+class Observe(Protocol):
+    """What `drive()` may ask the worker to observe."""
+
+    def phase(self, name: str) -> AbstractContextManager[None]:
+        """Label all events inside the block."""
+        ...
+
+    def mark(self) -> None:
+        """Count one step; events carry the number of marks so far."""
+        ...
+
+    def value(self, name: str, tree: Any, *, data: bool = True) -> None:
+        """Keep a pytree: every leaf's placement, and its values if `data`."""
+        ...
+
+    def fact(self, name: str, value: Any) -> None:
+        """Keep a plain JSON value."""
+        ...
+
+    def jitted(self, name: str, function: Any) -> bool:
+        """Whether `function` is what jax.jit returns; `evidence.not_jitted` reads the answer."""
+        ...
+
+    def program(self, name: str, function: Any, *args: Any) -> None:
+        """Export `function` for `args` (arrays), without running it.
+
+        A function that `jax.jit` did not make is jitted first, without donation. Called
+        again under the same name, it adds `args` as another set of inputs to run on.
+        """
+        ...
+
+    def target(self, name: str, function: Any, *args: Any) -> None:
+        """Export `function` for the machine of `--target`; without one, do nothing.
+
+        As `program`, but the function is only compiled, so `args` may be of any size: give
+        `jax.ShapeDtypeStruct`s with shardings over a mesh of `jax.devices()`, of which
+        there are as many as the target has.
+        """
+        ...
+
+    def unwatched(self) -> AbstractContextManager[None]:
+        """A block whose events are the drive's own and do not count."""
+        ...
+
+
+class Drive(Protocol):
+    """The module `drive.py` of an exercise, as a worker uses it."""
+
+    def drive(self, submission: ModuleType, observe: Observe, rng: Any) -> None:
+        """Run a submission on fresh inputs under observation.
+
+        `rng` is a `numpy.random.Generator`, the same for submission and reference.
+        """
+        ...
+
+
+class TimedDrive(Drive, Protocol):
+    """The module `drive.py` of an exercise with a `LoopTiming`."""
+
+    def seconds_of_a_step(self, submission: ModuleType, rng: Any) -> float:
+        """Seconds of one step: the unit that windows are sized in. Only the reference is timed."""
+        ...
+
+    def pace(
+        self, submission: ModuleType, rng: Any, steps: int, unit: float
+    ) -> Callable[[], list[float]]:
+        """Prepare one timed run of `steps` steps, and return what to time.
+
+        `unit` is the latest figure of `seconds_of_a_step`. The returned function runs the
+        work and returns a flat list of floats, which is compared between the two sides.
+        """
+        ...
+
+    def naive(self, *args: Any) -> Any:
+        """What replaces the edited function in the control run."""
+        ...
+
+
+class Misused(Exception):
+    """What the learner's code returned cannot be driven; raised inside `drive()`."""
+
+    def __init__(self, expected: str, observed: str) -> None:
+        super().__init__(observed)
+        self.expected = expected
+        self.observed = observed
+
+
+def unpack(value: Any, count: int, promise: str) -> tuple[Any, ...]:
+    """`value`, a tuple or list of `count` elements, as a tuple.
+
+    `promise` reads like "`train` returns (params, losses)".
+
+    Raises:
+      Misused: it is anything else.
+    """
+    kind = tuple if isinstance(value, tuple) else list if isinstance(value, list) else None
+    parts = tuple(kind.__iter__(value)) if kind else ()  # whatever a subclass says of itself
+    if kind and len(parts) == count:
+        return parts
+    if kind:
+        raise Misused(promise, f"it returned {plural(len(parts), 'value')}, not {count}")
+    raise Misused(promise, f"it returned {named(value)}")
+
+
+def named(value: Any) -> str:
+    """What a value is, in words: `None`, `an int`, `a jax.Array`."""
+    return typed(type(value).__name__)

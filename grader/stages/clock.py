@@ -1,0 +1,155 @@
+"""Programs whose costs are known, and a clock that counts nothing else.
+
+The clock moves only by what a program is said to cost. A call costs its dispatch, and the
+first one also costs compiling. An argument that is not on the device costs a copy. The work
+is added when the clock is read, if the result is there by then. The programs are real: a
+timer that does not wait for one reads the clock before it is done. Drives give these to a
+learner's timer; what the timer should have found is judged by the exercise's checks.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import numpy as np
+
+from grader.probes import private
+
+SIDE = 128
+BUSY_SECONDS = 0.02
+"""The real program takes at least this long: many times what a call and a reading take."""
+
+
+class Staged:
+    """A program and its clock.
+
+    Hand out the two methods, never the object: it knows the answers.
+    `cost` gives seconds on the clock: "work", "dispatch" and "compiling" of one call,
+    "copy" of one argument. `rounds` is how long the real program runs (see `rounds()`).
+    The work of each call is multiplied by the next of `shares`, which start again after the
+    last. With `swapped`, the first result takes long, not the last.
+    """
+
+    def __init__(
+        self,
+        cost: Mapping[str, float],
+        rounds: int,
+        shares: Sequence[float] = (1.0,),
+        swapped: bool = False,
+    ) -> None:
+        self.cost, self.shares = dict(cost), shares
+        self._rounds, self._swapped = rounds, swapped
+        self._now = 1000.0
+        self._calls = self._traces = self._polls = 0
+        self._traced = False
+        self._pending: list[tuple[dict[str, Any], float]] = []
+        """Results that were not yet there when the clock was read, and the work of each."""
+        self._running = 0
+        """How many results were not there at the last reading."""
+        self._placed: list[Any] = []
+        """Arrays that were on the device at the last reading."""
+        self._readings: list[int] = []
+        """The number of calls before each reading of the clock."""
+        self._quick, self._slow = jax.jit(self._short), jax.jit(self._long)
+
+    @property
+    def history(self) -> tuple[int, int, int, bool, int]:
+        """How the clock and the program were used, as five values.
+
+        They are the readings of the clock, the calls between the first reading and the last,
+        the calls still running at the last, whether a call was traced, and the polls.
+        """
+        calls = self._readings[-1] - self._readings[0] if self._readings else 0
+        return len(self._readings), calls, self._running, self._traced, self._polls
+
+    @contextmanager
+    def counting_polls(self) -> Iterator[None]:
+        """Count calls of an array's `is_ready` inside the block: polling is a way to wait."""
+
+        def before(_: Any) -> private.After:
+            self._polls += 1
+            return lambda done: None
+
+        restore = private.wrap(private.array_type(), ("is_ready",), before)
+        try:
+            yield
+        finally:
+            restore()
+
+    def arguments(self, rng: Any) -> tuple[Any, Any]:
+        """Two NumPy float32 arrays (SIDE, SIDE), whose products stay small."""
+        left, right = (rng.standard_normal((2, SIDE, SIDE)) / SIDE).astype(np.float32)
+        return left, right
+
+    def program(self, left: Any, right: Any) -> dict[str, Any]:
+        """Two results, one of which takes long. Call it like a jitted function."""
+        if isinstance(left, jax.core.Tracer):
+            self._traced = True
+            return self._run(left, right)
+        traces = self._traces
+        work = self.cost["work"] * self.shares[self._calls % len(self.shares)]
+        self._pending.append((self._run(left, right), work))
+        self._calls += 1
+        self._now += self.cost["dispatch"]
+        if self._traces > traces:
+            self._now += self.cost["compiling"]
+        for argument in (left, right):
+            if self._is_copied(argument):
+                self._now += self.cost["copy"]
+        return dict(self._pending[-1][0])
+
+    def _run(self, left: Any, right: Any) -> dict[str, Any]:
+        # The short one goes first: it must not wait for the other.
+        short = self._quick(left, right)
+        long = self._slow(left, right, self._rounds)
+        if self._swapped:
+            return {"left": long, "right": short}
+        return {"left": short, "right": long}
+
+    def _short(self, left: Any, right: Any) -> Any:
+        self._traces += 1  # this line runs only while JAX traces
+        return left[0] @ right[0]
+
+    def _long(self, left: Any, right: Any, rounds: int) -> Any:
+        return jax.lax.fori_loop(0, rounds, lambda _, x: x @ right, left)
+
+    def _is_copied(self, argument: Any) -> bool:
+        """Whether an argument is copied now, or was copied since the clock was last read."""
+        if not isinstance(argument, jax.Array):
+            return True
+        new = bool(self._readings) and not any(argument is array for array in self._placed)
+        self._placed.append(argument)
+        return new
+
+    def clock(self) -> float:
+        """The staged time, in seconds."""
+        polls = self._polls
+        ready = [all(a.is_ready() for a in result.values()) for result, _ in self._pending]
+        self._polls = polls  # the polls in the line above were not the timer's
+        # A device works in order: if a result is there, all the calls before it are done.
+        done = max((number for number, there in enumerate(ready, 1) if there), default=0)
+        self._now += sum(work for _, work in self._pending[:done])
+        del self._pending[:done]
+        self._running = len(self._pending)
+        self._placed = jax.live_arrays()
+        self._readings.append(self._calls)
+        return self._now
+
+
+def rounds() -> int:
+    """How many rounds keep the real program busy for BUSY_SECONDS, here and now."""
+    program = Staged({}, 32)
+    inputs = jax.device_put(program.arguments(np.random.default_rng(0)))
+
+    def seconds() -> float:
+        start = time.perf_counter()
+        jax.block_until_ready(program._run(*inputs))
+        return time.perf_counter() - start
+
+    seconds()  # compiles
+    # Noise only adds time: the shortest of three is nearest to what the program takes.
+    while min(seconds() for _ in range(3)) < BUSY_SECONDS:
+        program._rounds *= 2
+    return program._rounds

@@ -1,0 +1,124 @@
+"""Holds each step of a training loop on its device until the host comes for the next one.
+
+A loop that runs ahead of its device never notices. A loop that waits for a step before it takes
+the next one waits for ever, by whatever means it waits: no probe has to know them. So this finds
+waits that `grader.probes.reads` cannot see, and needs no comparison of times. It finds where a
+host waits, not on which line. Drives of exercises with a loop use it on CPU devices only: a GPU
+runs callbacks in the thread that calls the program.
+"""
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+IDLE_SECONDS = 0.25
+"""A host whose threads all sleep for so long waits for the device."""
+LONGEST_SECONDS = 4.0
+"""A host that takes no step for so long waits for the device, though it may be busy with that."""
+_SAMPLE_SECONDS = 0.01
+_AWAKE = 0.2
+"""A process whose threads ran, or were ready to run, for less than this share of the time slept."""
+_TASKS = Path("/proc/self/task")
+_SIDE = 256
+"""A product of matrices of this size takes longer than it takes to call the next program."""
+
+
+class Held:
+    """Holds the steps of one run. `waited` numbers the steps that the host waited for, from 0.
+
+    After the first such step nothing is held any more, so a loop that waits costs one wait.
+    """
+
+    def __init__(self) -> None:
+        self.waited: list[int] = []
+        self._free: list[threading.Event] = []
+        self._main = self._begun = 0
+        self._ended = False
+        self._before = jax.device_put(np.eye(_SIDE, dtype=np.float32))
+        # A callback is part of the program that is compiled for it: one program for each run.
+        self._after = jax.jit(self._then_hold)
+
+    def hold(self, result: tuple[Any, Any]) -> tuple[Any, Any]:
+        """(params, loss) of a step, held until the next call of `hold` or of `release`.
+
+        `loss` is one array. Numbers, shapes and dtypes stay as they are.
+        """
+        params, loss = result
+        self._main = threading.get_native_id()
+        self._free.append(threading.Event())
+        # A program whose inputs are there runs in the thread that calls it, if it is short. That
+        # of the step before is still held; only the first step needs something to wait for.
+        before = self._before if self._before.devices() == loss.devices() else _placed(loss)
+        *held, self._before = self._after(params, loss, _product_of(before))
+        for event in self._free[:-1]:
+            event.set()
+        return held[0], held[1]
+
+    def release(self) -> None:
+        """Hold nothing any more: the host has asked for a batch, and there is none."""
+        self._ended = True
+        for event in self._free:
+            event.set()
+
+    def _then_hold(self, params: Any, loss: Any, before: Any) -> Any:
+        # The callback takes nothing and returns NumPy's: it reads no array, where reads count.
+        there = jax.ShapeDtypeStruct((), np.float32)
+        held = jax.pure_callback(self._wait, there)
+        return jax.lax.optimization_barrier((params, loss, before + held))
+
+    def _wait(self) -> Any:
+        number, self._begun = self._begun, self._begun + 1
+        # Called in the host's own thread, the device cannot be ahead of it.
+        ahead = threading.get_native_id() != self._main
+        held = ahead and not (self._ended or self.waited)
+        if held and not (_came(self._free[number]) or self._ended):
+            self.waited.append(number)
+        return np.zeros((), np.float32)
+
+
+def _product(matrix: Any) -> Any:
+    return matrix @ matrix
+
+
+_product_of = jax.jit(_product)
+
+
+def _placed(loss: Any) -> Any:
+    """The matrix where `loss` is."""
+    return jax.device_put(np.eye(_SIDE, dtype=np.float32), loss.sharding)
+
+
+def _came(event: threading.Event) -> bool:
+    """Whether `event` is set before the process falls asleep, or has been busy for too long."""
+    start = quiet_since = time.monotonic()
+    before = _active()
+    while (now := time.monotonic()) - start < LONGEST_SECONDS:
+        if event.wait(_SAMPLE_SECONDS):
+            return True
+        active = _active()
+        if active is None or before is None or active - before > _AWAKE * IDLE_SECONDS * 1e9:
+            quiet_since, before = now, active
+        elif now - quiet_since >= IDLE_SECONDS:
+            return False
+    return False
+
+
+def _active() -> int | None:
+    """Nanoseconds for which the other threads of this process ran, or were ready to run.
+
+    None where the system does not say: then only `LONGEST_SECONDS` can tell.
+    """
+    own, total = str(threading.get_native_id()), None
+    for task in _TASKS.iterdir() if _TASKS.is_dir() else ():
+        if task.name == own:
+            continue
+        try:
+            ran, ready, _ = (task / "schedstat").read_text().split()
+        except (OSError, ValueError):
+            continue  # this thread has just ended
+        total = (total or 0) + int(ran) + int(ready)
+    return total

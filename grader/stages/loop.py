@@ -1,0 +1,156 @@
+"""What a training loop works with, staged: batches, slow reads, `put`, `step` and `stop`.
+
+A `Book` gives these out, and writes down what was called in which order. Each call is a
+mark, so that a read of a loss, which only a probe sees, has its place between the calls.
+A batch is known by its arrays, whatever tuple or list they come in. Nothing here depends on
+speed, and nothing knows JAX: the drive says how a batch is placed. What the calls mean is for
+`grader.judging.loops` to say.
+"""
+
+import inspect
+import operator
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from grader.judging.loops import Call
+from grader.probes.observe import Observe
+
+
+class Future:
+    """A read under way; `result()` calls `waited`, and waits for it."""
+
+    def __init__(self, batch: Any, ready: float, waited: Callable[[], None]) -> None:
+        self._batch, self._ready, self._waited = batch, ready, waited
+
+    def done(self) -> bool:
+        """Whether `result()` would return at once."""
+        return time.perf_counter() >= self._ready
+
+    def result(self, timeout: float | None = None) -> Any:
+        """The batch. `timeout` is accepted as by any future, but a read never fails."""
+        self._waited()
+        time.sleep(max(0.0, self._ready - time.perf_counter()))
+        return self._batch
+
+    def cancel(self) -> bool:
+        """False: a read that has begun cannot be cancelled."""
+        return False
+
+    def cancelled(self) -> bool:
+        """Never."""
+        return False
+
+    def exception(self, timeout: float | None = None) -> None:
+        """Wait, as `result()` does, and return None: a read never fails."""
+        self.result(timeout)
+
+
+class Book:
+    """Gives out the functions that `train` works with, and writes down each call of them."""
+
+    def __init__(
+        self,
+        observe: Observe,
+        batches: list[Any],
+        step: Callable[..., Any],
+        place: Callable[[Any], Any],
+    ) -> None:
+        self._observe, self._batches, self._step, self._place = observe, batches, step, place
+        self._signature = inspect.signature(step)
+        self._placed: list[tuple[Any, int]] = []
+        self._losses: list[Any] = []
+        self._told: list[tuple[int, str, float]] = []
+        self.calls: list[Call] = []
+
+    def _note(self, what: str, index: int) -> None:
+        self.calls.append((what, index))
+        self._observe.mark()
+
+    def ask(self, i: int) -> Future:
+        """A read that is done at once: here only the order counts.
+
+        Raises:
+          IndexError: there is no such batch.
+          TypeError: `i` is no integer.
+        """
+        index = operator.index(i)
+        self._note("ask", index)
+        last = len(self._batches) - 1
+        if not 0 <= index <= last:
+            raise IndexError(f"batch {index} was asked for; there are batches 0 to {last}")
+        batch = self._batches[index]
+        return Future(batch, 0.0, lambda: self._note("wait", index))
+
+    def reads(self) -> Iterator[Any]:
+        """The batches, one by one, as an iterator that reads them would give them."""
+        for index, batch in enumerate(self._batches):
+            self._note("read", index)
+            yield batch
+
+    def put(self, batch: Any) -> Any:
+        """Place a batch; -1 is noted for one whose arrays are not those that were read."""
+        arrays = _arrays(batch)
+        found = (i for i, known in enumerate(self._batches) if _equal(_arrays(known), arrays))
+        index = next(found, -1)
+        self._note("put", index)
+        placed = self._place(batch)
+        self._placed.append((placed, index))
+        return placed
+
+    def step(self, *given: Any, **named: Any) -> Any:
+        """One step: batch and loss come last. -1 is noted for a batch that `put` did not return."""
+        arguments = self._signature.bind(*given, **named).args
+        arrays = _arrays(arguments[-1])
+        index = next((i for placed, i in self._placed if _same(_arrays(placed), arrays)), -1)
+        self._note("step", index)
+        results = self._step(*arguments)
+        self._losses.append(results[-1])
+        return results
+
+    def stopping(self, last: int) -> Callable[[Any], bool]:
+        """A `stop` that ends the run after step number `last`, counted from 0."""
+
+        def stop(loss: Any) -> bool:
+            steps = len(self._losses)
+            # If the loss is a device array, float() reads it here, inside the loop.
+            self._told.append((steps - 1, type(loss).__name__, float(loss)))
+            self._note("stop", len(self._told) - 1)
+            return steps > last
+
+        return stop
+
+    def keep(self, name: str) -> None:
+        """Keep the facts of a run: its calls, each step's loss, and what `stop` was given."""
+        with self._observe.unwatched():
+            losses = [float(loss) for loss in self._losses]
+        self._observe.fact(f"calls of {name}", self.calls)
+        self._observe.fact(f"losses in {name}", losses)
+        self._observe.fact(f"told in {name}", self._told)
+
+
+def _arrays(batch: Any) -> list[Any]:
+    """What lies in the tuples and lists of a batch, in order."""
+    if type(batch) in (tuple, list):
+        return [array for part in batch for array in _arrays(part)]
+    return [batch]
+
+
+def _same(known: list[Any], given: list[Any]) -> bool:
+    """Whether both hold the same objects."""
+    return len(known) == len(given) and all(map(operator.is_, known, given))
+
+
+def _equal(known: list[Any], given: list[Any]) -> bool:
+    """Whether both hold the same objects, or NumPy arrays of equal dtype, shape and values."""
+    return len(known) == len(given) and all(map(_equal_arrays, known, given))
+
+
+def _equal_arrays(known: Any, given: Any) -> bool:
+    if known is given:
+        return True
+    if not type(known) is type(given) is np.ndarray or known.dtype != given.dtype:
+        return False
+    return bool(np.array_equal(known, given))

@@ -1,0 +1,110 @@
+"""Right and wrong submissions of each exercise, and what a grading of one must come to.
+
+A right variant passes every check. A wrong one fails exactly the check that its first line names.
+The files are `tests/variants/exNN_slug/{right,wrong}/*.py`. Used by the tests of exercises, and by
+`scripts/seeds.py`, which grades each variant many times.
+"""
+
+import re
+from pathlib import Path
+
+from grader.course.catalog import Entry
+from grader.judging.judge import judge
+from grader.judging.record import Record
+from grader.judging.verdict import Report, Verdict
+from grader.program import targets
+from grader.running.grade import grade, new_seed
+from grader.running.session import Session
+from grader.running.sides import Reference
+
+ROOT = Path(__file__).resolve().parents[2]
+VARIANTS = sorted((ROOT / "tests" / "variants").glob("*/*/*.py"))
+RIGHT = [path for path in VARIANTS if path.parent.name == "right"]
+WRONG = [path for path in VARIANTS if path.parent.name == "wrong"]
+EXPECT = re.compile(r"# expect: (\w+)$")
+TARGET = re.compile(r"# target: (\w+)$")
+USUAL_TARGET = "h200x8"
+ATTEMPTS = 3
+
+
+def name_of(path: Path) -> str:
+    """The name of a variant in the list of tests."""
+    return f"{path.parent.parent.name[:4]}-{path.stem}"
+
+
+class Grading:
+    """Grades files in one session.
+
+    All files of an exercise get the same inputs, so its reference runs once for all of them.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self._references: dict[tuple[str, str], Reference] = {}
+
+    def record(self, entry: Entry, path: Path, target: str) -> Record:
+        """Grade a file, with the target if the exercise has checks for one."""
+        machine = targets.find(target) if entry.exercise.has_target else None
+        key = entry.stem, target
+        if key not in self._references:
+            self._references[key] = Reference(entry, self.session, new_seed(), machine)
+        ahead = self._references[key]
+        return grade(entry, path, self.session, target=machine, ahead=ahead)
+
+
+def graded(stem: str, path: Path, grading: Grading, target: str = "") -> tuple[Record, Report]:
+    """Grade a file; grade it again if only a comparison of times stayed undecided.
+
+    On a machine that does other work too, such a comparison may stay undecided: it says so
+    rather than guess. Only this is repeated; a pass or a fail never is.
+    """
+    entry = Entry(stem)
+    for _ in range(ATTEMPTS):
+        record = grading.record(entry, path, target or target_of(path))
+        report = judge(record, entry.exercise)
+        undecided = [v for v in report.verdicts if v.status == "could not check"]
+        if report.exit_code != 3 or any(v.ground != "timing" for v in undecided):
+            break
+    return record, report
+
+
+def problem(report: Report, expected: str) -> str:
+    """What is wrong with a report, or nothing; `expected` is the one check that must fail."""
+    statuses = {verdict.check: verdict.status for verdict in report.verdicts}
+    others = {name: s for name, s in statuses.items() if s != "pass" and name != expected}
+    if not expected:
+        return f"not passed: {others}" if others else ""
+    if statuses.get(expected) != "fail":
+        return f"{expected} did not fail: {statuses}"
+    if set(others.values()) - {"blocked"}:
+        return f"beside {expected}: {others}"
+    return "" if failed(report).observed.strip() else f"{expected} says nothing of what it saw"
+
+
+NO_PLACE = ("source",)
+"""What may fail without a line: a definition that is not in the file has none."""
+
+
+def unplaced(report: Report) -> list[str]:
+    """The failures that name no line of the file, with what stands there."""
+    failures = [v for v in report.verdicts if v.status == "fail" and v.check not in NO_PLACE]
+    return [v.check for v in failures if not (v.culprits and v.culprits[0].excerpt)]
+
+
+def failed(report: Report) -> Verdict:
+    """The first failure."""
+    return next(verdict for verdict in report.verdicts if verdict.status == "fail")
+
+
+def target_of(path: Path) -> str:
+    """The target that a file's second line names, else the usual one."""
+    second = "".join(path.read_text("utf-8").splitlines()[1:2])
+    found = TARGET.match(second)
+    return found[1] if found else USUAL_TARGET
+
+
+def expectation(path: Path) -> str:
+    """The check that a wrong variant's first line names."""
+    found = EXPECT.match(path.read_text("utf-8").split("\n", 1)[0])
+    assert found, f"{path}: the first line is not `# expect: <check>`"
+    return found[1]

@@ -1,0 +1,66 @@
+"""What checks ask of a record: kinds of nodes, and which device holds which part."""
+
+import msgspec
+import pytest
+from made_up import record
+
+from grader.judging.checking import Failure
+from grader.judging.evidence import differing_leaf, other_parts
+from grader.judging.record import Leaf, Observed, Outcome
+
+ROWS = Leaf("", "jax", "jax.Array", (4, 2), parts={0: ((0, 2), (0, 2)), 1: ((2, 4), (0, 2))})
+
+
+def test_the_same_parts() -> None:
+    again = msgspec.json.decode(msgspec.json.encode(ROWS), type=Leaf)
+    assert other_parts(again, ROWS) == ""
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        (
+            {0: ((2, 4), (0, 2)), 1: ((0, 2), (0, 2))},
+            "device 0 holds [2:4, 0:2], not [0:2, 0:2]",
+        ),
+        ({0: ((0, 2), (0, 2))}, "device 1 holds nothing, not [2:4, 0:2]"),
+        ({0: ((0, 2), (0, 2)), 1: ()}, "device 1 holds [], not [2:4, 0:2]"),
+        ({}, "device 0 holds nothing, not [0:2, 0:2]"),
+    ],
+)
+def test_parts_that_are_exchanged_or_gone(
+    parts: dict[int, tuple[tuple[int, int], ...]], said: str
+) -> None:
+    assert other_parts(msgspec.structs.replace(ROWS, parts=parts), ROWS) == said
+
+
+def observed(forms: list[str], path: str = "['w']") -> Observed:
+    """A tree `params` of one leaf, made of these kinds of nodes."""
+    leaves = [Leaf(path, "python", "float", data=b"1")]
+    made = Observed(Outcome("finished"), {"params": leaves}, {"params": "PyTreeDef(*)"})
+    made.forms = {"params": forms} if forms else {}
+    return made
+
+
+def compared(mine: Observed, theirs: Observed) -> Failure | None:
+    """The failure of a submission's tree beside the reference's."""
+    return differing_leaf(record(mine, reference=theirs), "params", rtol=0, atol=0)
+
+
+def test_a_node_of_another_kind_is_a_failure_although_its_paths_are_the_same() -> None:
+    theirs = observed(["mapping", "*"])
+    assert compared(observed(["mapping", "*"]), theirs) is None
+    failure = compared(observed(["submission.Lazy", "*"]), theirs)
+    assert failure is not None
+    assert failure.expected == "`params` is made of the same kinds as the reference's: mapping"
+    assert failure.observed == "submission.Lazy"
+
+
+def test_a_tree_of_another_shape_is_described_by_its_paths() -> None:
+    failure = compared(observed(["*"], ""), observed(["mapping", "*"]))
+    assert failure is not None
+    assert failure.observed == "it is a Python float"
+
+
+def test_a_record_from_before_there_were_kinds_is_compared_by_paths() -> None:
+    assert compared(observed([]), observed([])) is None

@@ -1,0 +1,101 @@
+"""Which line a failure points at, what is marked there, and which `return` was forgotten."""
+
+import pytest
+
+from grader.judging.places import File, of_definitions, of_frames, of_words, shown
+from grader.judging.record import EventKind, Frame
+from grader.judging.returns import missing
+from grader.judging.verdict import Culprit
+
+SOURCE = '''import jax
+
+
+def given(x):
+    return x
+
+
+@jax.jit
+def step(x):
+    """One step."""
+
+    def loss_fn(x):
+        return given(x), 1
+
+    value = loss_fn(x)
+    return value, x
+
+
+def train(step, batches):
+    losses = []
+    for batch in batches:
+        losses.append(float(step(batch)))  # é
+    return losses
+'''
+FILE = File(SOURCE)
+LINES = SOURCE.split("\n")
+
+
+def marked(text: str, *kinds: EventKind) -> str:
+    """What is marked on the line that holds `text`."""
+    number = next(n for n, line in enumerate(LINES, 1) if text in line)
+    column, end = FILE.marked(number, kinds)
+    return LINES[number - 1][column - 1 : end - 1]
+
+
+def test_the_expression_that_can_have_done_it_is_marked() -> None:
+    assert marked("losses.append", "d2h") == "float(step(batch))"
+    assert marked("losses.append") == "losses.append(float(step(batch)))"
+    assert marked("def train") == "train"
+    assert marked("value = ") == "value = loss_fn(x)"
+
+
+def test_a_place_has_its_function_and_the_lines_around() -> None:
+    place = shown(FILE, Culprit(13, ""))
+    assert (place.function, place.text, place.first) == ("step.loss_fn", "return given(x), 1", 12)
+    assert place.excerpt == LINES[11:13]
+    assert shown(FILE, Culprit(99, "")) == Culprit(99, "")
+
+
+def test_a_frame_in_given_code_leads_to_the_call() -> None:
+    frames = [Frame(15, "step", "value = loss_fn(x)"), Frame(5, "given", "return x")]
+    assert of_frames(FILE, frames, ["given"])[0].line == 15
+    assert of_frames(FILE, frames[1:], ["given"])[0].line == 5
+
+
+def test_a_function_that_is_named_is_found() -> None:
+    assert of_words(FILE, ["step", "train"], "x", "`train` returns None")[0].line == 19
+    assert of_words(FILE, ["step"], "`train` returns None") == []
+    assert [place.line for place in of_definitions(FILE, ["step", "train", "none"])] == [9, 19]
+
+
+@pytest.mark.parametrize("source", ["def (", "\0", "(" * 500])
+def test_a_file_that_is_no_python_has_lines_all_the_same(source: str) -> None:
+    place = shown(File(source), Culprit(1, "x"))
+    assert place.excerpt == [source]
+    assert place.function == ""
+
+
+EDITS = ("step", "train")
+
+
+def forgotten(old: str, new: str) -> list[str]:
+    """The functions that are said to return nothing after a change of the file."""
+    assert old in SOURCE
+    return [one.expected for one in missing(File(SOURCE.replace(old, new)), SOURCE, EDITS)]
+
+
+def test_a_forgotten_return_is_found() -> None:
+    assert forgotten("    return losses", "    losses") == ["`train` returns `losses`"]
+    assert forgotten("    return value, x", "    value, x") == ["`step` returns (value, x)"]
+    assert forgotten("return given(x), 1", "given(x), 1") == ["`loss_fn` returns 2 values"]
+    assert forgotten("    return losses", "    return") == ["`train` returns `losses`"]
+
+
+def test_no_other_return_is_missed() -> None:
+    assert missing(FILE, SOURCE, EDITS) == []
+    assert forgotten("    return x\n", "    x\n") == [], "given code is not the learner's"
+    assert forgotten("    return losses", "    yield losses") == []
+    assert forgotten("    return losses", "    raise NotImplementedError") == []
+    assert forgotten("    return losses", "    if losses:\n        return losses") == []
+    assert forgotten("@jax.jit", "@keep") == []
+    assert forgotten("@jax.jit\ndef step(x):", "@keep\ndef step(x):") == []

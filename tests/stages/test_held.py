@@ -1,0 +1,53 @@
+"""A held step: a loop that runs ahead passes, and one that waits is found, by any means."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from grader.stages.held import Held
+
+STEPS = 40
+
+
+@jax.jit
+def _step(total: Any, x: Any) -> Any:
+    return total + x.sum(), (total * x).sum()
+
+
+def _waited(between: Callable[[Any, Any], object]) -> list[int]:
+    """The steps waited for; `between` gets the losses of this step and of the one before."""
+    held, total, before = Held(), jnp.zeros(()), None
+    for _ in range(STEPS):
+        total, loss = held.hold(_step(total, jnp.ones((8, 8))))
+        between(loss, before)
+        before = loss
+    held.release()
+    jax.block_until_ready(total)
+    return held.waited
+
+
+def _late(_: Any, before: Any) -> None:
+    if before is not None:
+        float(before)
+
+
+def _poll(loss: Any, _: Any) -> None:
+    while not loss.is_ready():
+        time.sleep(0.001)
+
+
+def test_a_loop_that_runs_ahead_waits_for_nothing() -> None:
+    assert _waited(lambda loss, before: None) == []
+
+
+def test_a_read_one_step_late_is_no_wait() -> None:
+    assert _waited(_late) == []
+
+
+@pytest.mark.parametrize("wait", [lambda loss, before: float(loss), _poll])
+def test_a_wait_is_found_and_only_the_first_one_costs_time(wait: Callable[[Any, Any], Any]) -> None:
+    assert len(_waited(wait)) == 1

@@ -1,0 +1,68 @@
+"""The staged surroundings of a training loop: every call is written down, in order."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from grader.judging.loops import indices
+from grader.stages.loop import Book
+
+
+class Marks:
+    """Counts marks, as an observer does."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def mark(self) -> None:
+        self.count += 1
+
+
+def test_a_book_knows_which_batch_is_which() -> None:
+    marks: Any = Marks()
+    batches = [(np.float32([[0.0]]), 7), (np.float32([1.0]), 8)]
+    book = Book(marks, batches, lambda params, batch: (params, batch[1]), list)
+    first = book.put(book.ask(0).result())
+    assert book.step("params", first) == ("params", 7)
+    book.step("params", batches[1])  # never put
+    book.put((np.float32([1.5]), 8))  # not a batch that was read
+    assert book.stopping(0)(0.5)
+    assert book.calls == [
+        ("ask", 0),
+        ("wait", 0),
+        ("put", 0),
+        ("step", 0),
+        ("step", -1),
+        ("put", -1),
+        ("stop", 0),
+    ]
+    assert marks.count == len(book.calls)
+    assert indices(book.calls, "step") == [0, -1]
+    assert list(book.reads()) == batches
+
+
+def test_a_batch_is_known_by_its_arrays_and_an_argument_by_its_name() -> None:
+    marks: Any = Marks()
+    batches = [(np.float32([0.0]), np.float32([1.0])), (np.float32([2.0]), np.float32([3.0]))]
+    book = Book(marks, batches, lambda params, batch: (params, batch[0]), tuple)
+    read = book.ask(i=np.int64(1)).result()
+    placed = book.put(batch=[read[0], read[1].copy()])
+    book.step(batch=[placed[0], placed[1]], params="params")
+    book.step("params", (placed[0], placed[1].copy()))  # one array is not what `put` returned
+    assert book.calls == [("ask", 1), ("wait", 1), ("put", 1), ("step", 1), ("step", -1)]
+
+
+@pytest.mark.parametrize("asked", [-1, 2, 1.0, "1"])
+def test_a_batch_that_is_not_there_is_refused(asked: Any) -> None:
+    marks: Any = Marks()
+    book = Book(marks, [1, 2], lambda batch: batch, list)
+    with pytest.raises((IndexError, TypeError)):
+        book.ask(asked)
+
+
+def test_a_step_without_its_batch_is_refused() -> None:
+    marks: Any = Marks()
+    book = Book(marks, [1], lambda params, batch: (params, batch), list)
+    with pytest.raises(TypeError, match="missing a required argument: 'batch'"):
+        book.step(params=1)
