@@ -50,6 +50,7 @@ from grader.running.messages import (
     Asked,
     Ended,
     Keep,
+    Live,
     Request,
     Stay,
     Take,
@@ -147,6 +148,8 @@ class Server:
                 case Take():
                     socket.send_fds(line, [kept.WELCOME], self._left)
                     self._end_left()
+                case Live():
+                    line.send(kept.WELCOME)
                 case _:
                     self._forget(line)
         except (OSError, msgspec.DecodeError):

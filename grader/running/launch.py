@@ -30,6 +30,7 @@ from grader.running.messages import (
     Ended,
     Keep,
     Left,
+    Live,
     Request,
     Stay,
     Take,
@@ -341,21 +342,29 @@ class KeptForkServer:
 
     def _lost(self) -> str:
         try:
-            self._line.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            said = self._line.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
             return ""
         except OSError as error:
             return f"the fork server ended: {error}"
-        return "the fork server ended"
+        return "" if said else "the fork server ended"
 
     def check(self) -> None:
         """A worker's early death may be the old server's fault: a new one will tell."""
         raise Lost(self._lost() or "a worker of the fork server died early")
 
     def confirm(self) -> None:
-        """See `Launcher`."""
-        if said := self._lost():
-            raise Lost(said)
+        """See `Launcher`. A server that is killed may take its workers along before its line
+        closes, so it is asked."""
+        try:
+            self._line.send(msgspec.json.encode(Live()))
+            self._line.settimeout(kept.PATIENCE)
+            said = self._line.recv(1)
+            self._line.settimeout(None)
+        except OSError as error:
+            raise Lost(f"the fork server does not answer: {error}") from error
+        if said != kept.WELCOME:
+            raise Lost("the fork server ended")
 
     def take(self) -> list[tuple[Left, Worker]]:
         """See `Launcher`."""

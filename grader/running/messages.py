@@ -62,7 +62,11 @@ class Take(msgspec.Struct, tag="take"):
     """Asks for all workers that stand by; answered by "+" and their descriptors."""
 
 
-Asked = Request | Stay | Keep | Take
+class Live(msgspec.Struct, tag="live"):
+    """Asks whether the server lives; answered by "+"."""
+
+
+Asked = Request | Stay | Keep | Take | Live
 """What a fork server may be asked."""
 DOORS = ("socket", "bridge")
 """The sockets in the folder of a device next door."""

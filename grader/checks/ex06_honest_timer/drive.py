@@ -55,13 +55,14 @@ def _shares(rng: Any, calls: int) -> list[float]:
 
 def _other_figures(shares: list[float]) -> list[float]:
     """What somebody takes for the mean: the median, a mean of some of the calls, one call."""
-    ordered, half = sorted(shares), len(shares) // 2
-    some = (ordered[1:], ordered[:-1], ordered[1:-1], shares[1:], shares[:-1], shares[:half])
-    means = [float(np.mean(part)) for part in some]
+    ordered = sorted(shares)
+    some = [ordered[1:], ordered[:-1], ordered[1:-1], shares[::2], shares[1::2]]
+    for cut in range(1, len(shares)):
+        some += [shares[:cut], shares[cut:]]
     middle = (ordered[0] + ordered[-1]) / 2
     root = math.exp(float(np.mean(np.log(shares))))
-    ends = [ordered[0], ordered[-1], shares[0], shares[-1]]
-    return [*means, float(np.median(shares)), middle, root, *ends]
+    means = [float(np.mean(part)) for part in some]
+    return [*means, float(np.median(shares)), middle, root, ordered[0], ordered[-1]]
 
 
 def _cost(name: ProgramName, rng: Any) -> dict[str, float]:
