@@ -13,16 +13,19 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-VARIANTS = ROOT / "tests" / "variants"
+from grader.app import report
+from grader.course.catalog import Entry
+from grader.running.session import Options, Session, modules_of
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "checks"))
+from variant_grading import WRONG, Grading, graded
+
 SEED = 7
 
 
 def variants(names: Sequence[str], pick: int, seed: int) -> list[Path]:
     """The wrong variants of these exercises, by name; all of them if none is named."""
-    found = sorted(VARIANTS.glob("ex*/wrong/*.py"))
-    if names:
-        found = [path for path in found if path.parent.parent.name[:4] in names]
+    found = [path for path in WRONG if not names or path.parent.parent.name[:4] in names]
     if pick:
         found = sorted(random.Random(seed).sample(found, min(pick, len(found))))
     return found
@@ -30,27 +33,12 @@ def variants(names: Sequence[str], pick: int, seed: int) -> list[Path]:
 
 def first_failures(paths: Sequence[Path]) -> Iterator[str]:
     """The text of the first failure of each."""
-    sys.path.insert(0, str(ROOT))
-    from grader.app import report
-    from grader.course import catalog
-    from grader.judging.judge import judge
-    from grader.program import targets
-    from grader.running.grade import grade
-    from grader.running.session import Options, Session, modules_of
-    from grader.running.sides import Reference
-
-    entries = {
-        stem: catalog.find(stem) for stem in dict.fromkeys(p.parent.parent.name for p in paths)
-    }
-    with Session(Options(device="cpu"), modules_of(list(entries.values()))) as session:
-        ahead: dict[str, Reference] = {}
+    stems = dict.fromkeys(path.parent.parent.name for path in paths)
+    with Session(Options(device="cpu"), modules_of([Entry(stem) for stem in stems])) as session:
+        grading = Grading(session, SEED)
         for path in paths:
-            entry = entries[path.parent.parent.name]
-            machine = targets.find("h200x8") if entry.exercise.has_target else None
-            if entry.stem not in ahead:
-                ahead = {entry.stem: Reference(entry, session, SEED, machine)}
-            record = grade(entry, path, session, target=machine, ahead=ahead[entry.stem])
-            done = judge(record, entry.exercise)
+            stem = path.parent.parent.name
+            _, done = graded(stem, path, grading)
             failures = [verdict for verdict in done.verdicts if verdict.status == "fail"]
             out = report.console()
             with out.capture() as captured:
@@ -58,7 +46,7 @@ def first_failures(paths: Sequence[Path]) -> Iterator[str]:
                     report.print_failure(verdict, path.name, out, "https://course")
             more = f"\n  and {len(failures) - 1} more" if len(failures) > 1 else ""
             text = captured.get().rstrip() or f"nothing failed: exit code {done.exit_code}"
-            yield f"== {entry.stem} {path.stem}\n{text}{more}\n"
+            yield f"== {stem} {path.stem}\n{text}{more}\n"
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -314,8 +314,9 @@ assert show("P(), nothing split:", file) == own_bytes
 anything is split. No byte is read twice, but all of them must fit into the memory of this host.
 
 The line `P('data')` is worth a thought: each block lies on two devices, and was read twice, which
-makes {{ copies_bytes }} bytes. JAX calls once for each *device*. Where reading is dear, keep a
-block until its second device has had it. Only where nothing is split does JAX ask once for all.
+makes {{ copies_bytes }} bytes. JAX calls your function once for each *device*, not once for each
+block. If reading is expensive, keep a block until its second device has received it. Only for an
+array that is not split at all does JAX ask once for all devices.
 
 !!! quote "Claim S3-21 (dgx): outdated"
     The document finds the function under `jax.experimental.array`. It is

@@ -120,7 +120,7 @@ print("read by NumPy:", type(host_again).__name__, host_again.shape)
 !!! quote "Claim S1-11 (gpu-memory): true with conditions"
     The document says that pinned memory may help to shorten transfers. The condition is that the
     data lies there: in a `jax.Array` of memory kind `pinned_host`. No public call of JAX pins a
-    NumPy array of yours. What it gains on a GPU is not recorded yet.
+    NumPy array. How much time pinned memory saves on a GPU is not recorded yet.
 
 ## Host arrays compute on the host { #host-arrays-compute-on-the-host }
 

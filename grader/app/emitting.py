@@ -1,7 +1,7 @@
 """Gives out each report when it is there: to a person as text, to a program as JSON.
 
 `text` and `jsonl` are printed as the reports come. `json` is one document at the end, whatever
-ends the command: Ctrl-C and a fault of the grader's leave a whole one too. Nobody may be reading
+ends the command: Ctrl-C and a fault of the grader leave a whole one too. Nobody may be reading
 any more (`| head`): what is printed then is lost, and the verdict is not. How a report looks is
 in `grader.app.report`.
 """

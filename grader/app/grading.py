@@ -65,7 +65,7 @@ def run(entries: Sequence[Entry], names: Sequence[str], wanted: Wanted, *, brief
 
     Raises:
       Unusable: a file is missing, or JAX cannot be used at all.
-      GraderBroke: a fault of the grader's own.
+      GraderBroke: a fault of the grader itself.
     """
     target = target_of(wanted)  # before anything is run
     work = files_of(entries, names, wanted.submission)
@@ -146,7 +146,7 @@ def grade_all(
 
     Raises:
       Unusable: the reports cannot be written, or the records cannot be saved.
-      GraderBroke: a fault of the grader's own.
+      GraderBroke: a fault of the grader itself.
     """
     to = Emitter(
         wanted.form, brief=brief, outlives_readers=outlives_readers, verbose=wanted.verbose

@@ -85,7 +85,7 @@ def _no_commands(text: str) -> str:
 
 
 def exit_code(reports: Iterable[Report]) -> int:
-    """The worst of all: a fault of the grader's, a failure, what could not be checked."""
+    """The worst of all: a fault of the grader, a failure, what could not be checked."""
     codes = {report.exit_code for report in reports}
     return next((code for code in (4, 1, 3) if code in codes), 0)
 

@@ -29,7 +29,7 @@ def watch_one(entry: Entry, name: str, wanted: Wanted) -> None:
 
     Raises:
       Unusable: a file or its folder is missing, or JAX cannot be used at all.
-      GraderBroke: a fault of the grader's own.
+      GraderBroke: a fault of the grader itself.
     """
     _run(_Watch, {path_of(entry, name, wanted.submission): entry}, wanted)
 

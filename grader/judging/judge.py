@@ -278,7 +278,7 @@ def _unreadable(record: Record, check: Check, error: Exception) -> Result:
 
 
 def _fault(what: str) -> str:
-    return f"a fault of the grader's, not yours; please report: {what}"
+    return f"the grader itself is at fault, not your file; please report: {what}"
 
 
 def _words(error: Exception) -> str:

@@ -86,7 +86,7 @@ class Report(msgspec.Struct, omit_defaults=True):
     def exit_code(self) -> int:
         """0: all passed; 1: a check failed; 3: nothing failed, but not all could be checked.
 
-        4: a fault of the grader's own kept something from being checked.
+        4: a fault of the grader itself kept something from being checked.
         """
         if any(v.fault for v in self.verdicts):
             return 4

@@ -35,11 +35,12 @@ def name_of(path: Path) -> str:
 class Grading:
     """Grades files in one session.
 
-    All files of an exercise get the same inputs, so its reference runs once for all of them.
+    All files of an exercise get the same inputs, so its reference runs once for all of them:
+    fresh ones, or those of `seed`.
     """
 
-    def __init__(self, session: Session) -> None:
-        self.session = session
+    def __init__(self, session: Session, seed: int | None = None) -> None:
+        self.session, self.seed = session, seed
         self._references: dict[tuple[str, str], Reference] = {}
 
     def record(self, entry: Entry, path: Path, target: str) -> Record:
@@ -47,7 +48,8 @@ class Grading:
         machine = targets.find(target) if entry.exercise.has_target else None
         key = entry.stem, target
         if key not in self._references:
-            self._references[key] = Reference(entry, self.session, new_seed(), machine)
+            seed = new_seed() if self.seed is None else self.seed
+            self._references[key] = Reference(entry, self.session, seed, machine)
         ahead = self._references[key]
         return grade(entry, path, self.session, target=machine, ahead=ahead)
 

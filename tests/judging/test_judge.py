@@ -173,7 +173,7 @@ def test_a_check_that_raises_is_the_graders_fault() -> None:
     verdict = report.verdicts[2]
     assert verdict.fault == "check broken: KeyError: 'x'"
     assert verdict.reason == (
-        "a fault of the grader's, not yours; please report: check broken: KeyError: 'x'"
+        "the grader itself is at fault, not your file; please report: check broken: KeyError: 'x'"
     )
     assert report.exit_code == 4
     add(made, "wrong", lambda record: Failure("x", "y"))
