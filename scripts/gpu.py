@@ -25,9 +25,13 @@ ROOT = Path(__file__).resolve().parent.parent
 SITE = ROOT / "build" / "gpu-site"
 # What belongs to the node and its driver: a wheel of ours must not stand before it.
 NODES_OWN = ("jax", "jaxlib", "jax-cuda*", "ml-dtypes", "numpy", "nvidia-*", "scipy")
-NOT_THERE = "tests/site/test_site.py"
-"""Tests of the built site. They need no GPU, and the extra `site`, which no node has: collecting
-them would end the whole run."""
+NOT_THERE = (
+    "tests/site/test_in_a_browser.py",
+    "tests/site/test_moving_figures.py",
+    "tests/site/test_site.py",
+)
+"""Tests of the built site. They need no GPU, and the extras `pages` and `site`, which no node has:
+collecting them would end the whole run."""
 NO_GPU = 2
 NONE_FOUND = "jax found no GPU"
 PROBE = f"""
@@ -97,7 +101,7 @@ def steps(out: Path, chosen: Chosen, gpus: int) -> dict[str, list[str]]:
     some = ["-k", chosen.tests] if chosen.tests else []
     return {
         "tests": [
-            *[python, "-m", "pytest", "-m", marked, f"--ignore={NOT_THERE}"],
+            *[python, "-m", "pytest", "-m", marked, *(f"--ignore={path}" for path in NOT_THERE)],
             *[f"--junitxml={out / 'tests.xml'}", *some],
         ],
         "solutions": [

@@ -10,8 +10,11 @@ and the book; it never runs a program. The *executor* owns XLA, and may die of w
     setup        what a front and whoever started it say to each other
 
     front        the front's process: gRPC, sessions, host buffers
-    session      one client's requests about arrays
-    running      one client's programs and launches
+    session      one client's requests, and its arrays by their handles
+    transfers    its copies from the host and to it
+    moving       its copies between devices, and arrays put together anew
+    running      its programs and launches
+    handles      what these parts need of the session
     holding      what one client holds: buffers, booked, counted and freed
     arrays       arrays, buffers and where they lie, without data
     arriving     host buffers on their way

@@ -76,6 +76,10 @@ class Array:
     buffers: list[Buffer]
     released: bool = False
 
+    def words(self) -> str:
+        """`float32[8,16]`."""
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
     @property
     def deleted(self) -> bool:
         """Whether it was deleted, or donated, or a part of it was."""

@@ -6,6 +6,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from grader.device.errors import UNIMPLEMENTED, Failed
+
 TOKEN = "token"
 """What orders callbacks. It has no bytes."""
 
@@ -42,6 +44,18 @@ NAMES: Mapping[int, str] = {
 }
 """`DTypeProto.Kind` -> name. Elements of less than a byte take a byte on the way."""
 NUMBERS: Mapping[str, int] = {name: number for number, name in NAMES.items()}
+
+
+def named(given: Any) -> str:
+    """The name of a `DTypeProto`.
+
+    Raises:
+      Failed: there are no arrays of this type here.
+    """
+    name = NAMES.get(given.kind)
+    if name is None:
+        raise Failed(UNIMPLEMENTED, f"arrays of the type {given.kind} are not available")
+    return name
 
 
 def numpy_type(name: str) -> np.dtype[Any]:

@@ -79,6 +79,23 @@ class Holding:
         """Write an entry of this client's."""
         self.desk.writer.write(Entry(event, start, client=self.client, **more))
 
+    def copied(
+        self, event: str, buffer: Buffer, asked: float, start: float, end: float | None, **more: Any
+    ) -> None:
+        """Write of a copy, or of one that failed: then `end` is None."""
+        details = {"memory": buffer.memory, "device": buffer.device, **more}
+        self.entry(
+            event,
+            start,
+            end=end,
+            asked=asked,
+            bytes=buffer.bytes,
+            shape=list(buffer.shape),
+            dtype=buffer.dtype,
+            array=buffer.number,
+            **details,
+        )
+
     # --- memory
 
     def check(self, wanted: dict[int, int], what: str, program: str = "") -> None:

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from google.protobuf.message import DecodeError
 
@@ -17,6 +17,7 @@ from grader.device import wire
 from grader.device.arrays import DEVICE, Array, Placement, Shardings
 from grader.device.dtypes import NUMBERS, size
 from grader.device.errors import INVALID, NOT_FOUND, UNIMPLEMENTED, Failed
+from grader.device.handles import Handles
 from grader.device.holding import Holding, failed
 from grader.device.protocol import Messages
 from grader.judging.record import Collective
@@ -24,26 +25,6 @@ from grader.judging.record import Collective
 _LARGEST_TEXT = 1 << 30
 _FILES = re.compile("dump|path|dir|file|load|library|extra_options")
 """Names of XLA's options that read or write files, or run others' code."""
-
-
-class Arrays(Protocol):
-    """The session, as far as programs need it."""
-
-    def get(self, handle: int) -> Array:
-        """An array; see `Session.get`."""
-        ...
-
-    def keep(self, handle: int, array: Array) -> None:
-        """Give an array a handle."""
-        ...
-
-    def new_handle(self) -> int:
-        """A handle of the server's own."""
-        ...
-
-    def reply(self, op: int, fill: Any = None, error: Failed | None = None) -> None:
-        """Answer a request."""
-        ...
 
 
 @dataclass(eq=False)
@@ -79,7 +60,7 @@ class Programs:
     """The programs of one client."""
 
     def __init__(
-        self, messages: Messages, shardings: Shardings, holding: Holding, arrays: Arrays
+        self, messages: Messages, shardings: Shardings, holding: Holding, arrays: Handles
     ) -> None:
         self._options = messages.find("XlaCompileOptionsProto")
         self._shardings = shardings

@@ -217,14 +217,16 @@ def test_a_plugin_that_fails_is_told_where_no_gpu_was_found(
 
 def test_what_make_gpu_collects_needs_no_package_of_the_site_alone(tmp_path: Path) -> None:
     """The wheelhouse has the extras `test` and `lessons`; one missing import ends the whole run."""
-    needing = re.compile(r"^(?:import|from) (?:bs4|mkdocs\w*)\b", re.MULTILINE)
-    paths = (ROOT / "tests").rglob("*.py")
-    found = {
-        path.relative_to(ROOT).as_posix() for path in paths if needing.search(path.read_text())
-    }
-    assert found == {gpu.NOT_THERE}
-    assert "gpu" not in re.findall(r"mark\.(\w+)", (ROOT / gpu.NOT_THERE).read_text())
-    assert f"--ignore={gpu.NOT_THERE}" in gpu.steps(tmp_path, gpu.Chosen(), 1)["tests"]
+    needing = re.compile(
+        r"^(?:import|from) (?:bs4|mkdocs\w*|browser|playwright|axe_playwright_python)\b",
+        re.MULTILINE,
+    )
+    paths = (ROOT / "tests").rglob("test_*.py")
+    found = [path for path in paths if needing.search(path.read_text())]
+    assert {path.relative_to(ROOT).as_posix() for path in found} == set(gpu.NOT_THERE)
+    assert not [path for path in found if "gpu" in re.findall(r"mark\.(\w+)", path.read_text())]
+    asked = gpu.steps(tmp_path, gpu.Chosen(), 1)["tests"]
+    assert [f"--ignore={path}" for path in gpu.NOT_THERE] == [a for a in asked if "ignore" in a]
 
 
 def test_make_gpu_runs_only_what_is_named(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import fenced
+import psutil
 import pytest
 from fenced import ROOT, TOKEN
 from terminal import Command, Ran, Terminal, copied_checkout, opened
@@ -328,25 +329,25 @@ HANG = "def try_gpu(i=0):\n    while True:\n        pass\n"
 
 
 def hanging(terminal: Terminal, folder: Path, token: str, seconds: int = 10) -> Command:
-    """A check of a submission that never ends, once its code runs."""
+    """A check of a submission that never ends, once its code has kept a core busy."""
     text = (ROOT / "solutions" / f"{STEM}.py").read_text("utf-8")
     start, rest = text.split("def try_gpu(")
     end = rest[rest.index("\n\n\n") :]
     path = folder / "hanging" / f"{STEM}.py"
     path.parent.mkdir(exist_ok=True)
     path.write_text(start + HANG.rstrip("\n") + end, "utf-8")
-    before, seen, begun = fenced.processes(token), set[int](), time.monotonic()
     running = terminal.start(*CHECK, "--submission", str(path), "--timeout", str(seconds))
-
-    def started() -> bool:
-        """Its own process, and three for each of two files; the reference's end soon. Fewer
-        where a worker stood by already: then some seconds are enough."""
-        seen.update(fenced.processes(token) - before)
-        return len(seen) >= 7 or (len(seen) > 1 and time.monotonic() > begun + 4)
-
-    wait_until(started)
-    time.sleep(0.5)
+    used = {pid: busy(pid) for pid in fenced.processes(token)}
+    wait_until(lambda: any(busy(pid) > used.get(pid, 0.0) + 1.5 for pid in fenced.processes(token)))
     return running
+
+
+def busy(pid: int) -> float:
+    """Seconds of a core that a process has used; 0 once it has ended."""
+    try:
+        return float(psutil.Process(pid).cpu_times().user)
+    except psutil.NoSuchProcess:
+        return 0.0
 
 
 def test_the_server_is_killed_in_a_check(terminal: Terminal, folder: Path, token: str) -> None:

@@ -9,8 +9,8 @@ from browser import WIDE, Browser
 
 
 @pytest.fixture(scope="module")
-def chromium(tmp_path_factory):
-    browser = Browser(tmp_path_factory.mktemp("browser"))
+def chromium():
+    browser = Browser()
     yield browser
     browser.close()
 

@@ -57,6 +57,25 @@ def test_what_makes_a_page_too_wide_is_seen(page):
     assert browser.run("document.documentElement.scrollWidth") > NARROW
 
 
+def test_no_page_keeps_anybody_out(page, site):
+    """axe-core finds nothing serious, in either colour scheme, on a desk and on a phone."""
+    found = []
+    for path in paths(site):
+        browser = page(path, WIDE, forget=False)
+        for width, dark in ((WIDE, False), (WIDE, True), (NARROW, True), (NARROW, False)):
+            browser.look(width, dark=dark)
+            how = f"{path} at {width}, {'dark' if dark else 'light'}"
+            found += [f"{how}: {barrier}" for barrier in browser.barriers()]
+    assert not found
+
+
+def test_a_barrier_is_found(page):
+    browser = page("/symptoms/")
+    assert browser.barriers() == []
+    browser.run("document.querySelector('.md-content img, h1').style.color = '#eee'")
+    assert [one.partition(":")[0] for one in browser.barriers()] == ["color-contrast"]
+
+
 QUESTIONS = {
     "is_ready": "lessons/04-the-inner-loop",
     "device_put": "lessons/02-arrays-live-somewhere",
@@ -170,17 +189,15 @@ def test_a_quiz_by_keyboard_submits_by_its_button_and_can_be_taken_back(page):
     assert not browser.run("document.querySelectorAll('.quiz input:checked').length")
 
 
-def test_without_scripts_answers_outputs_and_the_still_picture_are_there(page, chromium):
-    chromium.send("Emulation.setScriptExecutionDisabled", value=True)
-    try:
-        page("/lessons/12-meshes-and-shardings/", forget=False)
-    finally:
-        chromium.send("Emulation.setScriptExecutionDisabled", value=False)
-    # Scripts of the page have not run; ours may, now.
-    assert chromium.run("document.documentElement.className") == "no-js"
-    shown = "getComputedStyle(document.querySelector('.answer-feedback')).display !== 'none'"
-    assert chromium.run(shown)
-    assert chromium.run("document.querySelector('.placement-still svg rect') !== null")
+def test_without_scripts_answers_outputs_and_the_still_picture_are_there(chromium, served):
+    found = chromium.run_without_scripts(
+        f"{served}/lessons/12-meshes-and-shardings/",
+        """({ root: document.documentElement.className,
+             answer: getComputedStyle(document.querySelector('.answer-feedback')).display,
+             still: document.querySelector('.placement-still svg rect') !== null })""",
+    )
+    assert (found["root"], found["still"]) == ("no-js", True)
+    assert found["answer"] != "none"
 
 
 def test_progress_is_kept_shown_and_taken_from_what_grader_status_prints(page):

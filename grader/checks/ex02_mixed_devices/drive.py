@@ -1,12 +1,11 @@
-"""Drives ex02_mixed_devices: has three runs taken, each on a device that is asked for.
+"""Drives ex02_mixed_devices: has four runs taken, each on a device that is asked for.
 
-Drawn: for each run the steps (2 to 29, and once 100 to 129), the device asked for (each device
-at least once), the default device, the sizes, the numbers, and where each array lies: on one of
-the devices, committed, or nowhere in particular, uncommitted. At least one array is committed to
-another device than the one asked for, and at least one is uncommitted; in the first run, that
-one too lies elsewhere. The drive keeps what
-each call of `step` is given and returns: an array that lies in another buffer than before was
-copied, even where no copy between devices was seen.
+Drawn: for each run the steps (2 to 29, and once 100 to 129), the device asked for (two devices at
+least once each), the default device (always another one), the sizes, the numbers, and where each
+array lies. In each run one array lies on the device asked for, two are committed to others, and one
+is uncommitted, on the default device; over the four runs, each array takes each of these places.
+The drive keeps what each call of `step` is given and returns: an array that lies in another buffer
+than before was copied, even where no copy between devices was seen.
 """
 
 from types import ModuleType
@@ -20,27 +19,17 @@ from grader.checks.ex02_mixed_devices.facts import ROUNDS
 from grader.probes.observe import Observe
 
 
-def _homes(rng: Any, device: Any) -> list[Any]:
-    """Where four arrays lie: one uncommitted, one on `device` and one elsewhere.
-
-    Without one that is on `device`, a way round another device could cost nothing.
-    """
-    other = rng.choice([one for one in jax.devices() if one != device])
-    last = rng.choice([None, *jax.devices()])
-    homes: list[Any] = rng.permutation(np.array([None, device, other, last], object)).tolist()
-    return homes
-
-
-def _inputs(rng: Any, device: Any) -> tuple[Any, Any]:
-    """Arrays and a state, float32, for a run on `device`.
+def _inputs(rng: Any, homes: list[Any]) -> tuple[Any, Any]:
+    """Arrays and a state, float32, where `homes` says; None is uncommitted.
 
     weights (n, n), bias (n,), scale (n,), state (rows, n).
     """
     n, rows = (int(size) for size in rng.integers(5, 30, 2))
     shapes = {"weights": (n, n), "bias": (n,), "scale": (n,), "state": (rows, n)}
     drawn = {k: rng.standard_normal(s).astype(np.float32) / 2 for k, s in shapes.items()}
-    homes = dict(zip(shapes, _homes(rng, device), strict=True))
-    placed = {name: jax.device_put(drawn[name], home) for name, home in homes.items()}
+    placed = {
+        name: jax.device_put(drawn[name], home) for name, home in zip(shapes, homes, strict=True)
+    }
     state = placed.pop("state")
     return placed, state
 
@@ -48,22 +37,25 @@ def _inputs(rng: Any, device: Any) -> tuple[Any, Any]:
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Have each run taken, and look at what each step is given."""
     devices = rng.permutation(jax.devices())[:2].tolist()
-    devices = rng.permutation([*devices, rng.choice(jax.devices())]).tolist()
-    numbers = [int(n) for n in rng.permutation([*rng.integers(2, 30, 2), rng.integers(100, 130)])]
-    for target, steps, device in zip(ROUNDS, numbers, devices, strict=True):
+    devices = rng.permutation([*devices, *rng.choice(jax.devices(), 2)]).tolist()
+    numbers = [int(n) for n in rng.permutation([*rng.integers(2, 30, 3), rng.integers(100, 130)])]
+    order, turns = rng.permutation(len(ROUNDS)), rng.permutation(len(ROUNDS))
+    for target, steps, device, turn in zip(ROUNDS, numbers, devices, turns, strict=True):
         others = [one for one in jax.devices() if one != device]
-        anywhere = others if target == ROUNDS[0] else jax.devices()
-        with jax.default_device(rng.choice(anywhere)):
-            _run(submission, observe, rng, target, steps, device)
+        places = [None, device, *rng.choice(others, 2)]
+        homes = [places[(place + turn) % len(places)] for place in order]
+        with jax.default_device(rng.choice(others)):
+            _run(submission, observe, rng, target, steps, device, homes)
     observe.fact(facts.STEPS, numbers)
 
 
 def _run(
-    submission: ModuleType, observe: Observe, rng: Any, target: str, steps: int, device: Any
-) -> None:
+    submission: ModuleType, observe: Observe, rng: Any, target: str, steps: int, device: Any,
+    homes: list[Any],
+) -> None:  # fmt: skip
     """Have one run taken."""
     with observe.unwatched():
-        arrays, state = _inputs(rng, device)
+        arrays, state = _inputs(rng, homes)
     observe.value(facts.start(target), (arrays, state), data=False)
     given: list[Any] = []
     gave: list[Any] = []

@@ -3,7 +3,7 @@
 A run is a phase of its name, too.
 """
 
-ROUNDS = ("the first run", "the second run", "the third run")
+ROUNDS = ("the first run", "the second run", "the third run", "the fourth run")
 STEPS = "steps"
 """The fact that lists how many steps each run is asked for."""
 
