@@ -85,6 +85,7 @@ class Browser:
 
     def barriers(self) -> list[str]:
         """What axe-core finds that keeps somebody from using the page: rule, and the elements."""
+        self.run("Promise.allSettled(document.getAnimations().map(one => one.finished))")
         found = Axe().run(self._page, options={"resultTypes": ["violations"]}).response
         return [
             f"{rule['id']}: {[node['html'][:100] for node in rule['nodes'][:3]]}"

@@ -110,14 +110,10 @@ def test_a_figure_moves_by_key_alone_and_says_what_it_shows(page, name):
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_a_figure_stands_still_without_scripts(page, chromium, name):
-    chromium.send("Emulation.setScriptExecutionDisabled", value=True)
-    try:
-        page(FIGURES[name], forget=False)
-    finally:
-        chromium.send("Emulation.setScriptExecutionDisabled", value=False)
-    still = f".{name}-still :is(table tbody tr, svg)"
-    assert chromium.run(f"document.querySelectorAll({json.dumps(still)}).length")
+def test_a_figure_stands_still_without_scripts(chromium, served, name):
+    still = json.dumps(f".{name}-still :is(table tbody tr, svg)")
+    count = f"document.querySelectorAll({still}).length"
+    assert chromium.run_without_scripts(served + FIGURES[name], count)
 
 
 @pytest.mark.parametrize("name", FIGURES)
