@@ -21,6 +21,9 @@ _WORKER = re.compile(r'"([^"]*)assets/javascripts/workers/search\.\w+\.min\.js"'
 _ASKS = re.compile(
     r'<div class="quiz"(?=[^>]*>\s*<a[^>]*>#</a>\s*<div[^>]*>\s*<p><strong>Predict\.</strong>)'
 )
+_ON_COLOUR = re.compile(
+    r'(<span style=")color: #\w{6}; text-decoration-color: #\w{6}; background-color: #(\w{6})"'
+)
 OUR_SEARCH = "assets/search.js"
 
 
@@ -35,6 +38,7 @@ def mended(content: str, link: Callable[[str], str | None]) -> str:
         content = pattern.sub("", content)
     content = _ASKS.sub('<div class="quiz predict"', content)
     content = _REPORT.sub(r'<div class="\1" data-search-exclude>', content)
+    content = _ON_COLOUR.sub(_readable, content)
 
     def linked(match: re.Match[str]) -> str:
         address = link(match[1])
@@ -44,6 +48,20 @@ def mended(content: str, link: Callable[[str], str | None]) -> str:
         return f'<a href="{address}{anchor}">{match[1]}/{anchor}</a>'
 
     return _LOCAL.sub(linked, content)
+
+
+def _readable(match: re.Match[str]) -> str:
+    """Text on a coloured block of `visualize_array_sharding`: black on light, white on dark.
+
+    JAX draws white on some light blocks. By WCAG 2.2, black has the higher contrast from a
+    relative luminance of 0.179 on.
+    """
+    parts = (int(match[2][start : start + 2], 16) / 255 for start in (0, 2, 4))
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
+    light = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] > 0.179
+    return f'{match[1]}color: {"#000000" if light else "#ffffff"}; background-color: #{match[2]}"'
 
 
 def with_our_search(output: str) -> str:
