@@ -91,8 +91,35 @@ def _differs(record: Record, key: str, why: str) -> Failure | None:
         want, got = right[key], float(case.answer[key])
         if not math.isclose(got, want, rel_tol=CLOSE):
             expected = f"{_given(case)}, {key} is {want:.6g}: {why}"
-            return Failure(expected, f"{got:.6g}", definition(record, "place"))
+            observed = f"{got:.6g}{_instead(case, key, got)}"
+            return Failure(expected, observed, definition(record, "place"))
     return None
+
+
+def _instead(case: Case, key: str, got: float) -> str:
+    """What a wrong figure is, where it is one of the other figures; else nothing."""
+    reached, bandwidth = case.flops / case.seconds, case.nbytes / case.seconds
+    others = {
+        "intensity": {
+            "bytes / FLOPs": case.nbytes / case.flops,
+            "FLOPs / seconds": reached,
+            "bytes / seconds": bandwidth,
+        },
+        "attainable": {
+            "peak_flops, the other ceiling": case.peak_flops,
+            "intensity * peak_bandwidth, the other ceiling": case.intensity * case.peak_bandwidth,
+            "FLOPs / seconds, what was reached": reached,
+        },
+        "share": {
+            "FLOPs / seconds / peak_flops": reached / case.peak_flops,
+            "bytes / seconds / peak_bandwidth": bandwidth / case.peak_bandwidth,
+            "the share in percent": 100 * case.share,
+            "the share upside down": 1 / case.share,
+        },
+    }
+    found = (what for what, is_so in others[key].items() if math.isclose(got, is_so, rel_tol=CLOSE))
+    what = next(found, "")
+    return f", which is {what}" if what else ""
 
 
 def _given(case: Case) -> str:
