@@ -17,7 +17,7 @@ define FULL
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help start target test messages site serve lint seeds bench claims gpu gpu-rehearsal wheelhouse clean
+.PHONY: help start target test messages site lighthouse serve lint seeds bench claims gpu gpu-rehearsal wheelhouse clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -42,6 +42,10 @@ site: ## build the site into site/; a warning is an error (OFFLINE=1: to read wi
 	$(FULL)
 	@NO_MKDOCS_2_WARNING=1 $(if $(OFFLINE),COURSE_DIRECTORY_URLS=false) \
 	    $(BIN)/python -m mkdocs build --strict
+
+lighthouse: ## ask Lighthouse what it thinks of six pages of site/ (needs npx)
+	$(FULL)
+	@$(BIN)/python scripts/lighthouse.py
 
 serve: ## show the site at http://127.0.0.1:8000, rebuilt as you edit
 	$(FULL)

@@ -61,7 +61,7 @@ def nav(docs: Path, others: list[Any]) -> list[Any]:
         exercises = [f"exercises/{exercise}.md" for exercise in entry.exercises]
         pages = [f"lessons/{entry.stem}.ipynb", *exercises]
         parts.setdefault(entry.part, []).append({entry.title: pages})
-    first: list[Any] = [{"Start": "index.md"}, "symptoms.md"]
+    first: list[Any] = [{"Home": "index.md"}, "symptoms.md"]
     return [*first, *({part: pages} for part, pages in parts.items()), *others]
 
 

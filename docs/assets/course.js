@@ -240,7 +240,7 @@ const here = pageOf(location.href);
   show();
 }
 
-// The keyboard: what scrolls can be reached, what is closed cannot, and labels act as buttons.
+// The keyboard: what scrolls can be reached, what is closed cannot, and labels that act are buttons.
 {
   document.querySelector(".md-search[role=dialog]")?.setAttribute("aria-label", "Search");
   const boxes = ".md-typeset pre > code, .md-typeset__scrollwrap, .picture, .output-html, .md-typeset__table";
@@ -252,14 +252,15 @@ const here = pageOf(location.href);
   addEventListener("load", reach);
   addEventListener("resize", reach);
   for (const label of all("label[for=__drawer].md-icon, label[for=__search].md-icon, label[for=__search].md-button")) {
-    label.tabIndex = 0;
-    label.setAttribute("role", "button");
-    label.setAttribute("aria-label", label.htmlFor === "__drawer" ? "Navigation" : "Search");
-    label.addEventListener("keydown", event => {
-      if (event.key !== " ") return; // Material's script sees to Enter
-      event.preventDefault();
-      label.click();
-    });
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = label.className;
+    button.setAttribute("for", label.htmlFor); // by this, Material's style shows or hides it
+    if (!label.textContent.trim())
+      button.setAttribute("aria-label", label.htmlFor === "__drawer" ? "Navigation" : "Search");
+    button.append(...label.childNodes);
+    button.addEventListener("click", () => document.getElementById(label.htmlFor).click());
+    label.replaceWith(button);
   }
   const closed = [
     ["__drawer", ".md-sidebar--primary", matchMedia("(max-width: 76.2344em)")],

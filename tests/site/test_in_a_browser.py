@@ -267,7 +267,7 @@ def test_drawers_are_inert_while_closed_and_open_by_key(page):
     drawer = "document.querySelector('.md-sidebar--primary').inert"
     assert browser.run(drawer) is True
     assert browser.run("document.querySelector('.md-search__inner').inert") is True
-    browser.run("document.querySelector('label[for=__drawer].md-icon').focus()")
+    browser.run("document.querySelector('[for=__drawer].md-icon').focus()")
     browser.press(" ")
     browser.wait(f"!{drawer}")
     browser.press("Enter")
@@ -500,7 +500,7 @@ def test_the_offline_copy_is_read_and_searched_from_files(chromium, tmp_path):
     chromium.run("document.querySelector('.md-content a[href*=other]').click()")
     chromium.wait("document.querySelector('h1')?.textContent.startsWith('Other')")
     chromium.open((tmp_path / "site" / "index.html").as_uri())
-    chromium.run("document.querySelector('label[for=__search]').click()")
+    chromium.run("document.querySelector('.md-header__button[for=__search]').click()")
     found = asked_for(chromium, "platypus")
     assert any(one.endswith("other#here") for one in found), found
     assert not chromium.errors
