@@ -46,7 +46,8 @@ print("...", len(jax.devices()), "in all")
 """
 `jax.devices()` lists the devices of the **default** backend only. On a machine with a GPU it
 shows the GPUs, and `jax.devices("cpu")` shows the CPU. The list is never empty: where JAX has no
-backend that it may use, it raises. <!-- gpu: G15 -->
+backend that it may use, it raises, an `AssertionError` without a text included.
+<!-- gpu: G15 -->
 
 <quiz>
 **Predict.** This page was built without a GPU. What does `jax.devices("gpu")` do there?
@@ -170,18 +171,18 @@ show("devices('gpu')", lambda: jax.devices("gpu"))
 """
 
 
-def staged(first_step, **variables):
+def staged(first_step, program=PROGRAM, check=True, **variables):
     with tempfile.TemporaryDirectory() as folder:
         plugin = Path(folder) / "jax_plugins" / "made_up" / "__init__.py"
         plugin.parent.mkdir(parents=True)
         plugin.write_text(PLUGIN.format(first_step=first_step))
         kept = {k: text for k, text in os.environ.items() if "JAX" not in k}
         return subprocess.run(
-            [sys.executable, "-c", PROGRAM],
+            [sys.executable, "-c", program],
             env=kept | {"PYTHONPATH": folder} | variables,
             capture_output=True,
             text=True,
-            check=True,
+            check=check,
         )
 
 
@@ -222,11 +223,23 @@ asked = len(connecting.stdout.splitlines())
 told = connecting.stdout.count("driver")
 assert told == 1 < asked
 
+# %% gpu=false
+PLACES_NOTHING = "import jax.numpy as jnp; print('on', (jnp.ones(3) * 2).device)"
+for name, first_step in {"first": 'raise RuntimeError("no library")', "second": "pass"}.items():
+    ended = staged(first_step, program=PLACES_NOTHING, check=False)
+    errors = [x for x in ended.stderr.splitlines() if x.startswith("RuntimeError: Unable")]
+    print(f"the {name} step fails: {(ended.stdout.strip() or errors[0])[:66]}")
+    assert (ended.returncode == 0) == (name == "first")
+
 # %% [markdown]
 """
 Read the lines again. The **first** question gets the fault. JAX then keeps what it has, and the
 same question gets the CPU, as if nothing had happened. `devices('gpu')` says that no such
 backend is known.
+
+The last two lines are of a program that asks nothing, and computes. If the first step fails, it
+runs on the CPU. If the second fails, its first array raises, and it stops: that is the better
+fault to have. In a notebook the next cell runs, on the CPU.
 
 So a bare `except` around the first call does not turn the fault into "0 GPUs" once. It loses it
 for the whole process: <!-- gpu: S2-12 -->
@@ -250,16 +263,22 @@ for name, first_step in {"first": 'raise RuntimeError("no library")', "second": 
     print("\n".join(f"    {line[:74]}" for line in named))
     assert all("RuntimeError" in line for line in named)
 
+unseen = staged("pass", check=False, JAX_PLATFORMS="cuda").stderr.splitlines()
+print("no GPU in sight; JAX_PLATFORMS=cuda")
+print("   ", *(line for line in unseen if line.startswith("AssertionError")))
+assert "AssertionError" in unseen
+
 # %% [markdown]
 """
 Now each question raises, for either fault. JAX may leave out a backend that it found by itself. A
-backend that you have named first it does not leave out.
+backend that you have named first, and that fails, it does not leave out.
 
 What to do, then?
 
 - Where you know the platform, name it: `JAX_PLATFORMS=cuda,cpu`.
 - Or say what you expect at the start: `assert jax.default_backend() == "gpu"`. (A container without
-  a GPU passes the first, for JAX does not even try there; it does not pass this one.)
+  a GPU passes the first: where JAX sees no GPU, it does not try `cuda`, named or not, and says
+  nothing. It does not pass this one.)
 - Let the first `jax.devices()` of your program stand outside any `try`, so that a fault stops it.
 - If you must catch, catch only "no such backend", and raise everything else again.
 - Keep stderr. <!-- gpu: source: jax/_src/xla_bridge.py, backends -->
@@ -270,9 +289,9 @@ What to do, then?
 
 !!! quote "Claim S0-01 (haiku-gpu): false"
     The document calls code that places nothing the most common reason why JAX misses the GPU.
-    Code that places nothing runs on the GPU, if its plugin works. Both faults above left such a
-    program on the CPU, with not one wrong line in it. How often each cause occurs, nobody here
-    has counted.
+    Code that places nothing runs on the GPU, if its plugin works. The first fault above left such
+    a program on the CPU, with not one wrong line in it, and the second stopped it. How often each
+    cause occurs, nobody here has counted.
 
 ## Your turn
 
@@ -297,7 +316,8 @@ What to do, then?
 - [x] At what JAX wrote to stderr when it started
 - [ ] At the size of the batch
 
-JAX falls back to the CPU when a plugin fails, and says so once, in the log.
+JAX falls back to the CPU when a plugin cannot be loaded, and says so once, in the log. If the log
+says nothing, look at `JAX_PLATFORMS`, and whether the GPU is in sight at all.
 </quiz>
 
 <quiz>
@@ -307,8 +327,9 @@ machine without a GPU?
 - [x] `[d for d in jax.devices() if d.platform == "gpu"]`
 - [ ] `jax.device_count("gpu")`
 
-It asks about the devices that exist. It still raises when a plugin cannot connect, as it should,
-and with `JAX_PLATFORMS=cuda` and no GPU.
+It asks about the devices that exist. It still raises when a plugin cannot connect, as it should.
+(With `JAX_PLATFORMS=cuda` and no GPU it raises, too: an `AssertionError`, which `except
+RuntimeError` does not catch.)
 </quiz>
 
 <quiz>

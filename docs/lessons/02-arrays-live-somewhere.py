@@ -131,10 +131,10 @@ arguments that contradict each other, and there may be more.
 The fifth line is a trap. `jnp.asarray(x, device=...)` moves NumPy arrays and free arrays. A
 committed one it refuses. `jax.device_put` moves anything.
 
-!!! quote "Claim S2-05 (d2l-gpus): false"
-    The document says that implicit copies between devices are forbidden. `put + free` above made
-    one. (NumPy arrays and numbers are copied without a word too, from the host.) JAX refuses only
-    to choose between two committed places.
+!!! quote "Claim S2-05 (d2l-gpus): true with conditions"
+    The document says that implicit copies between devices are forbidden. Between two committed
+    arrays, as in its own listing, they are: JAX refuses to choose between two places. `put + free`
+    above made one. (NumPy arrays and numbers are copied without a word too, from the host.)
 
 !!! quote "Claim S2-06 (d2l-gpus): not about JAX"
     The document quotes the error "Expected all tensors to be on the same device". It is another

@@ -151,10 +151,10 @@ copies within one memory. To a GPU they cross a bus; what that costs is not reco
     each compiles. It shows no clock: as the lines stand, around them you would measure mistakes of
     the table above. Neither figure would say anything about pinning.
 
-!!! quote "Claim S3-13 (dgx): false"
-    The document says that JAX offers only *some* asynchronous mechanisms, which need careful
-    planning. The cell above planned nothing. A call is asynchronous by default; what needs care is
-    not to wait, and to know [the calls that do](#calls-that-wait).
+!!! quote "Claim S3-13 (dgx): true with conditions"
+    The document says that JAX offers some asynchronous mechanisms, and that to use them well takes
+    careful planning. The cell above planned nothing: a call is asynchronous by default. What takes
+    care is not to wait, and to know [the calls that do](#calls-that-wait).
 
 ## Reading stops the loop { #reading-stops-the-loop }
 
@@ -235,33 +235,105 @@ many = jax.jit(lambda a: a @ a @ a @ a @ a @ a)
 large = jnp.eye(1024) * 0.5
 
 
-def waits_for(use):
-    w = many(large)
+def waits_for(use, work=many):
+    w = work(large)
     use(w)
     done = w.is_ready()
     w.block_until_ready()
     return done
 
 
+def raises_in_jit(use):
+    try:
+        jax.jit(use).eval_shape(large)
+    except (TypeError, IndexError):
+        return True
+    return False
+
+
 waited = {}
 for text, use in shaped_by_values.items():
     waits_for(use)  # compiles
     waited[text] = all(waits_for(use) for _ in range(3))
-    print(f"{text:27}", "waits" if waited[text] else "does not wait")
+    print(f"{text:27}", "waits, and raises in jit" if waited[text] else "does not wait")
+    assert raises_in_jit(use) or not waited[text]
 assert [list(waited).index(text) for text, waits in waited.items() if not waits] == [0, 4, 6, 7]
 print("print(w) shows", large)
 
 # %% [markdown]
 """
 No `float`, no `print`: and four of these lines stop the loop. So do `jnp.argwhere`, `jnp.where`
-with one argument, `jnp.compress`, `jnp.extract` and `jnp.repeat` with an array of counts. Each
-reads its argument on the host, to learn a shape. Inside `jit` all of them raise, but for
-`w.at[w > 0].set(0)`, which is compiled to a mask there; outside of it they wait, and say nothing.
-Give a `size`, or use a mask: `jnp.where(w > 0, w, 0)`. The grader's probe counts them as what they
-are, reads.
+with one argument, `jnp.compress`, `jnp.extract`, `jnp.bincount`, `jax.ops.segment_sum` without
+`num_segments`, and `jnp.repeat` with an array of counts. Each reads its argument on the host, to
+learn a shape. Inside `jit` all of them raise; outside of it they wait, and say nothing. Give a
+`size`, or use a mask: `jnp.where(w > 0, w, 0)`. The grader's probe counts them as what they are,
+reads.
 
-The last line is the exception to the table before: of an array with very many numbers, `print`
-shows the shape alone, and does not wait. An f-string does.
+The last line is the exception to the table before: of an array of 1 MiB or more, `print` shows the
+shape alone, and does not wait. An f-string does. <!-- source: jax/_src/array.py, __str__ -->
+
+Shapes are one reason. Another is a single number that JAX has to know before it can build a
+program. Here `n` is still being computed:
+"""
+
+# %%
+x, key = jnp.arange(8.0), jax.random.key(0)
+three = jax.jit(lambda a: 3 + (many(a)[0, 0] < 0))
+
+
+def twice(i, x):
+    return x * 2
+
+
+needs_n = {
+    "x[n]": lambda n: x[n],
+    "x[:n]": lambda n: x[:n],
+    "jnp.zeros(n)": jnp.zeros,
+    "x ** n": lambda n: x**n,
+    "jax.random.randint(key, (), 0, n)": lambda n: jax.random.randint(key, (), 0, n),
+    "jax.lax.cond(n > 2, ...)": lambda n: jax.lax.cond(n > 2, jnp.sin, jnp.cos, x),
+    "jax.lax.fori_loop(0, n, ...)": lambda n: jax.lax.fori_loop(0, n, twice, x),
+    "jax.device_put(n, device)": lambda n: jax.device_put(n, jax.devices()[-1]),
+}
+waited_for_n = {}
+for text, use in needs_n.items():
+    waits_for(use, three)  # compiles
+    waited_for_n[text] = all(waits_for(use, three) for _ in range(3))
+    print(f"{text:34}", "waits" if waited_for_n[text] else "does not wait")
+assert [list(needs_n).index(text) for text, waits in waited_for_n.items() if waits] == [1, 2, 3, 6]
+
+# %% [markdown]
+"""
+`x[n]` and `randint` take `n` as an input of their program. A slice, a size, an exponent and the
+bounds of a `fori_loop` become a part of it, so they are read. (Inside `jit`, `fori_loop` and `**`
+take a traced `n` and wait for nothing; the other two raise.) A `jit` does the same with an array
+that its function closes over: the first call reads it.
+
+And a queue has an end. How many steps can Python hand over before a call waits for room?
+"""
+
+
+# %% gpu=false
+def spans_of(calls):
+    spans, results = [], []
+    for _ in range(calls):
+        start = now()
+        results.append(step(weights, batch))
+        spans.append(now() - start)
+    jax.block_until_ready(results)
+    return np.array(spans) * 1000
+
+
+spans = np.min([spans_of(40) for _ in range(3)], axis=0)
+taken = int(np.argmax(spans > 5 * spans[:8].max()))  # the first that took long
+assert taken > 8
+print(f"{taken} calls were taken, each in {spans[:taken].max():.2f} ms at most")
+print(f"call {taken + 1} took {spans[taken]:.2f} ms")
+
+# %% [markdown]
+"""
+The first {{ taken }} calls return at once, and the next waits until a step is done: Python runs
+ahead by so many, and no more. (That is the CPU's queue. Other devices may have another.)
 
 ### A read in a loop
 
@@ -584,7 +656,9 @@ JAX places the batch on each call. The weights come from the step before and sta
 
 - A call returns after the dispatch. An honest timer places, warms up, waits, and then measures.
 - `float`, `print`, `if` and `np.asarray` wait. So do calls whose result has a shape that depends on
-  values: `w[w > 0]`, `jnp.nonzero`, `jnp.unique`. Shape, type and all other JAX calls do not.
+  values (`w[w > 0]`, `jnp.nonzero`, `jnp.unique`), and those that need a number in Python
+  (`x[:n]`, `jnp.zeros(n)`, `fori_loop(0, n, ...)`). So does each call, when {{ taken }} are in the
+  queue. What else this page tried does not: shape, type, `loss * 2`, `x[n]`, `device_put`.
 - A wait costs what could have run meanwhile: here {{ slowdown:.1f }} times the time.
 - Start the copy with `copy_to_host_async`, read one step late.
 - One `device_put` a batch; `transfer_guard("disallow")`, there from the first step, shows what you

@@ -159,12 +159,12 @@ The program's need is arguments plus results plus intermediates: the state twice
 before and after the line shows {{ after:.1f }} MiB of difference: **between the steps, the peak is
 invisible.** It is why a model that "fits" dies in its first step.
 
-!!! quote "Claim S3-04 (dgx): false"
-    The document says that immutable arrays force you to manage memory and garbage collection.
-    Nothing was collected above. The old state was freed on the line that dropped its last
-    reference. What immutability does cost is the second copy, and that can be given up. (What the
-    document says it is good for, debugging and parallelism, stands on
-    [its page](../documents/dgx.md#what-immutability-is-good-for).)
+!!! quote "Claim S3-04 (dgx): true with conditions"
+    The document says that immutable arrays call for careful management of memory and garbage
+    collection. Of memory it is so where a step replaces large arrays: you saw the second copy, and
+    next you give it up. Of garbage collection it is not. Nothing was collected above: the old state
+    was freed on the line that dropped its last reference. (What the document says immutability is
+    good for stands on [its page](../documents/dgx.md#what-immutability-is-good-for).)
 
 ## Donate what you replace { #donate-what-you-replace }
 
@@ -227,7 +227,8 @@ alone.
 
 !!! quote "Claim S3-29 (dgx): false"
     The document calls `result = jnp.add(result, x)` an in-place operation. Every call of it makes
-    a new buffer. In place happens inside one compiled program, or by donation, as here.
+    a new buffer. In place happens inside one compiled program, or by donation, as here. (Its loop
+    does spare memory: it drops the old sum each time, so two are alive and not a thousand.)
 
 ## A donation can be refused { #a-donation-can-be-refused }
 

@@ -130,7 +130,7 @@ The devices of different groups hold the same weights, and so they would keep th
 each of them keep its share: `averages` get specs with both axes. Then the compiler can send each
 device the sum of *its share* of the gradient, a reduce-scatter, and gather the new weights after
 the update. [Lesson 14](14-collectives-you-can-count.ipynb#share-the-state) has the names for it:
-this is ZeRO-1, and ZeRO-2 where the gradient is dropped as well.
+ZeRO-1, and ZeRO-2 where a device keeps no more than its share of the gradient, either.
 
 ## Donate both { #donate-both }
 
@@ -306,6 +306,7 @@ donation it would need {{ undonated_gib:.0f }} GiB, without sharing {{ unshared_
 What has left the device is on the host, and all eight devices hang on one host: {{ host_all:.0f }}
 GiB of state there. With the state not shared over "data", both groups would keep a copy of all of
 it, {{ unshared_host:.0f }} GiB. On paper the host of such a machine has {{ host_room:.0f }} GiB.
+<!-- source: NVIDIA's user guide of the DGX H100 -->
 
 ## Count what travels { #count-what-travels }
 
@@ -431,8 +432,8 @@ This lesson goes on with 2 x 4, where both axes have work.
 Nothing has run, so no time is known. What can be had is a *lower bound on paper*, from the figures
 of data sheets: FLOPs over the rate of the tensor cores, bytes over the rate of the links. A real
 machine reaches neither. The sources: [NVIDIA's page on the
-H200](https://www.nvidia.com/en-us/data-center/h200/) for the products (TF32 without sparsity: in
-TF32, products of float32 may run on such a GPU) and for PCIe, one way; [a description of such a
+H200](https://www.nvidia.com/en-us/data-center/h200/) for the products (TF32 without sparsity; such
+a GPU may compute products of float32 in it) and for PCIe, one way; [a description of such a
 machine](https://github.com/mlcommons/inference_results_v4.1/blob/main/closed/NVIDIA/systems/H200-SXM-141GBx8_TRT_MaxQ.json)
 for NVLink, one way. <!-- gpu: source: the data sheets linked here -->
 
@@ -597,8 +598,8 @@ print(f"the next one first: {loop_speedup:.2f}x as fast (shortest of {len(rounds
 """
 !!! quote "Claim S3-14 (dgx): true"
     The document says that too much synchronisation keeps GPUs from working. The two loops differ
-    in one line's place: before it or after it the loop waits. The first takes
-    {{ loop_speedup:.1f }} times as long.
+    in one thing: whether the loop waits for a loss before it reads the next batch, or after. The
+    first takes {{ loop_speedup:.1f }} times as long.
 
 ## Your turn
 
@@ -630,7 +631,7 @@ With "model" of size 2, each device has half of the weights, and so half of the 
 <quiz>
 You double the rows of the batch. What of the traffic between the devices grows?
 - [ ] The gradients
-- [x] The activations that "down" adds up
+- [x] The activations that are added up over "model"
 - [ ] Both
 
 A gradient has the shape of its weight, however many rows there are.
@@ -656,7 +657,8 @@ If the state is on its way to the host, more rows for each update help.
 - Set T_math beside T_comms, on paper: here the links between the GPUs matter below
   {{ over_exchange:,.0f }} rows, and those to the host below {{ over_host:,.0f }}.
 - In the loop: step, then the next batch, then the wait.
-- None of this needed the machine. All of it can be tested without one. <!-- gpu: compiled -->
+- None of this needed the machine: what a step computes, keeps and sends can be tested without one.
+  How long it takes can't. <!-- gpu: compiled -->
 
 This is the last lesson. Next: [the ledger of all claims](../claims/index.md), or
 [the document on the DGX](../documents/dgx.md), read again from its first line.

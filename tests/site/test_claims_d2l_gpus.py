@@ -135,8 +135,8 @@ def test_every_array_has_a_sharding_of_one_device_or_many(ones=jnp.ones, cut=spr
     assert whole.devices() == set(CPU)
 
 
-@pytest.mark.proves("S2-04: true with conditions", "S2-05: false", "S2-06: not about JAX")
-@pytest.mark.unless("S2-04, S2-06: arrays that nothing commits", put=lambda x, device: x)
+@pytest.mark.proves("S2-04: true with conditions", "S2-05: true with conditions", "S2-06: not about JAX")
+@pytest.mark.unless("S2-04, S2-05, S2-06: arrays that nothing commits", put=lambda x, device: x)
 @pytest.mark.unless("S2-05: a JAX that copies nothing unasked", add=guarded(jnp.add))
 def test_only_two_commitments_clash_and_all_else_is_copied_without_a_word(
     put=jax.device_put, add=jnp.add
@@ -146,6 +146,7 @@ def test_only_two_commitments_clash_and_all_else_is_copied_without_a_word(
     for other in (jnp.ones((2, 3)), np.ones((2, 3)), 1.0):  # uncommitted, NumPy, Python
         assert refused(add, there, other) == ""
         assert (there + other).devices() == {CPU[1]}
+    assert refused(jax.jit(lambda used, unused: used * 2), here, there) == ""  # it clashes with none
 
 
 @pytest.mark.gpu
@@ -386,6 +387,7 @@ def test_device_put_of_a_new_array_copies_and_so_does_ones_with_a_device(
             each(CPU[1])
     with jax.transfer_guard_device_to_device("disallow_explicit"), jax.default_device(CPU[1]):
         assert jnp.ones((2, 3)).devices() == {CPU[1]}  # born there
+        way(CPU[1])  # on the default device: the array was born there, too
 
 
 @pytest.mark.proves("S2-18: true with conditions")

@@ -155,6 +155,9 @@ def test_one_jitted_function_is_one_program_and_eager_operations_are_three(jit=j
         jit(work)(values)
     assert len(eager) == 3
     assert jitted == ["jit(work)"]
+    with compiled() as of_a_function_of_jax:
+        jnp.var(values)
+    assert of_a_function_of_jax == ["jit(_var)"]  # some come jitted
     text = jax.jit(work).lower(values).compile().as_text()
     assert len(re.findall(r" fusion\(", text)) == 1  # all three operations in one loop
 

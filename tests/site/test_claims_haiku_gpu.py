@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType, NamedSharding
+from jax.sharding import AxisType, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 from proving import FAILS, WORKS, beside_the_cpu, bytes_held, fresh, places, usually
 
@@ -52,7 +52,9 @@ def test_the_same_code_is_on_the_cpu_or_not_by_whether_the_plugin_works(
     try_twice = "try: jax.devices()\nexcept RuntimeError as error: print(error)\n" + WHERE
     failing = beside_the_cpu(try_twice, connect=broken)
     assert "the driver is too old" in failing.out
-    assert failing.out.endswith("\n1 1")  # on the CPU, with not one wrong line
+    assert failing.out.endswith("\n1 1")  # the second question, on the CPU
+    stopped = beside_the_cpu(WHERE, connect=broken, may_fail=True)
+    assert "the driver is too old" in stopped.err  # a program without a `try` stops at the first
     works = beside_the_cpu(WHERE, priority=priority)
     assert works.out == "3 1"  # on the backend with three devices
     # A GPU is visible, and no plugin that works is installed: JAX says so, and goes on.
@@ -101,6 +103,10 @@ def test_jit_runs_where_committed_inputs_are_else_on_the_default_device(jit=jax.
         assert double(np.ones(3)).devices() == {other}
     unused = jax.jit(lambda x: jnp.zeros(3))  # an input that is not used has no say
     assert unused(jax.device_put(jnp.ones(3), other)).devices() == {jax.devices()[0]}
+    closed_over = jax.device_put(jnp.ones(3), other)  # nor has an array of the function's own
+    assert jit(lambda x: x + closed_over)(jnp.ones(3)).devices() == {jax.devices()[0]}
+    told = jax.jit(lambda x: x * 2, out_shardings=SingleDeviceSharding(other))
+    assert told(np.ones(3)).devices() == {other}
     assert jnp.from_dlpack(np.ones(3)).committed  # so this one stays where NumPy's memory is
 
 
