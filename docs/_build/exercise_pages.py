@@ -19,7 +19,8 @@ _PAGE = """{task}
 
 ## Your file
 
-{edits} in `exercises/{exercise}.py`. The marked lines are yours.
+{edits} in `exercises/{exercise}.py`, and nothing else: the marked lines are yours. If you have no
+`grader` yet, [set up first](../index.md#start).
 
 ```{{ .python title="exercises/{exercise}.py" hl_lines="{marked}" }}
 --8<-- "exercises/{exercise}.py"
@@ -215,7 +216,7 @@ def page(root: Path, exercise: str, author: str, meta: Mapping[str, Any]) -> str
         more="\n\n".join(more),
         facts=_facts(root, found, meta),
         why=f"\n\n**Why it matters.** {meta['why']}" if "why" in meta else "",
-        edits="Edit " + " and ".join(f"`{name}`" for name in found.edits),
+        edits=f"Edit {_listed(found.edits)}",
         marked=" ".join(marked_lines(starter, found.edits)),
         hint=_HINT.format(found.hints[0], number) if found.hints else "",
         checks="\n".join(_row(found, check) for check in found.checks),
@@ -223,6 +224,12 @@ def page(root: Path, exercise: str, author: str, meta: Mapping[str, Any]) -> str
         number=number,
         target=_TARGET.format(number) if has_target else "",
     )
+
+
+def _listed(names: Iterable[str]) -> str:
+    """`a`, `b` and `c`, as code."""
+    *others, last = (f"`{name}`" for name in names)
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _facts(root: Path, found: Exercise, meta: Mapping[str, Any]) -> str:

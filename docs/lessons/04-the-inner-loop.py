@@ -329,11 +329,15 @@ taken = int(np.argmax(spans > 5 * spans[:8].max()))  # the first that took long
 assert taken > 8
 print(f"{taken} calls were taken, each in {spans[:taken].max():.2f} ms at most")
 print(f"call {taken + 1} took {spans[taken]:.2f} ms")
+many_programs = [waits_for(lambda w: jnp.histogram(w[0])) for _ in range(4)][1:]
+print("jnp.histogram(w[0])", "waits" if all(many_programs) else "does not wait")
+assert all(many_programs)
 
 # %% [markdown]
 """
 The first {{ taken }} calls return at once, and the next waits until a step is done: Python runs
-ahead by so many, and no more. (That is the CPU's queue. Other devices may have another.)
+ahead by so many, and no more. `jnp.histogram` outside `jit` is so many small programs that it fills
+the queue alone. (That is the CPU's queue. Other devices may have another.)
 
 ### A read in a loop
 

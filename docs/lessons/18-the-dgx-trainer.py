@@ -373,6 +373,8 @@ grids = [(8, 1), (4, 2), (2, 4), (1, 8)]
 known = {(8, 1): programs["all but split weights"], (2, 4): programs["+ state on the host"]}
 more = {grid: built(split(*grid, shared=True)) for grid in grids if grid not in known}
 more["1 x 8, no host"] = built(split(1, 8, shared=True), host=False)
+many_rows = 4 * LARGE["rows"]
+more["2 x 4, more rows"] = built(all_parts, width=LARGE["width"], rows=many_rows)
 known |= dict(zip(more, _target.compiled_all(list(more.values())), strict=True))
 
 
@@ -400,8 +402,10 @@ for grid in grids:
     print(f"{over_data:13.1f} GiB {over_model:8.1f} GiB")
 alone_gib, no_host_gib = need(known[1, 8])[0], need(known["1 x 8, no host"])[0]
 print(f"1 x 8 with the state on the devices: {no_host_gib:.0f} GiB")
+many_gib = need(known["2 x 4, more rows"])[0]
+print(f"2 x 4 with {many_rows:,} rows at once: {many_gib:.0f} GiB")
 assert [need(known[grid])[0] < room_gib for grid in grids] == [False, False, True, True]
-assert no_host_gib > room_gib
+assert min(no_host_gib, many_gib) > room_gib
 over_data, over_model = sent_by[2, 4]
 alone_model = sent_by[1, 8][1]
 turn_rows = LARGE["rows"] * over_data / (alone_model - over_model)
@@ -414,9 +418,11 @@ Two meshes have room for this model, 2 x 4 and 1 x 8. On 1 x 8 there is nothing 
 Which of the two? 1 x 8 needs less memory and, for this batch, sends less: {{ alone_model:.0f }} GiB
 where 2 x 4 sends {{ over_data:.0f }} and {{ over_model:.0f }}. But what travels over "model" grows
 with the rows, and what travels over "data" does not: from about {{ turn_rows:,.0f }} rows on, 2 x 4
-sends less (arithmetic, from the same messages). And not all bytes are equal. A gradient is needed
-at the end, and can travel while the rest is computed; for an activation, the next product waits. 2
-x 4 has {{ over_model:.0f }} GiB to wait for, and 1 x 8 has {{ alone_model:.0f }}.
+sends less (arithmetic, from the same messages). So many do not fit at once: with
+{{ many_rows:,}} it needs {{ many_gib:.0f }} GiB. They would come as micro-batches. And not all
+bytes are equal. A gradient is needed at the end, and can travel while the rest is computed; for an
+activation, the next product waits. 2 x 4 has {{ over_model:.0f }} GiB to wait for, and 1 x 8 has
+{{ alone_model:.0f }}.
 
 So no mesh is best for every batch: compile your own step for each, with your own rows, and compare.
 This lesson goes on with 2 x 4, where both axes have work.
@@ -507,9 +513,10 @@ from about {{ over_host:,.0f }} rows on does the arithmetic take longer. With th
 {{ rows_here:,}} rows the arithmetic takes {{ math:.1f }} s, and the host rules.
 <!-- gpu: source: the same data sheets -->
 
-That is the price of the last part. You pay it because without it the model does not fit at all. If
-you can pay with more rows, or with several micro-batches for one update ([lesson
-14](14-collectives-you-can-count.ipynb#one-all-reduce)), it shrinks beside the rest.
+That is the price of the last part. You pay it because without it the model does not fit at all.
+With more rows for each update it shrinks beside the rest. The last line of the table shows that,
+and its rows have to come as several micro-batches, since they do not fit at once ([lesson
+14](14-collectives-you-can-count.ipynb#one-all-reduce)).
 
 ## The loop { #the-loop }
 
