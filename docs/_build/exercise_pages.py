@@ -19,8 +19,8 @@ _PAGE = """{task}
 
 ## Your file
 
-{edits} in `exercises/{exercise}.py`, and nothing else: the marked lines are yours. If you have no
-`grader` yet, [set up first](../index.md#start).
+{edits} in `exercises/{exercise}.py`. The marked lines are yours. If you have no `grader` yet,
+[set up first](../index.md#start).
 
 ```{{ .python title="exercises/{exercise}.py" hl_lines="{marked}" }}
 --8<-- "exercises/{exercise}.py"

@@ -307,7 +307,8 @@ assert [list(needs_n).index(text) for text, waits in waited_for_n.items() if wai
 `x[n]` and `randint` take `n` as an input of their program. A slice, a size, an exponent and the
 bounds of a `fori_loop` become a part of it, so they are read. (Inside `jit`, `fori_loop` and `**`
 take a traced `n` and wait for nothing; the other two raise.) A `jit` does the same with an array
-that its function closes over: the first call reads it.
+that its function closes over: the first call reads it. And a `device_put` that splits an array anew
+reads it, too ([lesson 12](12-meshes-and-shardings.ipynb#read-a-sharding)).
 
 And a queue has an end. How many steps can Python hand over before a call waits for room?
 """

@@ -137,6 +137,30 @@ with jax.transfer_guard_device_to_device("disallow_explicit"):
 
 # %% [markdown]
 """
+And an array that lies in parts already? To split it in another way, `device_put` reads all of it to
+the host, and so waits for it. A jitted function with `out_shardings` leaves that to the devices,
+which exchange what they need. This guard is for copies to the host:
+"""
+
+# %%
+columns_split = NamedSharding(flat, P(None, "data"))
+in_rows = jax.jit(jnp.sin, out_shardings=rows_split)(wide)
+exchange = jax.jit(lambda x: x, out_shardings=columns_split)
+refused = {}
+moves = {"device_put": lambda x: jax.device_put(x, columns_split), "jit": exchange}
+for name, move in moves.items():
+    with jax.transfer_guard_device_to_host("disallow_explicit"):
+        try:
+            move(in_rows)
+            refused[name] = ""
+        except jax.errors.JaxRuntimeError as error:
+            refused[name] = str(error).partition(":")[2].partition(":")[0].strip()
+    print(f"{name:11}", refused[name] or "no copy to the host")
+assert refused["device_put"]
+assert not refused["jit"]
+
+# %% [markdown]
+"""
 !!! quote "Claim S3-26 (dgx): false"
     The document calls `make_array_from_callback` vital for a sharded array. For data that you
     have in memory, `device_put` with a sharding is all, as above. The callback has its use, and
