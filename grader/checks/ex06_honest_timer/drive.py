@@ -5,8 +5,8 @@ of this machine makes no difference. Each program stages what another mistake ov
 `ProgramName` in `facts`.
 
 Drawn: the order of the programs, for each the number of calls (4 to 9) and what it costs, and
-how the work of the uneven one differs from call to call, so that no other figure than the mean
-is near the mean.
+how the work of the uneven one differs from call to call: one of them, drawn too, takes most of
+the time, so that the mean of fewer calls is never near the mean of all.
 """
 
 import math
@@ -21,9 +21,6 @@ from grader.checks.ex06_honest_timer.facts import TIMINGS, ProgramName, TimedPro
 from grader.probes.observe import Misused, Observe
 from grader.stages import clock
 
-FAR = 0.08
-"""How far all other figures are from the mean, as a share of it."""
-
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Have each staged program timed once."""
@@ -31,7 +28,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         busy = clock.rounds()
     timings = []
     for name in rng.permutation(get_args(ProgramName)).tolist():
-        calls = int(rng.integers(4, 10))  # of more, hardly any shares are far from all figures
+        calls = int(rng.integers(4, 10))  # of more, one call makes too little difference
         # One share for each call: only then is the mean over all calls the work.
         shares = _shares(rng, calls) if name == "uneven" else [1.0]
         staged = clock.Staged(_cost(name, rng), busy, shares, swapped=name == "swapped")
@@ -45,24 +42,15 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 
 
 def _shares(rng: Any, calls: int) -> list[float]:
-    """The work of each call: `calls` numbers whose mean is 1, and no other usual figure is."""
-    while True:
-        drawn = rng.uniform(0.3, 1.0, calls) + 2 * (rng.random(calls) < 0.3)
-        shares: list[float] = (drawn / drawn.mean()).tolist()
-        if all(abs(figure - 1) > FAR for figure in _other_figures(shares)):
-            return shares
+    """The work of each call, as a share of their mean.
 
-
-def _other_figures(shares: list[float]) -> list[float]:
-    """What somebody takes for the mean: the median, a mean of some of the calls, one call."""
-    ordered = sorted(shares)
-    some = [ordered[1:], ordered[:-1], ordered[1:-1], shares[::2], shares[1::2]]
-    for cut in range(1, len(shares)):
-        some += [shares[:cut], shares[cut:]]
-    middle = (ordered[0] + ordered[-1]) / 2
-    root = math.exp(float(np.mean(np.log(shares))))
-    means = [float(np.mean(part)) for part in some]
-    return [*means, float(np.median(shares)), middle, root, ordered[0], ordered[-1]]
+    One call takes most of the time, so that the mean of fewer calls, whichever they are, is at
+    least 0.7 / (calls - 1) away from the mean of all.
+    """
+    shares = rng.uniform(0.1, 0.3, calls)
+    longest = int(rng.integers(calls))
+    shares[longest] += calls - shares.sum()
+    return [float(share) for share in shares]
 
 
 def _cost(name: ProgramName, rng: Any) -> dict[str, float]:
