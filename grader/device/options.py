@@ -20,7 +20,7 @@ class Options(msgspec.Struct, frozen=True):
     preallocate: bool = False
     """Whether a client takes its fraction at once, as `XLA_PYTHON_CLIENT_PREALLOCATE`."""
     fraction: float = 1.0
-    """What a client may take of a device's memory, as `XLA_PYTHON_CLIENT_MEM_FRACTION`.
+    """What a client may take of a device's memory, as `XLA_CLIENT_MEM_FRACTION`.
 
     A client's own environment has the last word on both.
     """

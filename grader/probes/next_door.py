@@ -46,7 +46,6 @@ _DIRECTORY = "IFRT_PROXY_GRPC_LARGE_TRANSFER_OPTIMIZATION_DIRECTORY"
 _THRESHOLD = "IFRT_PROXY_GRPC_LARGE_TRANSFER_OPTIMIZATION_THRESHOLD_BYTES"
 _LARGE = str(1 << 20)
 """Bytes from which on a buffer goes through a file in memory."""
-_PREALLOCATE, _FRACTION = "XLA_PYTHON_CLIENT_PREALLOCATE", "XLA_PYTHON_CLIENT_MEM_FRACTION"
 _PR_SET_TIMERSLACK, _PR_GET_TIMERSLACK = 29, 30
 _SLACK = 10_000_000
 """Nanoseconds by which the client's timer may be late: it looks 20,000 times a second whether
@@ -66,6 +65,7 @@ def _client(folder: Path) -> Any:
     Raises:
       Gone: this version of JAX lacks a name that is needed.
       RuntimeError: the device does not answer.
+      ValueError: the environment says of memory what JAX's plugin for GPUs refuses.
     """
     _check()
     try:
@@ -114,6 +114,7 @@ def _check() -> None:
         (compiler, "backend_compile_and_load"),
         (pxla, "shard_arg_handlers"),
         (xla_client, "batched_device_put"),
+        (xla_client, "generate_pjrt_gpu_plugin_options"),
         (xla_client, "batched_copy_array_to_devices_with_sharding"),
         (pxla, "batched_device_put"),
         (_jax.Device, "memory_stats"),
@@ -274,11 +275,12 @@ class Channel:
     """The side channel, from the program's end."""
 
     def __init__(self, path: Path) -> None:
+        greeting = _greeting()
         end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         end.connect(str(path))
         self._line = wire.Line(end)
         self._decoder = msgspec.msgpack.Decoder(wire.Told)
-        self._line.send(_greeting())
+        self._line.send(greeting)
         self.welcome = self._welcomed()
         self._tables: dict[int, list[Callable[..., Any]]] = {}
         self._numbers = itertools.count(1)
@@ -339,12 +341,10 @@ class Channel:
 
 
 def _greeting() -> wire.Greeting:
-    """What this program's environment says about memory, as JAX reads it on a GPU."""
-    preallocate = os.environ.get(_PREALLOCATE)
-    fraction = os.environ.get(_FRACTION)
-    try:
-        part = None if fraction is None else float(fraction)
-    except ValueError:
-        part = None
-    no = ("0", "false", "False")
-    return wire.Greeting(os.getpid(), None if preallocate is None else preallocate not in no, part)
+    """What this program's environment says about memory, as JAX's plugin for GPUs reads it.
+
+    Raises:
+      ValueError: the plugin would refuse it.
+    """
+    said: dict[str, Any] = {**xla_client.generate_pjrt_gpu_plugin_options()}
+    return wire.Greeting(os.getpid(), said.get("preallocate"), said.get("memory_fraction"))

@@ -118,11 +118,12 @@ def test_the_book_gives_back_all_that_it_has_allocated(raw: Raw, entries: Entrie
     assert sums == [1 << 18, 1 << 19, 1 << 18, 0]
 
 
-def test_programs_see_their_memory_as_on_a_gpu(device: Device, program: Program) -> None:
-    text = """
+@pytest.mark.parametrize("name", ["XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"])
+def test_programs_see_their_memory_as_on_a_gpu(device: Device, program: Program, name: str) -> None:
+    text = f"""
 import os
 os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "true"
-os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = "0.75"
+os.environ["{name}"] = "0.75"
 import jax, numpy as np
 x = jax.device_put(np.ones(1000, np.float32))
 stats = jax.devices()[0].memory_stats()
@@ -138,6 +139,19 @@ print(jax.devices("cpu")[0].memory_stats())
     assert lines[0] == "4000 786432 786432", ran.stderr
     assert re.match(r"JaxRuntimeError RESOURCE_EXHAUSTED: .* 800000 bytes", lines[1])
     assert lines[2] == "None"
+
+
+def test_settings_that_a_gpu_refuses_are_refused_here(device: Device, program: Program) -> None:
+    text = """
+import os
+os.environ["XLA_CLIENT_MEM_FRACTION"] = ".3"
+os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = ".9"
+import jax
+jax.devices()
+"""
+    ran = program(device, text)
+    assert ran.returncode == 1
+    assert "XLA_CLIENT_MEM_FRACTION is specified together" in ran.stderr
 
 
 def account(ledger: Ledger, fraction: float = 1.0, preallocate: bool = False) -> Account:
