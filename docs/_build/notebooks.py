@@ -5,8 +5,9 @@ figures that prose asks for), from a fresh kernel or from the cache. Pages are n
 (`lesson_pages`), and recordings are written and read in `recordings`.
 
 The cache key holds the code cells, the figures, every other module beside the lessons, this
-file, the version of every installed package and Python's. Prose is not in it, so that a change
-of words runs nothing.
+file, the version of every installed package and Python's; for a lesson that runs programs on a
+device next door, the grader's rooms that make one. Prose is not in it, so that a change of words
+runs nothing.
 
     python docs/_build/notebooks.py run                 execute what the cache does not have
     python docs/_build/notebooks.py record --out DIR    execute on the GPU, write recordings
@@ -37,6 +38,7 @@ from lesson import Lesson, LessonError
 ROOT = Path(__file__).resolve().parents[2]
 LESSONS = ROOT / "docs" / "lessons"
 MACHINES = ROOT / "grader" / "program" / "machines.toml"  # which lessons compile for
+GRADER = ROOT / "grader"
 CACHE = ROOT / ".cache" / "site" / "runs"
 CELL_SECONDS = 120
 
@@ -45,6 +47,8 @@ _CELL_LINE = re.compile(r"Cell In\[\d+\], line (\d+)")
 _CLEAN = ("JAX_", "XLA_", "TF_", "CUDA_VISIBLE_DEVICES", "PYTHON")
 _NODES_OWN = ("CUDA_VISIBLE_DEVICES", "PYTHONPATH")  # which GPUs are ours, where packages lie
 _KERNEL = ["--log-level=ERROR", "--InlineBackend.figure_formats=svg"]
+_PAGE = {"JAX_PLATFORMS": "cpu", "COURSE_PAGE": "1"}  # what runs becomes a page
+_NEXT_DOOR, _ROOMS = "_next_door.py", ("app", "device", "judging", "probes")
 _READ_FIGURES = """
 import json as _json
 def _figure(_text):
@@ -94,13 +98,21 @@ def load(path: Path, cache: Path = CACHE, cell_seconds: float = CELL_SECONDS) ->
     `cell_seconds` or kills its kernel, and when prose names a figure that does not exist.
     """
     this = lesson.read(path)
-    helpers = (*sorted(path.parent.glob("_*.py")), MACHINES)
+    helpers = (*sorted(path.parent.glob("_*.py")), MACHINES, *_device(this))
     kept = cache / f"{this.name}-{cache_key(this, installed_versions(), helpers)}.json"
     if kept.exists():
         return Run(**json.loads(kept.read_text(encoding="utf-8")))
-    run = execute(this, cell_seconds, {"JAX_PLATFORMS": "cpu"})
+    outputs, figures = execute(this, cell_seconds, _PAGE)
+    run = Run(outputs, _checked(this, figures))
     keep(kept, this.name, json.dumps(asdict(run)))
     return run
+
+
+def _device(this: Lesson) -> list[Path]:
+    """The sources of what the lesson shows of a device next door; none where it shows nothing."""
+    if _NEXT_DOOR not in (path.name for path in this.helpers()):
+        return []
+    return [path for room in _ROOMS for path in sorted((GRADER / room).rglob("*.py"))]
 
 
 def keep(kept: Path, name: str, text: str) -> None:
@@ -114,8 +126,13 @@ def keep(kept: Path, name: str, text: str) -> None:
     part.replace(kept)
 
 
-def execute(this: Lesson, cell_seconds: float, environment: dict[str, str]) -> Run:
-    """Run a lesson in a fresh kernel. Raises LessonError as `load` does."""
+def execute(
+    this: Lesson, cell_seconds: float, environment: dict[str, str]
+) -> tuple[list[list[dict[str, Any]]], dict[str, Any]]:
+    """Run a lesson in a fresh kernel: the outputs of each code cell, and the figures.
+
+    A figure is text, or says why there is none. Raises LessonError when a cell fails, as `load`.
+    """
     notebook = nbformat.v4.new_notebook(cells=[*this.notebook.cells])
     notebook.cells.append(
         nbformat.v4.new_code_cell(_READ_FIGURES.format(figures=list(this.figures())))
@@ -136,7 +153,7 @@ def execute(this: Lesson, cell_seconds: float, environment: dict[str, str]) -> R
         raise LessonError(_explain(this, at[0], error, cell_seconds)) from None
     *cells, last = [cell for cell in notebook.cells if cell.cell_type == "code"]
     figures = json.loads("".join(output["text"] for output in last.outputs))
-    return Run([cell.outputs for cell in cells], _checked(this, figures))
+    return [cell.outputs for cell in cells], figures
 
 
 def _environment(extra: dict[str, str]) -> dict[str, str]:
@@ -197,12 +214,12 @@ def _record_all(paths: list[Path], out: Path) -> int:
     for path in paths:
         this = lesson.read(path)
         try:
-            run = execute(this, CELL_SECONDS, own)
+            outputs, _ = execute(this, CELL_SECONDS, own)
         except LessonError as error:
             print(error, file=sys.stderr, flush=True)
             failed += 1
         else:
-            print(recordings.write(out, this, run.outputs, device), flush=True)
+            print(recordings.write(out, this, outputs, device), flush=True)
     return failed
 
 

@@ -391,44 +391,118 @@ print(f"slowdown (shortest of {len(pairs)} runs each): {slowdown:.2f}x")
 
 # %% [markdown]
 """
-Where did the time go? The same two loops once more, with a clock around each line of Python.
+### What the device saw { #what-the-device-saw }
+
+Where did the time go? A clock in Python cannot tell what the device did meanwhile. A
+[device next door](../reference/device.md) can: it is a JAX device in a process of its own, with
+memory, a queue and copies, and it writes every copy, step and read into a book. Counts and order in
+that book are real; the speed is this computer's.
+
+The cell holds a program as text: the two loops, with a simpler step. To run it yourself, save both
+texts as `loops.py`, one below the other, and type the line that begins with `$`.
+
+<quiz>
+**Predict.** Each loop takes eight steps. What does the device see more of in `read_each` than in
+`read_at_end`?
+- [ ] Reads
+> Both loops read eight losses. `read_at_end` reads them later.
+- [ ] Steps
+> A read launches nothing.
+- [x] Nothing
+> Right. To the device, both loops are the same work. What differs is when it is asked for.
+
+</quiz>
 """
 
-# %% alt="Two timelines. Read each: load, step, read. No read: load and a short step, no gaps."
-import matplotlib.pyplot as plt
+# %%
+import _next_door
 
+NETWORK = """
+import time
+import jax, jax.numpy as jnp, numpy as np
 
-def clocked(read):
-    spans, current = [], weights
-    for i in range(6):
-        times = [now()]
-        batch = load(i)
-        times.append(now())
-        current, loss = step(current, batch)
-        times.append(now())
-        if read:
-            float(loss)
-        times.append(now())
-        spans.append(times)
-    loss.block_until_ready()
-    return (np.array(spans) - spans[0][0]) * 1000
+batches = np.random.default_rng(0).normal(size=(8, 768, 768)).astype(np.float32)
+weights = jax.device_put(np.eye(768, dtype=np.float32))
+seconds = 0
 
+@jax.jit
+def step(weights, batch):
+    for _ in range(4):
+        weights = jnp.tanh(weights @ batch)
+    return weights, weights.mean()
 
-figure, axes = plt.subplots()
-for row, read in enumerate([False, True]):
-    times = clocked(read)
-    for part, colour in enumerate(["tab:blue", "tab:green", "tab:red"]):
-        bars = np.stack([times[:, part], np.diff(times)[:, part]], axis=1)
-        name = ["load", "step(...)", "float(loss)"][part] if read else None
-        axes.broken_barh(bars, (row - 0.3, 0.6), color=colour, label=name)
-axes.set_yticks([0, 1], ["no read", "read each"])
-axes.set_xlabel("milliseconds, first six steps")
-axes.legend(ncols=3, loc="upper center", bbox_to_anchor=(0.5, 1.25))
-plt.show()
+def load(batch):
+    time.sleep(seconds)  # a slow disk
+    return jax.device_put(batch)
+
+jax.block_until_ready(step(weights, load(batches[0])))  # compiles
+began = time.perf_counter()
+jax.block_until_ready(step(weights, load(batches[0])))
+seconds = (time.perf_counter() - began) / 2  # a load takes half as long as a step
+"""
+LOOPS = """
+def read_each(weights):
+    losses = []
+    for batch in batches:
+        weights, loss = step(weights, load(batch))
+        losses.append(float(loss))
+    return losses
+
+def read_at_end(weights):
+    losses = []
+    for batch in batches:
+        weights, loss = step(weights, load(batch))
+        losses.append(loss)
+    return [float(loss) for loss in losses]
+
+assert read_each(weights) == read_at_end(weights)
+"""
+seen = _next_door.run("loops.py", NETWORK + LOOPS, "--devices", "1", page=True)
 
 # %% [markdown]
 """
-The red parts are Python doing nothing until the device is done.
+This page adds up the whole program: the two loops, and before them three copies and two steps. (At
+a terminal it ends with a timeline.) The book tells the loops apart:
+"""
+
+# %% alt="Two timelines of the device. Read each: gaps between the steps. Read at the end: no gaps."
+import itertools
+
+
+def before_the_last_step(loop):
+    """How many reads were asked for before the last step was handed over."""
+    return sum(read.asked < loop.steps[-1].asked for read in loop.reads)
+
+
+def idle_ms(loop):
+    """How long the device stood still between the steps."""
+    pairs = itertools.pairwise(loop.steps)
+    return sum(after.start - before.end for before, after in pairs) * 1000
+
+
+if seen.book:
+    each, at_end = _next_door.last_loops(seen.book, 2, steps=8)
+    named = {"read_each": each, "read_at_end": at_end}
+    _next_door.draw(named)
+    for name, loop in named.items():
+        counts = [f"{len(events)} {kind}" for kind, events in vars(loop).items()]
+        print(f"{name:11}  {', '.join(counts)}; device idle for {idle_ms(loop):4.0f} ms")
+
+    events = [line.event for line in seen.book]
+    counted = [events.count(kind) for kind in _next_door.KINDS]
+    assert counted == [3 + 2 * 8, 2 + 2 * 8, 2 * 8]
+    early, late = map(before_the_last_step, named.values())
+    assert (early, late) == (7, 0)
+    for read, copy in zip(each.reads, each.copies[1:], strict=False):
+        assert read.end <= copy.asked, "the device has nothing to do while Python loads"
+    assert idle_ms(each) > 2 * idle_ms(at_end)
+
+# %% [markdown]
+"""
+Both loops are the same copies, the same steps and the same reads. But `read_each` asked for
+{{ early }} of its losses before it handed over the last step, and `read_at_end` for {{ late }}. In
+the picture, each red part of `read_each` is Python doing nothing until the device is done. Each gap
+in the green row is the device doing nothing until Python has loaded.
 
 The device needs the same time in both loops, and so does `load`. The difference is whether they
 run **at the same time**:
@@ -501,9 +575,46 @@ print(f"  read_at_end  {end_speedup:.2f}x as fast")
 """
 Reading one step late is {{ late_speedup:.1f }} times as fast as reading at once, gives the same
 losses, and holds two of them at most. `copy_to_host_async` lets the number set out for the host
-before Python asks. On a CPU it has no way to go. On a GPU it has; what a late read costs there with
-and without the line is not recorded yet. Write the line everywhere: the grader counts a late read
-without it as a wait. <!-- gpu: G10 -->
+before Python asks. On a CPU it has no way to go. On a device next door it has:
+"""
+
+# %%
+LATE = """
+def read_late(weights, sets_out):
+    losses, before = [], None
+    for batch in batches:
+        weights, loss = step(weights, load(batch))
+        if sets_out:
+            loss.copy_to_host_async()
+        if before is not None:
+            losses.append(float(before))
+        before = loss
+    return [*losses, float(before)]
+
+assert read_late(weights, False) == read_late(weights, True)
+"""
+late_seen = _next_door.run("late.py", NETWORK + LATE, "--devices", "1")
+
+
+def before_the_next_step(loop):
+    """How many reads were asked for before the step after theirs was handed over."""
+    later = loop.steps[1:]
+    return sum(read.asked < step.asked for read, step in zip(loop.reads, later, strict=False))
+
+
+if late_seen.book:
+    loops_seen = _next_door.last_loops(late_seen.book, 2, steps=8)
+    without, with_line = map(before_the_next_step, loops_seen)
+    assert (without, with_line) == (0, 7)
+    print("reads that set out before the next step was handed over, of 7:")
+    print(f"  without the line: {without}")
+    print(f"  with the line:    {with_line}")
+
+# %% [markdown]
+"""
+Without the line, a read sets out when Python asks for the number, one step late. With it, the read
+sets out as soon as there is a number. What the line gains on a GPU is not recorded yet. Write it
+everywhere: the grader counts a late read without it as a wait. <!-- gpu: G10 -->
 
 If you need only a few losses, read every hundredth step. One wait in a hundred steps is small.
 (ex07 asks for every loss, and for no wait at all.)
@@ -666,6 +777,7 @@ JAX places the batch on each call. The weights come from the step before and sta
   queue. What else this page tried does not: shape, type, `loss * 2`, `x[n]`, `device_put`.
 - A wait costs what could have run meanwhile: here {{ slowdown:.1f }} times the time.
 - Start the copy with `copy_to_host_async`, read one step late.
+- `grader run train.py` shows your own loop as a device sees it.
 - One `device_put` a batch; `transfer_guard("disallow")`, there from the first step, shows what you
   overlooked.
 

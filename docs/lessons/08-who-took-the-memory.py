@@ -10,6 +10,7 @@ After this lesson you can
 
 - tell three figures apart: what the driver sees, what arrays hold, what a program needs;
 - say what moves an array to the GPU, and what does not;
+- read an out-of-memory error, and choose what to give up;
 - set how much of a GPU a process takes, and prove that JAX has read it;
 - find the three ways in which such a setting is lost. <!-- gpu: nothing claimed -->
 
@@ -320,6 +321,101 @@ print("NumPy changed, and the array on a CPU device with it:", shared)
     the GPU, if there is one. To a CPU device it may not copy at all. It may *share* NumPy's memory,
     as above. Don't write to a NumPy array that you have given away.
 
+## When it runs out { #when-it-runs-out }
+
+A CPU device takes its memory from the whole machine, so nothing runs out here that you would notice
+in time. A [device next door](../reference/device.md) has memory of its own, of a size that you
+choose. What an array takes of it is counted before the array is made, and given back with its last
+reference.
+
+The program below keeps a copy of the best weights so far, and takes one step on a device of 64 MiB.
+If the step does not fit, it tries once more, with its state donated. A second program differs in
+one thing: it keeps the copy on the host. To run them yourself, save their texts under the names
+below, and type the lines that begin with `$`.
+<!-- arithmetic: the size in the program below -->
+
+<quiz>
+**Predict.** The arrays on the device have 38 MiB together. The step returns new weights and a new
+momentum, 24 MiB. Does the step fit into 64 MiB?
+- [ ] Yes: 38 and 24 are 62
+> So they are, but a program needs more than its arguments and results.
+- [x] No
+> Right. It also needs room for results on the way, such as the gradients.
+- [ ] Yes: the new weights take the place of the old ones
+> Only if you say so. The old ones have names, and could be used again.
+
+</quiz>
+"""
+
+# %%
+import _next_door
+
+FULL = """
+import jax, jax.numpy as jnp, numpy as np
+
+def step(weights, momentum, batch):
+    def loss_of(weights):
+        hidden = batch
+        for layer in weights:
+            hidden = jnp.tanh(hidden @ layer)
+        return jnp.mean((hidden - batch) ** 2)
+
+    momentum = 0.9 * momentum + jax.grad(loss_of)(weights)
+    return weights - 0.1 * momentum, momentum
+
+weights = jax.device_put(np.stack([np.eye(1024, dtype=np.float32)] * 3))
+momentum = jax.device_put(np.zeros((3, 1024, 1024), np.float32))
+batch = jax.device_put(np.ones((512, 1024), np.float32))
+best = jnp.copy(weights)  # the best so far, to go back to
+
+for how, donated in {"as it is": (), "with donation": (0, 1)}.items():
+    run = jax.jit(step, donate_argnums=donated)
+    try:
+        jax.block_until_ready(run(weights, momentum, batch))
+        print(f"The step fits {how}.")
+        break
+    except jax.errors.JaxRuntimeError as error:
+        print(error)
+"""
+ON_HOST = FULL.replace("jnp.copy(weights)", "jax.device_get(weights)")
+options = ("--devices", "1", "--memory", "64MiB")
+programs = [("full.py", FULL, {}), ("on_host.py", ON_HOST, {})]
+full, on_host = _next_door.run_all(programs, *options)
+if full.book:
+    (refused,) = [line for line in full.book if line.event == "oom"]
+    wanted_mib, held_mib = refused.bytes / MIB, refused.in_use / MIB
+    limit_mib = full.book[0].memory / MIB
+    donated_mib, moved_mib = (
+        line.in_use / MIB
+        for line in full.book + on_host.book
+        if line.event == "launch" and line.program == "jit_step"
+    )
+    assert (held_mib, limit_mib) == (3 * 12 + 2, 64)
+    assert 2 * 12 < limit_mib - held_mib < wanted_mib
+    assert max(donated_mib, moved_mib) <= limit_mib
+
+# %% [markdown]
+"""
+Read the error from the top.
+
+- **What did not fit.** The program `jit_step` wanted {{ wanted_mib:.0f }} MiB: its results, and
+  beside them its temporaries, which are results on the way.
+- **What was in the way.** Four arrays held {{ held_mib:.0f }} MiB of {{ limit_mib:.0f }}.
+- **Who they are.** The list begins with the largest. Three arrays have the shape of the weights.
+  Two you expect: weights and momentum. The third is `best`.
+
+There are two things to give up. The old state can make room for the new one: with
+`donate_argnums`, the results take the memory of the arguments, and the step reaches
+{{ donated_mib:.0f }} MiB, the copy included. Lesson
+[09](09-what-jit-does-to-memory.ipynb#two-copies-at-the-peak) is about that. Or the copy can lie on
+the host, where `jax.device_get` puts it: that is the second program, whose step reaches
+{{ moved_mib:.0f }} MiB.
+
+The error came at `block_until_ready`, not at the call: this device says that it has refused a
+program where you wait for the result. What the error of a GPU looks like is not yet recorded. If it
+lists no arrays, list them yourself:
+`sorted(jax.live_arrays(), key=lambda array: -array.nbytes)[:10]`. <!-- gpu: G14 -->
+
 ## When the settings are read { #when-the-settings-are-read }
 
 Three environment variables decide about the pool:
@@ -427,6 +523,75 @@ means no pool at all. By JAX's documentation it is slow, and made for finding er
     does not name: two processes on one GPU, each with the default pool, of which two don't fit
     (jax-ml/jax#19267). What the error looks like on a GPU is not yet recorded here.
 
+### The settings at work { #the-settings-at-work }
+
+What do these settings do, once they are read? The device next door takes the first two as the
+plugin does. (Where nothing is set, it sets nothing aside and gives a process all that it wants,
+which is not JAX's default.) The program below takes 4 MiB of a device of 64 MiB, and starts itself
+a second time. The second process wants 24 MiB. <!-- arithmetic: the sizes in the program below -->
+
+<quiz>
+**Predict.** Each process may take three quarters of the device, and preallocates them. Does the
+second one get its 24 MiB?
+- [ ] Yes: 4 and 24 are less than 64
+> They are. But the first process has taken more than its array.
+- [x] No
+> Right. The first has set 48 MiB aside, whatever it uses of them. 16 are left.
+- [ ] Yes, but it has to wait until the first one ends
+> Nobody waits for memory. What is not there is refused.
+
+</quiz>
+"""
+
+# %%
+import re
+
+SHARE = """
+import subprocess, sys
+import jax, numpy as np
+
+who, mib = ("second", 24) if "again" in sys.argv else ("first", 4)
+data = np.ones((mib, 512, 512), np.float32)
+try:
+    array = jax.block_until_ready(jax.device_put(data))
+except jax.errors.JaxRuntimeError as error:
+    print("second is refused:", str(error).splitlines()[-1])
+
+books = jax.devices()[0].memory_stats()
+names = "bytes_in_use", "pool_bytes", "bytes_limit"
+used, pool, limit = (books[name] >> 20 for name in names)
+print(f"{who:6} uses {used:2} MiB, its pool has {pool:2},", end=" ")
+print(f"it may take {limit:2}", flush=True)
+if who == "first":
+    subprocess.run([sys.executable, __file__, "again"])
+"""
+PREALLOCATE, FRACTION = "XLA_PYTHON_CLIENT_PREALLOCATE", "XLA_CLIENT_MEM_FRACTION"
+shares = [("share.py", SHARE, {PREALLOCATE: w, FRACTION: ".75"}) for w in ("true", "false")]
+shared = _next_door.run_all(shares, *options)
+
+
+def figures(run):
+    """What each process uses, has in its pool, and may take."""
+    lines = [line for line in run.printed if "uses" in line]
+    return [[*map(int, re.findall(r"\d+", line))] for line in lines]
+
+
+if all(run.book for run in shared):
+    (used_mib, pool_mib, _), (_, _, left_mib) = figures(shared[0])
+    assert figures(shared[0]) == [[4, 48, 48], [0, 16, 16]]
+    assert figures(shared[1]) == [[4, 4, 48], [24, 24, 48]]
+    events = [[line.event for line in run.book] for run in shared]
+    assert [each.count("oom") for each in events] == [1, 0]
+
+# %% [markdown]
+"""
+With preallocation, the first process uses {{ used_mib }} MiB and has a pool of {{ pool_mib }}. The
+second may take the {{ left_mib }} MiB that are left, and is refused. Without preallocation, a pool
+is no larger than what is in it, and both processes get what they want.
+
+So a share is no promise. Two processes that preallocate need shares that fit into the device
+together.
+
 ## What the shell left { #what-the-shell-left }
 
 `XLA_PYTHON_CLIENT_MEM_FRACTION` is the old name of `XLA_CLIENT_MEM_FRACTION`. Most answers on the
@@ -510,6 +675,8 @@ Both names together are an error, which is logged once, at the start.
 - The driver sees the pool; `live_arrays` sees arrays; `memory_analysis` sees a program's need.
 - `device_put` moves {{ big_mib:.0f }} MiB with {{ put_compiles }} compiles, `jnp.array` with
   {{ array_compiles }} small one. `jit` moves nothing: it follows its inputs.
+- An out-of-memory error means arguments, results and temporaries together. Drop, donate, or move to
+  the host.
 - Settings are read once, at the first question for a device.
 - `false`, `False`, `0` are no. Everything else is yes.
 - Old and new name of the share together cost you the GPU. <!-- gpu: S1-14 -->

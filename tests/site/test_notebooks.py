@@ -179,6 +179,20 @@ def test_a_helper_is_no_lesson(folder):
     assert notebooks.lesson_paths(folder) == []
 
 
+def test_a_change_of_the_device_runs_again_what_shows_one(folder, monkeypatch):
+    monkeypatch.setattr(notebooks, "GRADER", folder.parent / "grader")
+    room = folder.parent / "grader" / "device"
+    room.mkdir(parents=True)
+    (folder / "_next_door.py").write_text("x = 1\n")
+    plain = written(folder, COUNTED)
+    shows = written(folder, "# %%\nimport _next_door\n" + COUNTED, "02-two.py")
+    for text in ("old", "new"):
+        (room / "front.py").write_text(text)
+        loaded(plain)
+        loaded(shows)
+    assert runs(folder) == 1 + 2
+
+
 # Outputs.
 
 
@@ -188,6 +202,40 @@ def test_output_streams_are_merged_and_what_steers_jax_is_cleared(folder, monkey
     path = written(folder, cells(source + 'print({k for k in os.environ if "JAX" in k})'))
     (output,) = loaded(path).outputs[0]
     assert output["text"] == "0\n1\n2\n{'JAX_PLATFORMS'}\n"
+
+
+# A device next door. What runs on one is in the lessons; here there is none.
+
+NEXT_DOOR = notebooks.LESSONS / "_next_door.py"
+WITHOUT = """
+import sys
+import _next_door
+_next_door.GRADER = [sys.executable, "-c", "import sys; sys.exit('grader: no device: no grpc')"]
+ran = _next_door.run("one.py", "print(1)", "--devices", "1")
+"""
+
+
+@pytest.fixture
+def without(folder):
+    (folder / NEXT_DOOR.name).write_text(NEXT_DOOR.read_text())
+    prose = '# %% [markdown]\n"""\n# One\n\n{{ ran_lines }}\n"""\n\n'
+    return written(folder, prose + cells(WITHOUT, "if ran.book:\n    ran_lines = len(ran.printed)"))
+
+
+def test_a_page_without_its_device_is_an_error_that_says_why(without):
+    with pytest.raises(lesson.LessonError, match="no device next door.*no device: no grpc"):
+        loaded(without)
+
+
+def test_a_lesson_without_its_device_says_why_and_goes_on(without, folder, monkeypatch):
+    outputs, figures = notebooks.execute(lesson.read(without), 60, {"JAX_PLATFORMS": "cpu"})
+    assert text_of(outputs[0]).splitlines()[0] == (
+        "No device next door here: grader: no device: no grpc"
+    )
+    assert not isinstance(figures["ran_lines"], str)
+    monkeypatch.setattr(notebooks, "lesson_paths", lambda: [without])
+    monkeypatch.setattr(recordings, "device", lambda: MADE_UP)
+    assert notebooks.main(["record", "--out", str(folder / "rec")]) == 0
 
 
 DRAWS = "import matplotlib.pyplot as plt\nplt.subplots(figsize=(1, 1))\nplt.show()"
