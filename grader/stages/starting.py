@@ -11,7 +11,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -40,9 +40,9 @@ def initialize():
 class Machine:
     """A machine, as far as JAX looks at it while it starts.
 
-    `gpus`: how many the plugin finds. `visible`: whether a GPU's device node is there.
-    `platforms`: JAX_PLATFORMS. `initialize`: the errors with which the plugin's first step
-    fails, each the cause of the next. `connect`: the error of its second step.
+    `gpus`: how many the plugin finds, and `kind`: what they call themselves. `visible`: whether a
+    GPU's device node is there. `platforms`: JAX_PLATFORMS. `initialize`: the errors with which the
+    plugin's first step fails, each the cause of the next. `connect`: the error of its second step.
     """
 
     gpus: int = 0
@@ -52,6 +52,7 @@ class Machine:
     initialize: Sequence[Exception] = ()
     connect: str = ""
     packages: str = "/usr/lib/python3/site-packages"
+    kind: str = machines.NVIDIA.kind
 
 
 @dataclass
@@ -144,7 +145,8 @@ def _raiser(text: str) -> Callable[[], Any]:
 
 
 def _gpus(machine: Machine, kind: type) -> Callable[[], Any]:
-    client = machines.staged_client(machine.gpus, kind)
+    made = replace(machines.NVIDIA, kind=machine.kind)
+    client = machines.staged_client(machine.gpus, kind, made)
     return lambda: client
 
 

@@ -8,7 +8,7 @@ Versions, paths, order and the other lines are drawn for each grading. What an a
 depend on is not left to chance: each spelling comes in each form of report, with each plugin.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -20,22 +20,55 @@ from grader.stages.starting import Machine, Told, jaxlib_mismatch, plugin_mismat
 _NO_GPU = "FAILED_PRECONDITION: No visible GPU devices."
 _HELPERS = "jaxlib/cuda/versions_helpers.cc"
 _NOISE = (
-    "INFO:2026-03-02 09:14:07,118:jax._src.xla_bridge:861: Unable to initialize backend 'tpu': "
-    "INTERNAL: Failed to open libtpu.so: libtpu.so: cannot open shared object file",
-    "E0000 00:00:1772442847.303 2210 cuda_dnn.cc:8579] Unable to register cuDNN factory: "
-    "Attempting to register factory for plugin cuDNN when one has already been registered",
+    "INFO:2026-03-{day} 09:14:07,{three}:jax._src.xla_bridge:{place}: Unable to initialize backend "
+    "'tpu': INTERNAL: Failed to open libtpu.so: libtpu.so: cannot open shared object file",
+    "E0000 00:00:17724428{day}.{three} {pid} cuda_dnn.cc:{place}] Unable to register cuDNN factory"
+    ": Attempting to register factory for plugin cuDNN when one has already been registered",
+    "E0000 00:00:17724428{day}.{three} {pid} cuda_blas.cc:{place}] Unable to register cuBLAS "
+    "factory: Attempting to register factory for plugin cuBLAS when one has already been "
+    "registered",
+    "W0000 00:00:17724428{day}.{three} {pid} computation_placer.cc:{place}] computation placer "
+    "already registered. Please check linkage and avoid linking the same target more than once.",
+    "I0000 00:00:17724428{day}.{three} {pid} cpu_feature_guard.cc:{place}] This binary is "
+    "optimized to use available CPU instructions in performance-critical operations.",
     "RuntimeWarning: os.fork() was called. os.fork() is incompatible with multithreaded code, and "
     "JAX is multithreaded, so this will likely lead to a deadlock.",
+    "train.py:{place}: UserWarning: Explicitly requested dtype float64 requested in astype is not "
+    "available, and will be truncated to dtype float32.",
+    "train.py:{place}: DeprecationWarning: device_put_replicated is deprecated; use device_put.",
+    "WARNING:root:no checkpoint at step {pid}: training begins anew",
 )
-"""Lines that are printed on sound machines too."""
+"""Lines that are printed on sound machines too, with places for numbers."""
 _PLUGINS = "cuda12", "cuda13"
 _HARMLESS = {
-    "CUDA_VISIBLE_DEVICES": ("0", "0,1"),
-    "LD_LIBRARY_PATH": ("/opt/hdf5/lib", "/opt/openmpi/lib64"),
-    "XLA_CLIENT_MEM_FRACTION": (".5", ".9"),
-    "XLA_FLAGS": ("--xla_dump_to=/tmp/hlo",),
+    "CUDA_VISIBLE_DEVICES": ("0", "1", "0,1", "2,3", "0,1,2,3,4,5,6,7"),
+    "LD_LIBRARY_PATH": ("/opt/hdf5/lib", "/opt/openmpi/lib64", "/usr/local/cuda-12.{place}/lib64"),
+    "XLA_CLIENT_MEM_FRACTION": (".5", ".75", ".9"),
+    "XLA_FLAGS": (
+        "--xla_dump_to=/tmp/hlo",
+        "--xla_gpu_autotune_level=2",
+        "--xla_gpu_enable_fast_min_max=true",
+        "--xla_force_host_platform_device_count=8",
+    ),
 }
 """Variables that are set on sound machines too: name -> values."""
+
+
+_KINDS = ("NVIDIA H200", "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-40GB", "Tesla T4", "NVIDIA L4")
+"""What GPUs call themselves."""
+_LIBRARIES = ("cuBLAS", "cuDNN", "cuFFT", "cuPTI", "cuSOLVER", "cuSPARSE")
+"""Libraries that the plugin looks for."""
+_FOREIGN = (
+    "/usr/local/cuda-12.{place}/lib64",
+    "/opt/cuda/lib64",
+    "/opt/conda/envs/torch/lib",
+    "/usr/lib/nvidia-cuda-toolkit:/usr/local/lib",
+)
+"""Folders of CUDA libraries that are not the plugin's."""
+_NONE = ("", "-1", "9", "16", "NoDevFiles", "GPU-00000000")
+"""Values of CUDA_VISIBLE_DEVICES that leave no GPU to see."""
+_FLAGS = ("xla_gpu_enable_fast_min_max=true", "xla_gpu_autotune_level=2", "xla_dump_to=/tmp/hlo")
+"""Flags that XLA knows."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +102,12 @@ class _Scene:
         """One of the choices, drawn."""
         return choices[int(self.rng.integers(len(choices)))]
 
+    def filled(self, text: str) -> str:
+        """A text with numbers in its places."""
+        drawn = self.rng.integers((100, 10, 100, 1), (1000, 29, 40000, 9))
+        three, day, pid, place = (int(number) for number in drawn)
+        return text.format(three=three, day=day, pid=pid, place=place)
+
     def install(self, plugin: str, version: str) -> None:
         """Add the two packages of a plugin."""
         self.packages |= {f"jax-{plugin}-{part}": version for part in ("pjrt", "plugin")}
@@ -88,7 +127,8 @@ class _Scene:
             self.environment["JAX_PLATFORMS"] = machine["platforms"]
         home = self.pick("/home/ada/env", "/opt/conda/envs/train", "/srv/job/.venv")
         packages = f"{home}/lib/python3.{self.rng.integers(12, 15)}/site-packages"
-        return start(Machine(plugin=self.plugin, packages=packages, **machine))
+        kind = self.pick(*_KINDS)
+        return start(Machine(plugin=self.plugin, packages=packages, kind=kind, **machine))
 
     def cuinit(self, error: str) -> str:
         """XLA's line about a call of cuInit, the driver's first function, that failed."""
@@ -108,19 +148,21 @@ Tell = Callable[[_Scene], Told]
 
 def _gpus(scene: _Scene) -> dict[str, Any]:
     """The fields of a machine whose GPUs work."""
-    return {"gpus": scene.pick(1, 2, 8), "visible": True}
+    return {"gpus": int(scene.rng.integers(1, 17)), "visible": True}
 
 
-def _in_use(gpus: int, platforms: str) -> Tell:
-    return lambda scene: scene.start(gpus=gpus, visible=True, platforms=platforms)
+def _in_use(platforms: str) -> Tell:
+    return lambda scene: scene.start(**_gpus(scene), platforms=platforms)
 
 
 def _loud(tell: Tell) -> Tell:
     """A sound machine with every harmless line and every harmless variable at once."""
 
     def tell_all(scene: _Scene) -> Told:
-        scene.environment = {name: scene.pick(*values) for name, values in _HARMLESS.items()}
-        scene.before = list(_NOISE)
+        scene.environment = {
+            name: scene.filled(scene.pick(*values)) for name, values in _HARMLESS.items()
+        }
+        scene.before = [scene.filled(line) for line in _NOISE]
         return tell(scene)
 
     return tell_all
@@ -165,8 +207,9 @@ def _two_plugins(scene: _Scene) -> Told:
     return scene.start(**_gpus(scene), initialize=[jax.errors.JaxRuntimeError(exists)])
 
 
-def _library(name: str, platforms: str) -> Tell:
+def _library(names: Sequence[str], platforms: str) -> Tell:
     def tell(scene: _Scene) -> Told:
+        name = scene.pick(*names)
         scene.harmless = False  # a harmless LD_LIBRARY_PATH would look like the cause here
         errors = [RuntimeError(f"Unable to load {name}. Is it installed?")]
         return scene.start(visible=True, platforms=platforms, initialize=errors)
@@ -175,12 +218,13 @@ def _library(name: str, platforms: str) -> Tell:
 
 
 def _foreign_library(scene: _Scene) -> Told:
-    scene.environment["LD_LIBRARY_PATH"] = f"/usr/local/cuda-12.{scene.rng.integers(0, 9)}/lib64"
+    scene.environment["LD_LIBRARY_PATH"] = scene.filled(scene.pick(*_FOREIGN))
+    name = scene.pick(*_LIBRARIES)
     why = scene.helpers(
-        "operation cusparseGetProperty(MAJOR_VERSION, &major) failed: "
-        "The cuSPARSE library was not found."
+        f"operation {name.lower()}GetProperty(MAJOR_VERSION, &major) failed: "
+        f"The {name} library was not found."
     )
-    unable = RuntimeError("Unable to load cuSPARSE. Is it installed?")
+    unable = RuntimeError(f"Unable to load {name}. Is it installed?")
     return scene.start(visible=True, initialize=[why, unable])
 
 
@@ -197,18 +241,18 @@ def _no_driver_later(scene: _Scene) -> Told:
     return scene.start(visible=True, connect=_NO_GPU)
 
 
-def _hidden(value: str) -> Tell:
+def _hidden(values: Sequence[str]) -> Tell:
     def tell(scene: _Scene) -> Told:
-        scene.environment["CUDA_VISIBLE_DEVICES"] = value
+        scene.environment["CUDA_VISIBLE_DEVICES"] = scene.pick(*values)
         error = scene.helpers("operation cuInit(0) failed: CUDA_ERROR_NO_DEVICE")
         return scene.start(visible=True, initialize=[error])
 
     return tell
 
 
-def _hidden_later(value: str) -> Tell:
+def _hidden_later(values: Sequence[str]) -> Tell:
     def tell(scene: _Scene) -> Told:
-        scene.environment["CUDA_VISIBLE_DEVICES"] = value
+        scene.environment["CUDA_VISIBLE_DEVICES"] = scene.pick(*values)
         why = "Failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected"
         scene.before = [scene.cuinit(why)]
         return scene.start(visible=True, connect=_NO_GPU)
@@ -220,8 +264,27 @@ def _no_node(platforms: str) -> Tell:
     return lambda scene: scene.start(connect="never asked", platforms=platforms)
 
 
-def _platforms(value: str) -> Tell:
-    return lambda scene: scene.start(**_gpus(scene), platforms=value)
+def _platforms(*values: str) -> Tell:
+    return lambda scene: scene.start(**_gpus(scene), platforms=scene.pick(*values))
+
+
+def _in_capitals(scene: _Scene) -> Told:
+    """A name of which one letter or more is a capital, perhaps beside one that is spelt right."""
+    name = scene.pick("cuda", "cpu")
+    capitals = scene.rng.permutation(len(name))[: scene.rng.integers(1, len(name) + 1)]
+    written = "".join(c.upper() if n in capitals else c for n, c in enumerate(name))
+    other = "cpu" if name == "cuda" else "cuda"
+    platforms = scene.pick(f"{{}},{other}", f"{other},{{}}", "{}").format(written)
+    return scene.start(**_gpus(scene), platforms=platforms)
+
+
+def _misspelt_flag(scene: _Scene) -> Told:
+    """A flag of XLA's in which two letters are exchanged."""
+    name, _, value = scene.pick(*_FLAGS).partition("=")
+    apart = [n for n in range(5, len(name) - 1) if name[n] != name[n + 1]]
+    at = scene.pick(*apart)
+    flag = f"--{name[:at]}{name[at + 1]}{name[at]}{name[at + 2 :]}={value}"
+    return _flag(flag)(scene)
 
 
 def _flag(flag: str) -> Tell:
@@ -236,10 +299,10 @@ def _flag(flag: str) -> Tell:
 
 _SCENES: Mapping[str, tuple[Tell, ...]] = {
     "gpu in use": (
-        _in_use(1, ""),
-        _in_use(2, "cuda"),
-        _in_use(8, "cuda,cpu"),
-        _loud(_in_use(4, "")),
+        _in_use(""),
+        _in_use("cuda"),
+        _in_use("cuda,cpu"),
+        _loud(_in_use("")),
     ),
     "no gpu": (_no_gpu, _loud(_no_gpu)),
     "no plugin": (_no_plugin, _no_plugin_but_asked),
@@ -247,23 +310,25 @@ _SCENES: Mapping[str, tuple[Tell, ...]] = {
     "jaxlib of another version": (_jaxlib_too_old, _jaxlib_too_new),
     "two plugins": (_two_plugins,),
     "library missing": tuple(
-        _library(name, platforms)
-        for name in ("cuDNN", "cuFFT", "cuPTI", "cuSPARSE")
-        for platforms in ("", "cuda,cpu")
+        _library([name], platforms) for name in _LIBRARIES for platforms in ("", "cuda,cpu")
     ),
-    "foreign library": (_foreign_library,),
+    "foreign library": (_foreign_library, _foreign_library),
     "no driver": (_no_driver, _no_driver_later),
-    "gpu hidden": tuple(hide(v) for hide in (_hidden, _hidden_later) for v in ("", "-1", "9")),
+    "gpu hidden": tuple(
+        hide(v) for hide in (_hidden, _hidden_later) for v in (_NONE[:1], _NONE[1:2], _NONE[2:])
+    ),
     "no device node": tuple(map(_no_node, ("", "cuda", "cuda,cpu"))),
     "JAX_PLATFORMS is gpu": (_platforms("gpu"),),
-    "JAX_PLATFORMS is misspelt": tuple(
-        map(_platforms, ("CUDA", "Cuda", "cuda12", "cuda, cpu", "cuda,Cpu"))
+    "JAX_PLATFORMS is misspelt": (
+        _platforms("CUDA", "CUDA,cpu"),
+        _platforms("Cuda", "Cuda,cpu"),
+        _platforms("cuda12", "cuda13"),
+        _platforms("cuda, cpu", "cuda ,cpu", " cuda", "cpu, cuda"),
+        _in_capitals,
+        _in_capitals,
     ),
     "JAX_PLATFORMS is cpu": (_platforms("cpu"),),
-    "XLA_FLAGS is misspelt": (
-        _flag("--xla_gpu_enable_fast_mni_max=true"),
-        _flag("--xla_gpu_autotune_levle=2"),
-    ),
+    "XLA_FLAGS is misspelt": (_misspelt_flag, _misspelt_flag, _misspelt_flag),
 }
 """Every cause, in each form in which it shows."""
 
@@ -287,8 +352,11 @@ def _written(scene: _Scene, told: Told) -> Iterator[str]:
     """One report as `grader doctor` writes it, one with its parts reversed, one of a terminal."""
     if scene.harmless:
         for name in scene.rng.permutation(list(_HARMLESS))[: scene.rng.integers(0, 3)]:
-            scene.environment.setdefault(str(name), scene.pick(*_HARMLESS[str(name)]))
-    noise = [scene.pick(*_NOISE)] if scene.rng.random() < 0.5 else []
+            value = scene.filled(scene.pick(*_HARMLESS[str(name)]))
+            scene.environment.setdefault(str(name), value)
+    noise = [
+        scene.filled(str(line)) for line in scene.rng.permutation(_NOISE)[: scene.pick(0, 1, 3)]
+    ]
     printed = [*noise, *scene.before, *told.lines]
     parts = _as_doctor(scene, told, printed)
     drawn = [parts[int(index)] for index in scene.rng.permutation(len(parts))]
