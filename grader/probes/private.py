@@ -1,16 +1,20 @@
 """Looks up the names that probes need and JAX does not promise.
 
-These are the type of a concrete array (`ArrayImpl`) and the methods through which its values
-reach the host. No name is assumed: one that is missing raises `Gone`, and the probe that needed
-it reports *could not check*. The names behind staged machines are in `grader.stages.machines`.
+These are the type of a concrete array (`ArrayImpl`), the methods through which its values
+reach the host, and the functions by which JAX calls a compiled program. No name is assumed: one
+that is missing raises `Gone`, and the probe that needed it reports *could not check*. The names
+behind staged machines are in `grader.stages.machines`.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest import mock
 
 import jax
 import numpy as np
+from jax._src import pjit
+from jax._src.interpreters import pxla
 
 READS = ("_value", "__array__", "__buffer__", "__dlpack__", "item", "tolist")
 """Attributes of the array type that bring values to the host, on jax 0.11 and 0.12."""
@@ -82,3 +86,44 @@ def watched(function: Any, before: Before) -> Callable[..., Any]:
         return result
 
     return call
+
+
+def no_shortcut() -> ExitStack:
+    """Until the stack is closed, every call of a compiled function is made by JAX's Python.
+
+    From the second call on, C++ makes it alone. It copies an array that is free to move to the
+    program's device, and the transfer guard, which logged the first such copy, says nothing.
+
+    Raises:
+      Gone: JAX decides elsewhere whether C++ may make a call.
+    """
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(mock.patch.object(pjit, "_get_fastpath_data", _none))
+            stack.enter_context(mock.patch.object(pxla.MeshExecutable, "create_cpp_call", _none))
+        except AttributeError as error:
+            raise Gone(str(error)) from error
+        return stack.pop_all()
+
+
+@contextmanager
+def executions(ran_on: Callable[[list[str]], None]) -> Iterator[None]:
+    """While entered, `ran_on` gets the devices, such as `cpu:1`, of each program that is run.
+
+    It is not told of calls that take the shortcut: see `no_shortcut`.
+
+    Raises:
+      Gone: JAX runs programs by another function.
+    """
+
+    def before(program: Any) -> After:
+        ran_on([f"{d.platform}:{d.id}" for d in program._local_devices])
+        return lambda done: None
+
+    with ExitStack() as stack:
+        stack.callback(wrap(pxla.ExecuteReplicated, ["__call__"], before))
+        yield
+
+
+def _none(*_: Any, **__: Any) -> None:
+    return None

@@ -2,8 +2,9 @@
 
 At level `log_explicit` the guard writes one line per transfer and device to stderr, from
 C++, also for arguments of a jitted call that no Python code sees. Stderr becomes a file
-without a name, so that writing never blocks. Lines that are not the guard's are passed on. Reads by
-the host are counted in `grader.probes.reads`.
+without a name, so that writing never blocks. Lines that are not the guard's are passed on. Calls
+that the guard would not see are made in another way (`private.no_shortcut`). Reads by the host are
+counted in `grader.probes.reads`.
 """
 
 import math
@@ -16,6 +17,7 @@ import jax
 import numpy as np
 
 from grader.fences.unnamed import unnamed
+from grader.probes import private
 
 MAX_LINE = 1 << 16
 """Longer than any line the guard writes."""
@@ -23,6 +25,8 @@ _LINE = re.compile(rb"\] (host-to-device|device-to-device|device-to-host) transf
 _HEAD = re.compile(rb"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ ")
 """How a line of the guard begins. What stands before it was printed by something else."""
 _AVAL = re.compile(r"aval=ShapedArray\(([a-z]+)(\d*)\w*\[([^\]]*)\]")
+_DEVICE = re.compile(r"dst_sharding=SingleDeviceSharding\(device=(\w+)Device\(id=(\d+)\)")
+_PLATFORM = {"Cuda": "gpu", "Rocm": "gpu"}
 _KIND: dict[bytes, Literal["h2d", "d2d"]] = {b"host-to-device": "h2d", b"device-to-device": "d2d"}
 
 
@@ -31,6 +35,8 @@ class Transfer(NamedTuple):
 
     kind: Literal["h2d", "d2d"]
     nbytes: int | None
+    to: str = ""
+    """The device that it goes to, `cpu:1`, if that is one."""
 
 
 def parse(line: bytes) -> list[Transfer]:
@@ -39,7 +45,10 @@ def parse(line: bytes) -> list[Transfer]:
     A line of the guard holds one. Whatever else was printed into that line hides none.
     """
     found = [kind for kind in _LINE.findall(line) if kind in _KIND]
-    return [Transfer(_KIND[kind], _nbytes(line.decode("utf-8", "replace"))) for kind in found]
+    text = line.decode("utf-8", "replace")
+    device = _DEVICE.search(text)
+    to = f"{_PLATFORM.get(device[1], device[1].lower())}:{device[2]}" if device else ""
+    return [Transfer(_KIND[kind], _nbytes(text), to) for kind in found]
 
 
 def _nbytes(line: str) -> int | None:
@@ -62,6 +71,7 @@ class GuardLog:
         self._unfinished = b""
 
     def __enter__(self) -> Self:
+        self._calls = private.no_shortcut()
         self._real = os.dup(2)
         self._file = unnamed("grader-stderr")
         writer = os.open(f"/proc/self/fd/{self._file}", os.O_WRONLY | os.O_APPEND)
@@ -73,6 +83,7 @@ class GuardLog:
 
     def __exit__(self, *_: object) -> None:
         jax.config.update("jax_transfer_guard", self._before)
+        self._calls.close()
         self.drain()
         os.dup2(self._real, 2)
         os.write(2, self._unfinished)
@@ -111,6 +122,18 @@ class GuardLog:
             jax.device_put(placed, jax.devices()[1])
             if "d2d" not in self._kinds():
                 return "a known device-to-device transfer left no line in the log"
+            return self._prove_calls(placed)
+        return ""
+
+    def _prove_calls(self, free: jax.Array) -> str:
+        """Let a jitted function move the same free array twice; returns what was not seen."""
+        add = jax.jit(lambda a, b: a + b)
+        there = jax.device_put(np.zeros(3, np.float32), jax.devices()[1])
+        for call in ("first", "second"):
+            self.drain()
+            add(there, free)
+            if "d2d" not in self._kinds():
+                return f"the copy of a free array left no line in the log at the {call} call"
         return ""
 
     def _kinds(self) -> set[str]:

@@ -114,7 +114,7 @@ class Observer:
         """The learner's code leaves `line`: what was logged until now belongs to it."""
         with self._draining:  # JAX runs callbacks, which may be the learner's, in its own threads
             for transfer in self._log.drain():
-                self._tally.count(transfer.kind, line, transfer.nbytes)
+                self._tally.count(transfer.kind, line, transfer.nbytes, transfer.to)
             if self._marker is not None:
                 tally = self._tally
                 self._marker.send_line(tally.phase, tally.step, line, watched=not tally.paused)

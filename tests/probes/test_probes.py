@@ -26,6 +26,18 @@ LATE = "after copy_to_host_async in an earlier step"
 STARTED = "after copy_to_host_async in this step"
 
 FILES = {
+    "free_arrays_that_jit_moves": """
+add = jax.jit(lambda a, b: a + b)
+def run(make):
+    free = make((3,))
+    there = jax.device_put(free, jax.devices()[1])  #: d2d/12
+    for _ in range(4):
+        add(there, free)  #: 4 d2d/48
+    ahead = add.lower(there, there).compile()
+    ahead(there, there)
+    there + free  #: d2d/12
+    there + free  #: d2d/12
+""",
     "every_way_to_read": """
 def run(make):
     float(make())  #: d2h/4
