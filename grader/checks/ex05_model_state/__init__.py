@@ -9,7 +9,8 @@ EXERCISE = Exercise(
     edits=("place", "train_step"),
     next_door=True,
     allowed_modules=("flax.nnx",),
-    devices=2,
+    devices=8,
+    fewest_gpus=2,
     hints=(
         "A model of Flax has variables of several kinds, and only some are parameters. Which kinds "
         "does each function return, and which does it lose?",

@@ -6,11 +6,13 @@ from grader.checks.ex05_model_state import EXERCISE
 from grader.checks.ex05_model_state.facts import (
     AT_THE_END,
     FIRST,
-    LOSSES,
+    MODELS,
     PLACED,
     STEPS,
-    TRAINED,
+    before,
+    losses,
     settings,
+    trained,
 )
 from grader.judging.arrays import compare
 from grader.judging.checking import Failure, Result
@@ -23,8 +25,13 @@ from grader.judging.evidence import (
     seen,
     wanted,
 )
-from grader.judging.record import Leaf, Observed, Record
+from grader.judging.record import Event, Leaf, Observed, Record
 from grader.judging.words import plural, where
+
+
+def _placed(record: Record) -> tuple[str, ...]:
+    """The names of the models that `place` returned."""
+    return MODELS[: int(wanted(record).facts[PLACED])]
 
 
 @EXERCISE.check(
@@ -36,7 +43,7 @@ from grader.judging.words import plural, where
 )
 def same_values(record: Record) -> Result:
     """The placed model holds the values and the settings of the given model."""
-    for placed in PLACED:
+    for placed in _placed(record):
         failure = differing_leaf(record, placed, rtol=0, atol=0)
         failure = failure or differing_leaf(record, settings(placed), rtol=0, atol=0)
         if failure:
@@ -63,7 +70,7 @@ def _listed(leaves: list[Leaf]) -> str:
 )
 def all_on_the_device(record: Record) -> Result:
     """Every variable of the placed model lies on the device, and on no other."""
-    for placed in PLACED:
+    for placed in _placed(record):
         place = where(wanted(record).values[placed][0])
         leaves = seen(record).values[placed]
         left = [leaf for leaf in leaves if where(leaf) != place]
@@ -85,7 +92,7 @@ def all_on_the_device(record: Record) -> Result:
 )
 def committed(record: Record) -> Result:
     """Every variable of the placed model is committed to the device."""
-    models = [seen(record).values[placed] for placed in PLACED]
+    models = [seen(record).values[placed] for placed in _placed(record)]
     uncommitted = next((u for u in ([x for x in m if not x.committed] for m in models) if u), [])
     if not uncommitted:
         return None
@@ -126,18 +133,27 @@ def not_through_the_host(record: Record) -> Result:
     anchor="one-call-moves-the-tree",
 )
 def copied_once(record: Record) -> Result:
-    """Each array of the model is copied once."""
+    """Each array of the model is transferred once."""
     mine = list(events(seen(record), "d2d", phase="place"))
-    fewest = sum(e.count for e in events(wanted(record), "d2d", phase="place"))
-    total = sum(event.count for event in mine)
-    if total <= fewest:
+    theirs = list(events(wanted(record), "d2d", phase="place"))
+    (total, size), (fewest, least) = map(_weight, (mine, theirs))
+    if total <= fewest and size <= least:
         return probe_gap(seen(record), "transfers")
-    expected = f"{plural(fewest, 'copy')} from device to device"
-    return Failure(expected, plural(total, "copy"), culprits(record, mine))
+    return Failure(
+        f"{plural(fewest, 'copy')} from device to device, of {least:,} bytes",
+        f"{plural(total, 'copy')} of {size:,} bytes",
+        culprits(record, mine),
+    )
 
 
-def _lost(record: Record, name: str, kind: str) -> Failure | None:
-    """The failure for the first variable of a kind that is not the reference's after the steps.
+def _weight(copies: list[Event]) -> tuple[int, int]:
+    """How many copies there are, and how many bytes they copy, as far as JAX says."""
+    bytes_copied = sum((event.nbytes or 0) * event.count for event in copies)
+    return sum(event.count for event in copies), bytes_copied
+
+
+def _lost(record: Record, name: str, number: int, kind: str) -> Failure | None:
+    """The failure for the first variable of a kind that is not the reference's in a round.
 
     Where the submission kept no change of that kind at all, the failure says so.
     """
@@ -145,9 +161,9 @@ def _lost(record: Record, name: str, kind: str) -> Failure | None:
     failure = compare(name, mine, theirs, "", "", rtol=1e-3, atol=1e-5)
     if failure is None:
         return None
-    before = {leaf.path: leaf.data for leaf in wanted(record).values[PLACED[0]]}
-    changing = {leaf.path for leaf in theirs if leaf.data != before[leaf.path]}
-    kept = [leaf for leaf in mine if leaf.path in changing and leaf.data == before[leaf.path]]
+    old = {leaf.path: leaf.data for leaf in wanted(record).values[before(number)]}
+    changing = {leaf.path for leaf in theirs if leaf.data != old[leaf.path]}
+    kept = [leaf for leaf in mine if leaf.path in changing and leaf.data == old[leaf.path]]
     if len(kept) == len(changing):
         failure = Failure(
             f"a step changes {_listed(kept)}",
@@ -174,7 +190,7 @@ def _of_kind(observed: Observed, name: str, kind: str) -> list[Leaf]:
 def statistics_go_on(record: Record) -> Result:
     """After a step, the batch statistics of the model are the reference's."""
     # After one step only: later statistics depend on the new parameters, too.
-    return _lost(record, FIRST, "BatchStat")
+    return _lost(record, FIRST, 0, "BatchStat")
 
 
 @EXERCISE.check(
@@ -190,7 +206,7 @@ def statistics_go_on(record: Record) -> Result:
 )
 def dropout_goes_on(record: Record) -> Result:
     """After a step, the key and the count of dropout are the reference's."""
-    return _lost(record, FIRST, "Rng")
+    return _lost(record, FIRST, 0, "Rng")
 
 
 @EXERCISE.check(
@@ -202,11 +218,16 @@ def dropout_goes_on(record: Record) -> Result:
     anchor="what-a-step-changes-has-to-come-out",
 )
 def same_training(record: Record) -> Result:
-    """After some steps, the losses and the whole model are the reference's."""
-    failure = _lost(record, TRAINED, "Param")
-    failure = failure or differing_leaf(record, LOSSES, rtol=1e-3, atol=1e-5)
-    failure = failure or _lost(record, TRAINED, "BatchStat") or _lost(record, TRAINED, "Rng")
-    return failure and replace(failure, culprits=definition(record, "train_step"))
+    """After each round of steps, the losses and the whole model are the reference's."""
+    for number in range(int(wanted(record).facts[STEPS][0])):
+        name = trained(number)
+        failure = _lost(record, name, number, "Param")
+        failure = failure or differing_leaf(record, losses(number), rtol=1e-3, atol=1e-5)
+        failure = failure or _lost(record, name, number, "BatchStat")
+        failure = failure or _lost(record, name, number, "Rng")
+        if failure:
+            return replace(failure, culprits=definition(record, "train_step"))
+    return None
 
 
 @EXERCISE.check(

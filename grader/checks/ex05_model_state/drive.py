@@ -1,14 +1,15 @@
-"""Drives ex05_model_state: places two models, and takes steps with a third.
+"""Drives ex05_model_state: places some models, and takes steps with another one.
 
-The drive itself places the third one, so `train_step` is judged on a placed model even
+The drive itself places that one, so `train_step` is judged on a placed model even
 where `place` is wrong. The models begin with the same values: their counts are not 0, so a model
 made anew differs. The state is kept after the first step, when the statistics do not depend on the
-new parameters yet, and after the last step that is compared. More steps follow, of which only the
-copies are judged: small differences of rounding grow.
+new parameters yet, and after each round. A round has few steps, and begins with new values in the
+same model, since small differences of rounding grow. What is kept of a model is read from variables
+of Flax's own types, and without calling what they could call.
 
-Drawn: the device for the first model; the second model goes to another one, and each time another
-device is the default one. The steps that are compared (3 to 6) and all of them (14 to 24), the
-features, the rows of a batch and all values are drawn too.
+Drawn: how many models are placed (3 to 6), the device of each and the default device meanwhile,
+the steps of each round (3 to 6) and of all rounds (100 or a few more), the features, the rows of a
+batch and all values.
 """
 
 from types import ModuleType
@@ -22,13 +23,19 @@ from flax import nnx
 from grader.checks.ex05_model_state.facts import (
     AT_THE_END,
     FIRST,
-    LOSSES,
+    MODELS,
     PLACED,
     STEPS,
-    TRAINED,
+    before,
+    losses,
     settings,
+    trained,
 )
-from grader.probes.observe import Misused, Observe
+from grader.probes.observe import Misused, Observe, named
+
+STEPS_IN_ALL = 100
+STEPS_OF_A_ROUND = (3, 7)
+"""From how many steps on, and below how many, a round has."""
 
 
 def _filled(rng: Any, shape: Any) -> Any:
@@ -40,12 +47,16 @@ def _filled(rng: Any, shape: Any) -> Any:
     return rng.random(shape.shape).astype(shape.dtype)
 
 
-def _model(net: Any, features: int, seed: int) -> Any:
-    """A `Net` on the default device, uncommitted, with drawn values in place of its first ones."""
+def _empty(net: Any, features: int) -> tuple[Any, Any]:
+    """The parts of a `Net`, and its variables as shapes: nothing is computed."""
+    graph, shapes = nnx.split(nnx.eval_shape(lambda: net(features, nnx.Rngs(params=0, dropout=0))))
+    return graph, shapes
+
+
+def _drawn(shapes: Any, seed: int) -> Any:
+    """Drawn values for variables, in host memory; for keys, on the default device."""
     rng = np.random.default_rng(seed)
-    shapes = nnx.eval_shape(lambda: net(features, nnx.Rngs(params=0, dropout=0)))
-    graph, state = nnx.split(shapes)
-    return nnx.merge(graph, jax.device_put(jax.tree.map(lambda s: _filled(rng, s), state)))
+    return jax.tree.map(lambda shape: _filled(rng, shape), shapes)
 
 
 def _batches(rng: Any, features: int, count: int, device: Any) -> list[Any]:
@@ -61,67 +72,107 @@ def _batches(rng: Any, features: int, count: int, device: Any) -> list[Any]:
 def _state(model: Any) -> dict[str, Any]:
     """The arrays of a model by type and path; for a random key, the numbers behind it."""
 
-    def plain(array: Any) -> Any:
+    def plain(variable: Any) -> Any:
+        array = variable.get_raw_value() if _is_flax(type(variable)) else variable
         is_key = isinstance(array, jax.Array) and jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
         return jax.random.key_data(array) if is_key else array
 
     return {
-        f"{type(variable).__name__} {'.'.join(map(str, path))}": plain(variable.get_value())
+        f"{_name(type(variable))} {'.'.join(map(str, path))}": plain(variable)
         for path, variable in nnx.to_flat_state(nnx.state(model))
     }
 
 
+def _is_flax(kind: type) -> bool:
+    return kind.__module__.startswith("flax.")
+
+
+def _name(kind: type) -> str:
+    """The name of a class of Flax; that of another one says whose it is."""
+    return kind.__name__ if _is_flax(kind) else f"{kind.__module__}.{kind.__qualname__}"
+
+
 def _settings(model: Any) -> dict[str, Any]:
-    """What else the parts of a model hold: rates, and whether they are in train mode."""
-    held = [((*p, k), v) for p, part in nnx.iter_modules(model) for k, v in vars(part).items()]
-    return {".".join(map(str, path)): v for path, v in held if isinstance(v, bool | int | float)}
+    """What else the parts of a model hold: rates, modes, types, functions, hooks of variables."""
+    found: dict[str, Any] = {}
+    for path, part in nnx.iter_modules(model):
+        start = ".".join(map(str, path))
+        found[start or "model"] = _name(type(part))
+        for name, value in vars(part).items():
+            if not (name.startswith("_") or isinstance(value, nnx.Variable)):
+                found[f"{start}.{name}".strip(".")] = _plain(value)
+    for path, variable in nnx.to_flat_state(nnx.state(model)):
+        for name in variable.get_metadata() if _is_flax(type(variable)) else ():
+            if name.startswith("on_"):
+                found[f"{'.'.join(map(str, path))}.{name}"] = "a hook"
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """A number or a text as it is, a function by its name, anything else by its type."""
+    if type(value) in (bool, int, float, str):
+        return value
+    return getattr(value, "__qualname__", None) or _name(type(value))
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
-    """Place two models, and take steps with a third."""
-    devices = rng.permutation(jax.devices())[:2].tolist()
+    """Place models, and take steps with one that the drive has placed."""
     features, seed = int(rng.integers(5, 30)), int(rng.integers(1 << 30))
-    for name, device, default in zip(PLACED, devices, reversed(devices), strict=True):
-        with jax.default_device(default):
-            _place(submission, observe, name, device, (features, seed))
-    device, default = rng.permutation(devices)
-    with jax.default_device(default):
-        _train(submission, observe, rng, device, (features, seed))
-
-
-def _place(
-    submission: ModuleType, observe: Observe, name: str, device: Any, drawn: tuple[int, int]
-) -> None:
     with observe.unwatched():
-        model = _model(submission.Net, *drawn)
+        graph, shapes = _empty(submission.Net, features)
+    observe.fact(PLACED, count := int(rng.integers(3, len(MODELS) + 1)))
+    for name in MODELS[:count]:
+        device, default = rng.permutation(jax.devices())[:2]
+        with jax.default_device(default):
+            with observe.unwatched():  # uncommitted, on the default device
+                model = nnx.merge(graph, jax.device_put(_drawn(shapes, seed)))
+            _place(submission, observe, name, device, model)
+    device, default = rng.permutation(jax.devices())[:2]
+    with jax.default_device(default):
+        with observe.unwatched():
+            model = nnx.merge(graph, jax.device_put(_drawn(shapes, seed), device))
+        _train(submission, observe, rng, device, features, model, shapes)
+
+
+def _place(submission: ModuleType, observe: Observe, name: str, device: Any, model: Any) -> None:
     with observe.phase("place"):
         placed = submission.place(model, device)
-    if not isinstance(placed, nnx.Module):
-        what = "None" if placed is None else f"a {type(placed).__name__}"
-        raise Misused("`place` returns the model", f"it returned {what}")
+    if type(placed) is not submission.Net:
+        raise Misused("`place` returns the model, a `Net`", f"it returned {named(placed)}")
     with observe.unwatched():
         observe.value(name, _state(placed))
         observe.value(settings(name), _settings(placed))
 
 
 def _train(
-    submission: ModuleType, observe: Observe, rng: Any, device: Any, drawn: tuple[int, int]
+    submission: ModuleType,
+    observe: Observe,
+    rng: Any,
+    device: Any,
+    features: int,
+    model: Any,
+    shapes: Any,
 ) -> None:
-    compared, steps = int(rng.integers(3, 7)), int(rng.integers(14, 25))
-    observe.fact(STEPS, [compared, steps])
+    lengths: list[int] = []
+    while sum(lengths) < STEPS_IN_ALL:
+        lengths.append(int(rng.integers(*STEPS_OF_A_ROUND)))
+    observe.fact(STEPS, [len(lengths), sum(lengths)])
     with observe.unwatched():
-        model = _model(submission.Net, *drawn)
-        nnx.update(model, jax.device_put(nnx.state(model), device))
-        batches = _batches(rng, drawn[0], steps, device)
-    losses = []
-    for number, batch in enumerate(batches, 1):
-        with observe.phase("step"):
-            loss = submission.train_step(model, batch)
-        if number <= compared:
-            losses.append(loss)
-        if number in (1, compared):
-            with observe.unwatched():
-                observe.value(FIRST if number == 1 else TRAINED, _state(model))
-    observe.value(LOSSES, losses)
+        batches = iter(_batches(rng, features, sum(lengths), device))
+    for number, steps in enumerate(lengths):
+        with observe.unwatched():
+            drawn = _drawn(shapes, int(rng.integers(1 << 30)))
+            nnx.update(model, jax.device_put(drawn, device))
+            observe.value(before(number), _state(model))
+        found = []
+        for _ in range(steps):
+            with observe.phase("step"):
+                found.append(submission.train_step(model, next(batches)))
+            if number == 0 and len(found) == 1:
+                with observe.unwatched():
+                    observe.value(FIRST, _state(model))
+        observe.value(losses(number), found)
+        with observe.unwatched():
+            observe.value(trained(number), _state(model))
     with observe.unwatched():
         observe.value(AT_THE_END, _state(model), data=False)

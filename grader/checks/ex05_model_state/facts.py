@@ -1,20 +1,37 @@
 """The models that are kept as values, and the losses of the training.
 
-A kept model is a dict. Its keys are a variable's type and path, `BatchStat norm.mean`.
+A kept model is a dict. Its keys are a variable's type and path, `BatchStat norm.mean`. The training
+has rounds: before each one, the model gets new values.
 """
 
 STEPS = "steps"
-"""The fact that holds how many steps were taken: those whose numbers are compared, and all."""
-PLACED = ("the first model", "the second model")
-"""The models that `place` returned."""
-FIRST, TRAINED = "model after a step", "trained model"
-"""The other model, which the drive placed, after its first step and after the last compared one."""
+"""The fact that holds how many rounds there were, and how many steps in all."""
+MODELS = tuple(
+    f"the {word} model" for word in ("first", "second", "third", "fourth", "fifth", "sixth")
+)
+"""The models that `place` returned, as many as PLACED says."""
+PLACED = "how many models are placed"
+FIRST = "model after a step"
+"""The other model, which the drive placed, after the first step of the first round."""
 AT_THE_END = "model at the end"
 """That model after all steps; its values are not kept."""
-LOSSES = "losses"
-"""The list of what the compared steps returned."""
+
+
+def before(number: int) -> str:
+    """The model as it was before a round."""
+    return f"model before round {number}"
+
+
+def trained(number: int) -> str:
+    """The model after a round."""
+    return f"trained model in round {number}"
+
+
+def losses(number: int) -> str:
+    """The list of what the steps of a round returned."""
+    return f"losses in round {number}"
 
 
 def settings(placed: str) -> str:
-    """What a placed model holds beside its variables: path -> bool, int or float."""
+    """What a placed model holds beside its variables: path -> a bool, a number or a name."""
     return f"settings of {placed}"
