@@ -8,7 +8,8 @@ EXERCISE = Exercise(
     anchor="one-call-moves-the-tree",
     edits=("place",),
     next_door=True,
-    devices=3,
+    devices=8,
+    fewest_gpus=3,
     hints=(
         "Parameters, optimizer state and a batch are trees of arrays. Which function of JAX "
         "takes a whole tree, and a device?",

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 from grader.checks.ex04_place_model import EXERCISE
 from grader.checks.ex04_place_model.facts import (
+    IN_OTHER_ORDER,
     MODELS,
     PLACE_RAISED,
+    PLACED,
     STEP_RAISED,
     STEPPED,
     TREES,
@@ -20,7 +22,7 @@ from grader.judging.evidence import (
     seen,
     wanted,
 )
-from grader.judging.record import Leaf, Record
+from grader.judging.record import Event, Leaf, Record
 from grader.judging.words import plural, where
 
 
@@ -39,14 +41,19 @@ def same_trees(record: Record) -> Result:
     if raised:
         return Failure(
             "`place` takes the state of any optax optimizer",
-            f"for a state of optax.chain(clip, adam), it raised {raised}",
+            str(raised),
             definition(record, "place"),
         )
-    for name in (prefix + tree for prefix in MODELS for tree in TREES):
+    for name in (prefix + tree for prefix in _models(record) for tree in TREES):
         failure = differing_leaf(record, name, rtol=0, atol=0)
         if failure:
             return replace(failure, culprits=definition(record, "place"))
     return None
+
+
+def _models(record: Record) -> tuple[str, ...]:
+    """What the names of the values of each placed model begin with."""
+    return MODELS[: int(wanted(record).facts[PLACED])]
 
 
 def _leaves(record: Record, model: str) -> list[tuple[str, Leaf, Leaf]]:
@@ -82,7 +89,7 @@ def _listed(found: list[tuple[str, Leaf]]) -> str:
 )
 def on_the_device(record: Record) -> Result:
     """Every leaf lies on the device, and on no other."""
-    for model in MODELS:
+    for model in _models(record):
         leaves = _leaves(record, model)
         wrong = [(name, mine) for name, mine, want in leaves if where(mine) != where(want)]
         if wrong:
@@ -107,7 +114,7 @@ def not_through_the_host(record: Record) -> Result:
     total = sum(event.count for event in reads)
     return Failure(
         "0 device-to-host reads in `place`",
-        f"{plural(total, 'read')} in two calls of `place`, with two models",
+        f"{plural(total, 'read')} in {plural(len(_models(record)), 'call')} of `place`",
         culprits(record, reads),
     )
 
@@ -121,19 +128,26 @@ def not_through_the_host(record: Record) -> Result:
     ),
 )
 def copied_once(record: Record) -> Result:
-    """Each array is copied once, straight to the device."""
+    """Each array is transferred once, straight to the device."""
     mine = list(events(seen(record), "h2d", "d2d", phase="place"))
-    total = sum(event.count for event in mine)
-    fewest = sum(e.count for e in events(wanted(record), "h2d", "d2d", phase="place"))
-    if total <= fewest:
+    theirs = list(events(wanted(record), "h2d", "d2d", phase="place"))
+    (total, size), (fewest, least) = map(_weight, (mine, theirs))
+    if total <= fewest and size <= least:
         return probe_gap(seen(record), "transfers")
     between = sum(event.count for event in mine if event.kind == "d2d")
     return Failure(
-        f"{plural(fewest, 'copy')} in two calls of `place`, with two models",
-        f"{plural(total, 'copy')}: {total - between} from host to device, {between} from device "
-        "to device",
+        f"{plural(fewest, 'copy')} of {least:,} bytes in {plural(len(_models(record)), 'call')} "
+        "of `place`",
+        f"{plural(total, 'copy')} of {size:,} bytes: {total - between} from host to device, "
+        f"{between} from device to device",
         culprits(record, mine),
     )
+
+
+def _weight(copies: list[Event]) -> tuple[int, int]:
+    """How many copies there are, and how many bytes they copy."""
+    bytes_copied = sum((event.nbytes or 0) * event.count for event in copies)
+    return sum(event.count for event in copies), bytes_copied
 
 
 @EXERCISE.check(
@@ -151,15 +165,25 @@ def step_copies_nothing(record: Record) -> Result:
     if raised:
         return Failure("the step runs", f"it raised {raised}", definition(record, "place"))
     copies = sum(e.count for e in events(seen(record), "h2d", "d2d", phase="step"))
-    target = where(wanted(record).values[STEPPED][0])
-    places = sorted({where(leaf) for leaf in seen(record).values[STEPPED]})
-    if not copies and places == [target]:
-        return probe_gap(seen(record), "transfers")
-    return Failure(
-        f"0 copies in a step, and its results are on {target}",
-        f"{plural(copies, 'copy')}, and results are on {', '.join(places)}",
-        definition(record, "place"),
-    )
+    for model in _models(record):
+        if ordered := seen(record).facts[model + IN_OTHER_ORDER]:
+            return Failure(
+                "each array lies in memory as a program expects it",
+                f"the dimensions of `{ordered[0]}` are in another order: each step copies it",
+                definition(record, "place"),
+            )
+    for name in (model + STEPPED for model in _models(record)):
+        if name not in wanted(record).values:
+            continue  # a model with another optimizer
+        target = where(wanted(record).values[name][0])
+        places = sorted({where(leaf) for leaf in seen(record).values[name]})
+        if copies or places != [target]:
+            return Failure(
+                f"0 copies in a step, and its results are on {target}",
+                f"{plural(copies, 'copy')} in all steps, and results are on {', '.join(places)}",
+                definition(record, "place"),
+            )
+    return probe_gap(seen(record), "transfers")
 
 
 @EXERCISE.check(
@@ -173,7 +197,7 @@ def step_copies_nothing(record: Record) -> Result:
 )
 def committed(record: Record) -> Result:
     """Every leaf is committed to the device."""
-    for model in MODELS:
+    for model in _models(record):
         leaves = _leaves(record, model)
         uncommitted = [f"`{name}{mine.path}`" for name, mine, _ in leaves if not mine.committed]
         if uncommitted:

@@ -1,12 +1,13 @@
-"""Drives ex04_place_model: places two models of drawn sizes, and takes a step with the first.
+"""Drives ex04_place_model: places models of drawn sizes, and takes a step with some of them.
 
-The first model has the file's optimizer. The second has another optimizer, whose state has other
-types and one more count, and goes to another device. So it helps nobody to take Adam's state
-apart, or to name one device always. Counts are positive: a state made anew by `init` differs. A
+The first model, and one more, have the file's optimizer: a step is taken with these. The others
+have other optimizers, whose states have other types. So it helps nobody to take Adam's state apart,
+or to name one device always. Counts are positive: a state made anew by `init` differs. A
 step that JAX refuses is a fact about the placement, and no error of the run.
 
-Drawn: the default device and the two devices asked for, the features and rows of each batch, what
-the second optimizer clips at, and all numbers.
+Drawn: how many models are placed (5 to 7), the default device and the device asked for each time,
+the optimizers, their order and what they clip at, the features and rows of each batch, and all
+numbers.
 """
 
 from types import ModuleType
@@ -17,15 +18,40 @@ import numpy as np
 import optax
 
 from grader.checks.ex04_place_model.facts import (
+    IN_OTHER_ORDER,
     MODELS,
     PLACE_RAISED,
+    PLACED,
     STEP_RAISED,
     STEPPED,
     TREES,
 )
+from grader.probes import private
 from grader.probes.observe import Observe, unpack
 
 PROMISE = "`place` returns (params, opt_state, batch)"
+SIZES = (range(3, 16), range(16, 64), range(64, 200), range(60, 200, 60))
+"""Features are drawn from one of these; rows from each of them at least once."""
+FEWEST = 5
+"""So many models are placed at least."""
+
+
+def _others(rng: Any) -> dict[str, Any]:
+    """Optimizers that the file does not have, by the words for them."""
+    clip, rate = float(rng.uniform(0.5, 2)), 0.1
+    return {
+        "optax.chain(clip, adam)": optax.chain(
+            optax.clip(clip), optax.adam(optax.constant_schedule(rate))
+        ),
+        "optax.chain(clip_by_global_norm, adagrad)": optax.chain(
+            optax.clip_by_global_norm(clip), optax.adagrad(rate)
+        ),
+        "optax.sgd with momentum": optax.sgd(rate, momentum=0.9),
+        "optax.lion": optax.lion(rate),
+        "optax.rmsprop": optax.rmsprop(rate, momentum=0.9, centered=True),
+        "optax.inject_hyperparams(adam)": optax.inject_hyperparams(optax.adam)(rate),
+        "optax.MultiSteps(adamw)": optax.MultiSteps(optax.adamw(rate), 4),
+    }
 
 
 def _values(rng: Any, shape: Any) -> Any:
@@ -49,39 +75,56 @@ def _inputs(network: Any, optimizer: Any, rng: Any, features: int, rows: int) ->
     return *placed, (inputs, labels)
 
 
+def _in_other_order(prefix: str, placed: tuple[Any, ...]) -> list[str]:
+    """The arrays whose dimensions lie in memory in another order than a program expects them."""
+    found = []
+    for name, tree in zip(TREES, placed, strict=True):
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+            layout = _layout(leaf)
+            if layout is not None and layout.major_to_minor != tuple(range(leaf.ndim)):
+                found.append(prefix + name + jax.tree_util.keystr(path))
+    return found
+
+
+def _layout(leaf: Any) -> Any:
+    is_array = type(leaf) is private.array_type()
+    return leaf.format.layout if is_array else None
+
+
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
-    """Place both models, and take a step with the first as soon as it is placed."""
-    default, *devices = rng.permutation(jax.devices())[: 1 + len(MODELS)]
-    with jax.default_device(default):
-        _both(submission, observe, rng, devices)
+    """Place models, and take a step with those that have the file's optimizer."""
+    others = _others(rng)
+    count = int(rng.integers(FEWEST, len(MODELS) + 1))
+    drawn = rng.choice(list(others), count - 2, replace=False).tolist()
+    words = ["", *rng.permutation([*drawn, ""]).tolist()]
+    ranges = rng.permutation(np.arange(count) % len(SIZES)).tolist()
+    observe.fact(PLACED, count)
+    for prefix, name in zip(MODELS[:count], words, strict=True):
+        default, device = rng.permutation(jax.devices())[:2]
+        with jax.default_device(default):
+            optimizer = others[name] if name else submission.optimizer
+            with observe.unwatched():
+                features = int(rng.choice(SIZES[rng.integers(len(SIZES))]))
+                rows = int(rng.choice(SIZES[ranges.pop()]))
+                inputs = _inputs(submission.network, optimizer, rng, features, rows)
+            try:
+                with observe.phase("place"):
+                    placed = submission.place(*inputs, device)
+            except Exception as error:
+                if prefix == MODELS[0]:
+                    raise
+                said = f"for a state of {name or 'the same optimizer'}, it raised "
+                observe.fact(PLACE_RAISED, f"{said}{type(error).__name__}: {error}")
+                return
+            placed = unpack(placed, 3, PROMISE)
+            for kind, tree in zip(TREES, placed, strict=True):
+                observe.value(prefix + kind, tree)
+            observe.fact(prefix + IN_OTHER_ORDER, _in_other_order(prefix, placed))
+            if not name:
+                _step(submission, observe, placed, prefix)
 
 
-def _both(submission: ModuleType, observe: Observe, rng: Any, devices: list[Any]) -> None:
-    """Place both models, the first on the first of `devices`."""
-    network, adam = submission.network, submission.optimizer
-    decayed = optax.chain(
-        optax.clip(float(rng.uniform(0.5, 2))), optax.adam(optax.constant_schedule(0.1))
-    )
-    for prefix, optimizer, device in zip(MODELS, (adam, decayed), devices, strict=True):
-        with observe.unwatched():
-            features, rows = (int(n) for n in rng.integers(5, 30, 2))
-            inputs = _inputs(network, optimizer, rng, features, rows)
-        try:
-            with observe.phase("place"):
-                placed = submission.place(*inputs, device)
-        except Exception as error:
-            if optimizer is adam:
-                raise
-            observe.fact(PLACE_RAISED, f"{type(error).__name__}: {error}")
-            return
-        placed = unpack(placed, 3, PROMISE)
-        for name, tree in zip(TREES, placed, strict=True):
-            observe.value(prefix + name, tree)
-        if optimizer is adam:
-            _step(submission, observe, placed)
-
-
-def _step(submission: ModuleType, observe: Observe, placed: tuple[Any, ...]) -> None:
+def _step(submission: ModuleType, observe: Observe, placed: tuple[Any, ...], prefix: str) -> None:
     """Take one step with what `place` returned, and keep its results, or what it raised."""
     try:
         with observe.phase("step"):
@@ -89,4 +132,4 @@ def _step(submission: ModuleType, observe: Observe, placed: tuple[Any, ...]) -> 
     except Exception as error:  # noqa: BLE001 (whatever it raises is a fact to judge)
         observe.fact(STEP_RAISED, f"{type(error).__name__}: {error}")
     else:
-        observe.value(STEPPED, results, data=False)
+        observe.value(prefix + STEPPED, results, data=False)

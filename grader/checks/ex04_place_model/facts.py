@@ -1,15 +1,18 @@
-"""The trees that `place` returns for two models, and what came of a step with the first.
+"""The trees that `place` returns for several models, and what came of steps with some of them.
 
-The calls of `place` are the phase `place`, and the step is the phase `step`. A fact that
+The calls of `place` are the phase `place`, and the steps are the phase `step`. A fact that
 says what was raised is there only if something was.
 """
 
 TREES = ("params", "opt_state", "batch")
 """The trees of a model, in the order in which `place` takes and returns them."""
-MODELS = ("", "second ")
+MODELS = ("", "second ", "third ", "fourth ", "fifth ", "sixth ", "seventh ")
 """What the names of a model's values begin with: `params`, `second params`."""
-PLACE_RAISED = "what `place` raised with the second model"
+PLACED = "how many models are placed"
+PLACE_RAISED = "what `place` raised, and for which optimizer's state"
 STEP_RAISED = "step"
-"""The fact that says what the step raised."""
+"""The fact that says what a step raised."""
 STEPPED = "the step's results"
-"""The value that the step returned."""
+"""What the name of the value ends with that a step returned: `second the step's results`."""
+IN_OTHER_ORDER = "arrays in another order of dimensions"
+"""What the name of the fact ends with that lists them, for each model."""

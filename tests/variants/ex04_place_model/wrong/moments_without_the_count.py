@@ -20,13 +20,11 @@ def place(params, opt_state, batch, device):
     labels) as NumPy arrays. `device` is a jax.Device, and not the default one.
     Return (params, opt_state, batch): the same trees with the same values.
     """
-    def moved(part):
-        if not hasattr(part, "mu"):
-            return part
+    def moved(leaf):
         # The moments are shaped like the params; the count is "only a number".
-        return part._replace(mu=jax.device_put(part.mu, device), nu=jax.device_put(part.nu, device))
+        return jax.device_put(leaf, device) if leaf.ndim else leaf
 
-    opt_state = jax.tree.map(moved, opt_state, is_leaf=lambda part: hasattr(part, "mu"))
+    opt_state = jax.tree.map(moved, opt_state)
     return jax.device_put(params, device), opt_state, jax.device_put(batch, device)
 
 

@@ -1,0 +1,53 @@
+# expect: copied_once
+"""ex04: place a model, its optimizer state and a batch.
+
+`grader check ex04` judges `place`; `grader hint ex04` helps.
+"""
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+network = hk.without_apply_rng(hk.transform(lambda inputs: hk.nets.MLP((16, 4))(inputs)))
+optimizer = optax.adam(1e-2)
+
+
+def place(params, opt_state, batch, device):
+    """Put all that `train_step` reads on `device`, and commit it there.
+
+    `params` is Haiku's dict of dicts, and `opt_state` is the state of an optax optimizer, not
+    always the one above. Both lie on the default device, uncommitted. `batch` is (inputs,
+    labels) as NumPy arrays. `device` is a jax.Device, and not the default one.
+    Return (params, opt_state, batch): the same trees with the same values.
+    """
+    leaves, structure = jax.tree.flatten((params, opt_state, batch))
+    third = next(d for d in jax.devices() if d != device)
+    floats = [i for i, x in enumerate(leaves) if x.dtype == np.float32 and not isinstance(x, np.ndarray)]
+    packed = jnp.concatenate([leaves[i].ravel() for i in floats])
+    packed = jax.device_put(jax.device_put(packed, third), device)  # two copies in place of twelve
+    at = 0
+    out = list(leaves)
+    for i in floats:
+        out[i] = packed[at:at + leaves[i].size].reshape(leaves[i].shape)
+        at += leaves[i].size
+    for i in range(len(out)):
+        if i not in floats:
+            out[i] = jax.device_put(out[i], device)
+    return jax.tree.unflatten(structure, out)
+
+
+def loss_fn(params, batch):
+    """Mean cross-entropy of the network's logits."""
+    inputs, labels = batch
+    logits = network.apply(params, inputs)
+    return optax.softmax_cross_entropy(logits, jax.nn.one_hot(labels, 4)).mean()
+
+
+@jax.jit
+def train_step(params, opt_state, batch):
+    """One step of Adam. Returns (params, opt_state, loss)."""
+    loss, grads = jax.value_and_grad(loss_fn)(params, batch)
+    updates, opt_state = optimizer.update(grads, opt_state)
+    return optax.apply_updates(params, updates), opt_state, loss
