@@ -1,26 +1,39 @@
-"""Counts the programs that a call launches, and the lines of those that it compiles.
+"""Counts the programs that a call launches, and the operations of those that it compiles.
 
 JAX reports no event when it launches a program that is already compiled, but its profiler
 sees each launch. The names of the profiler's events depend on the version and the backend. So
 a `Counter` first makes a known number of launches, and takes the name that was seen that
-often. A `Reader` counts the lines in the text of each program (`grader.probes.dumped`).
+often. `Places` says on which devices programs ran. A `Reader` counts operations in the text of
+each program (`grader.probes.dumped`).
 """
 
 import re
 import tempfile
-from collections.abc import Callable
+from collections import Counter as Multiset
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from grader.probes import dumped
+from grader.probes import dumped, private
 
 NAMES = (r".*Executable::ExecuteHelper\w*", r"ParseArguments")
 """Events seen once for each launch: where the runtime executes, or where `jit` prepares it."""
 _KNOWN = 3
 _FUNCTION = re.compile(r"PjitFunction\((.*)\)")
+_NAME = r'@"?([^\s"(]+)'
+_DEFINED, _CALLED = re.compile(rf"func\.func .*?{_NAME}"), re.compile(rf"\bcall {_NAME}")
+_OPERATION = re.compile(r'= "?(?:stablehlo|chlo)\.(\w+)')
+_PLAIN = frozenset(("broadcast_in_dim", "concatenate", "constant", "convert", "iota")) | frozenset(
+    ("reshape", "return", "slice", "transpose")
+)
+"""Operations that make, convert or move numbers."""
+MOST = 1 << 40
+"""No count is larger: nested calls multiply."""
 
 
 class Launches(NamedTuple):
@@ -75,20 +88,55 @@ def _traced(run: Callable[[], Any]) -> tuple[Any, list[str]]:
         return result, [event.name for line in lines for event in line.events]
 
 
+class Places:
+    """Says on which devices programs run; `problem` says why, if it cannot.
+
+    Calls of compiled functions stay without their shortcut (`private.no_shortcut`) for the rest of
+    the process: one that was taken between two blocks would be taken inside the next one, too.
+    """
+
+    def __init__(self) -> None:
+        self.problem = ""
+        values = jax.device_put(np.ones(3, np.float32))
+        program = jax.jit(lambda x: x + x)
+        try:
+            self._calls = private.no_shortcut()
+            program(values)
+            with self.seen() as found:
+                program(values)
+        except Exception as error:  # noqa: BLE001 (JAX's private names may fail in any way)
+            self.problem = f"launches cannot be watched: {type(error).__name__}: {error}"
+        else:
+            (device,) = values.devices()
+            if found != {f"{device.platform}:{device.id}"}:
+                self.problem = "a known launch was not seen"
+
+    @contextmanager
+    def seen(self) -> Iterator[set[str]]:
+        """The devices, such as `cpu:1`, on which programs run in the block."""
+        found: set[str] = set()
+        if self.problem:
+            yield found
+            return
+        with private.executions(found.update):
+            yield found
+
+
 class Reader:
     """Reads the text of what a call compiles; `problem` says why, if it cannot."""
 
     def __init__(self) -> None:
         self.problem, values = "", np.ones(3, np.float32)
+        inner = jax.jit(lambda x: x - x)
         try:
-            _, lines = self.read(lambda: jax.jit(lambda x: x - x)(values))
+            _, found = self.read(lambda: jax.jit(lambda x: inner(inner(x)))(values))
         except Exception as error:  # noqa: BLE001 (JAX does not promise how it writes programs)
             self.problem = f"JAX does not write programs down: {type(error).__name__}: {error}"
         else:
-            self.problem = "" if lines else "a known program was not written down"
+            self.problem = "" if found == 2 else f"2 known operations were read as {found}"
 
     def read(self, run: Callable[[], Any]) -> tuple[Any, int]:
-        """Call `run`, wait for its result, and count the lines of the programs it compiled.
+        """Call `run`, wait for its result, and count the operations of what it compiled.
 
         Returns the result and the count.
         """
@@ -96,4 +144,25 @@ class Reader:
             return run(), 0
         with dumped.programs() as programs:
             result = jax.block_until_ready(run())
-        return result, sum(program.count("\n") for program in programs)
+        return result, min(MOST, sum(map(operations, programs)))
+
+
+def operations(program: str) -> int:
+    """The operations in a program in StableHLO but those that only make, convert or move numbers.
+
+    A function's count as often as the text calls it, a loop's body once.
+    """
+    own, calls, name = Multiset[str](), dict[str, list[str]](), ""
+    for line in program.splitlines():
+        if found := _DEFINED.search(line):
+            name = found[1]
+        elif found := _CALLED.search(line):
+            calls.setdefault(name, []).append(found[1])
+        elif (found := _OPERATION.search(line)) and found[1] not in _PLAIN:
+            own[name] += 1
+
+    @cache
+    def total(function: str) -> int:
+        return own[function] + sum(map(total, calls.get(function, ())))
+
+    return total("main")

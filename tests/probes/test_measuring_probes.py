@@ -26,6 +26,40 @@ found = {name: list(counter.count(run)[1]) for name, run in runs.items()}
 launches.NAMES = ("no such event",)
 print(json.dumps({"problem": counter.problem, "found": found, "blind": launches.Counter().problem}))
 """
+READ = """
+import jax, jax.numpy as jnp, json, numpy as np
+from grader.probes import launches
+step = lambda x: 2 * jnp.sin(x)
+named = jax.jit(step)
+three = jax.jit(lambda x: named(named(named(x))))
+def unrolled(x):
+    for _ in range(4):
+        x = three(x)
+    return x
+programs = {
+    "loop": jax.jit(lambda x: jax.lax.fori_loop(0, 9, lambda _, y: step(y), x)),
+    "unrolled": jax.jit(unrolled),
+}
+reader, x = launches.Reader(), np.ones(3, np.float32)
+first = {name: reader.read(lambda: run(x))[1] for name, run in programs.items()}
+again = {name: reader.read(lambda: run(x))[1] for name, run in programs.items()}
+print(json.dumps({"problem": reader.problem, "first": first, "again": again}))
+"""
+PLACES = """
+import jax, jax.numpy as jnp, json
+jax.config.update("jax_num_cpu_devices", 3)
+from grader.probes import launches
+places, add = launches.Places(), jax.jit(lambda x: x + x)
+x = jax.device_put(jnp.ones(3), jax.devices()[2])
+add(x)
+with places.seen() as ran:
+    add(x)
+with places.seen() as none:
+    jax.device_put(x, jax.devices()[1])
+with places.seen() as made:
+    jnp.zeros(3)
+print(json.dumps({"problem": places.problem, "found": [*map(sorted, (ran, none, made))]}))
+"""
 CLOCK = """
 import jax, json, numpy as np
 from grader.stages.clock import Staged, rounds
@@ -89,6 +123,20 @@ def test_launches_are_counted_and_a_blind_counter_says_so() -> None:
     }
     assert found["found"]["nine"][1] == ["sin"]
     assert "3 known launches" in found["blind"]
+
+
+def test_a_program_is_read_when_it_is_compiled_and_calls_count_as_often_as_they_stand() -> None:
+    found = ran(READ)
+    assert found["problem"] == ""
+    assert found["first"]["unrolled"] == 2 * 12
+    assert 2 < found["first"]["loop"] < 8
+    assert found["again"] == {"loop": 0, "unrolled": 0}
+
+
+def test_programs_are_seen_where_they_run() -> None:
+    found = ran(PLACES)
+    assert found["problem"] == ""
+    assert found["found"] == [["cpu:2"], [], ["cpu:0"]]
 
 
 def test_the_staged_clock_shows_what_a_timer_includes() -> None:

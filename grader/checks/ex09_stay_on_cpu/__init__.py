@@ -8,7 +8,7 @@ EXERCISE = Exercise(
     anchor="who-wins",
     edits=("prepare", "predict"),
     next_door=True,
-    devices=4,
+    devices=8,
     fewest_gpus=1,
     hints=(
         "Two things decide where a program runs: the committed arrays that it uses and, if there "

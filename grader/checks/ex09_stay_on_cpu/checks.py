@@ -2,11 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import product
 
 from grader.checks.ex09_stay_on_cpu import EXERCISE
-from grader.checks.ex09_stay_on_cpu.facts import BATCHES, COMMITMENTS, prediction
-from grader.judging.checking import Failure, Result
+from grader.checks.ex09_stay_on_cpu.facts import (
+    PREDICTED,
+    PREPARED,
+    UNSEEN,
+    batch,
+    made_after,
+    prediction,
+    ran_on,
+)
+from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     culprits,
     definition,
@@ -27,14 +34,15 @@ COPIES: Mapping[EventKind, tuple[str, str]] = {
 """Every kind of copy: what it is called, and which way it goes."""
 
 
-def _cpus(record: Record) -> list[str]:
-    """The device that was passed to each call of `prepare`."""
-    return [str(place) for place in wanted(record).facts["cpus"]]
+def _prepared(record: Record) -> list[tuple[str, str]]:
+    """The device `cpu` and the default device of each call of `prepare`."""
+    return [(str(cpu), str(default)) for cpu, default in wanted(record).facts[PREPARED]]
 
 
-def _defaults(record: Record) -> list[str]:
-    """The device that is, or stands for, the accelerator in each call."""
-    return [str(place) for place in wanted(record).facts["defaults"]]
+def _predicted(record: Record) -> list[tuple[str, str, str]]:
+    """As `_prepared`, for `predict`, and whether the batch was committed."""
+    calls = wanted(record).facts[PREDICTED]
+    return [(str(cpu), str(default), str(kind)) for cpu, default, kind in calls]
 
 
 def _in_words(copies: list[Event]) -> str:
@@ -50,7 +58,8 @@ def _in_words(copies: list[Event]) -> str:
 @EXERCISE.check(ground="observed")
 def same_batch(record: Record) -> Result:
     """`prepare` returns the reference's numbers."""
-    found = (differing_leaf(record, name, rtol=1e-4, atol=1e-5) for name in BATCHES)
+    names = (batch(call) for call in range(len(_prepared(record))))
+    found = (differing_leaf(record, name, rtol=1e-4, atol=1e-5) for name in names)
     failure = next((failure for failure in found if failure), None)
     return failure and replace(failure, culprits=definition(record, "prepare"))
 
@@ -63,8 +72,8 @@ def same_batch(record: Record) -> Result:
 )
 def batch_on_the_cpu(record: Record) -> Result:
     """`prepare` returns its batch on the CPU device, as a jax.Array."""
-    for name, cpu, default in zip(BATCHES, _cpus(record), _defaults(record), strict=True):
-        for leaf in seen(record).values[name]:
+    for call, (cpu, default) in enumerate(_prepared(record)):
+        for leaf in seen(record).values[batch(call)]:
             if (found := where(leaf)) == cpu:
                 continue
             place = f"on {found}" if leaf.kind == "jax" else found
@@ -92,20 +101,37 @@ def batch_on_the_cpu(record: Record) -> Result:
 def no_visit_to_the_accelerator(record: Record) -> Result:
     """No array in `prepare` visits the default device on its way."""
     visits = list(events(seen(record), "d2d", "d2h", phase="prepare"))
-    if not visits:
-        return probe_gap(seen(record), "transfers", "reads")
-    return Failure(
+    expected = (
         "every array in `prepare` is made on the device `cpu`: no copy between devices, and no "
-        "read to the host",
-        f"{_in_words(visits)} in two calls: an array was made on another device first",
-        culprits(record, visits),
+        "read to the host"
     )
+    if visits:
+        return Failure(
+            expected,
+            f"{_in_words(visits)} in {plural(len(_prepared(record)), 'call')}: an array was made "
+            "on another device first",
+            culprits(record, visits),
+        )
+    if problem := seen(record).facts[UNSEEN]:
+        return Unable(str(problem))
+    for call, (cpu, default) in enumerate(_prepared(record)):
+        sent = list(events(seen(record), "h2d", phase=f"prepare {call}"))
+        astray = [event for event in sent if event.detail == default]
+        went = ["an array was made"] if astray else []
+        went += ["a program ran"] if default in seen(record).facts[ran_on(call)] else []
+        if went:
+            return Failure(
+                expected,
+                f"{' and '.join(went)} on {default}, the default device, and not on {cpu}",
+                culprits(record, astray) or definition(record, "prepare"),
+            )
+    return probe_gap(seen(record), "transfers", "reads")
 
 
 @EXERCISE.check(ground="observed")
 def same_prediction(record: Record) -> Result:
     """`predict` returns the reference's numbers."""
-    names = map(prediction, COMMITMENTS)
+    names = map(prediction, range(len(_predicted(record))))
     found = (differing_leaf(record, name, rtol=1e-3, atol=1e-4) for name in names)
     failure = next((failure for failure in found if failure), None)
     return failure and replace(failure, culprits=definition(record, "predict"))
@@ -124,9 +150,8 @@ def same_prediction(record: Record) -> Result:
 )
 def model_on_the_default_device(record: Record) -> Result:
     """The model runs on the default device, even if the batch is committed to a CPU."""
-    calls = zip(wanted(record).facts["commitments"], _cpus(record), _defaults(record), strict=True)
-    for commitment, cpu, default in calls:
-        for leaf in seen(record).values[prediction(commitment)]:
+    for call, (cpu, default, commitment) in enumerate(_predicted(record)):
+        for leaf in seen(record).values[prediction(call)]:
             place = where(leaf)
             if place == default:
                 continue
@@ -151,8 +176,8 @@ def model_on_the_default_device(record: Record) -> Result:
 )
 def batch_is_the_one_copy(record: Record) -> Result:
     """`predict` copies the batch once, before the model runs, and copies nothing else."""
-    for commitment in COMMITMENTS:
-        phase = f"predict {commitment}"
+    for call, (_, _, commitment) in enumerate(_predicted(record)):
+        phase = f"predict {call}"
         mine = list(events(seen(record), *COPIES, phase=phase))
         theirs = list(events(wanted(record), *COPIES, phase=phase))
         total, fewest = (sum(event.count for event in found) for found in (mine, theirs))
@@ -174,8 +199,10 @@ def batch_is_the_one_copy(record: Record) -> Result:
 )
 def default_is_as_before(record: Record) -> Result:
     """After each function, the default device is what it was before."""
-    for name, index in product(("prepare", "predict"), range(len(BATCHES))):
-        made = f"made after {name} {index}"
+    calls = [("prepare", call) for call in range(len(_prepared(record)))]
+    calls += [("predict", call) for call in range(len(_predicted(record)))]
+    for name, call in calls:
+        made = made_after(name, call)
         found, right = (side(record).values[made][0] for side in (seen, wanted))
         if where(found) != where(right):
             return Failure(

@@ -1,90 +1,142 @@
-"""Drives ex09_stay_on_cpu: prepares two batches, and predicts from two others.
+"""Drives ex09_stay_on_cpu: prepares batches, and predicts from others.
 
 Where there is no GPU, one simulated CPU device is made the default device and stands for
 the accelerator, and another one is the CPU. On a machine with GPUs both are what they are
 called.
 
-Drawn: which two devices are the CPU and the accelerator in the first calls, and which two others
-in the second ones, so that code works only if it uses the device that it is given; the rows of
-each batch, the width of the model, all numbers and seeds; and whether the committed batch comes
-first.
+Drawn: how often each function is called (5 to 7 times); which two devices are the CPU and the
+accelerator in each call, of three such pairs, so that code works only if it uses the device that it
+is given; the rows of a batch and the width of the model, for each pair; all numbers and seeds; and
+whether a batch that `predict` gets is committed.
 
 `predict` does not get what `prepare` returned, so that a fault in one does not show in the
-other. Its batch is once committed and once uncommitted. The model follows the committed
+other. Its batch is sometimes committed and sometimes not. The model follows the committed
 one to the CPU, whatever the default device is. After each call the drive makes a new
 array, to see whether the default device is still the same.
 """
 
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from grader.checks.ex09_stay_on_cpu.facts import BATCHES, COMMITMENTS, prediction
+from grader.checks.ex09_stay_on_cpu.facts import (
+    COMMITMENTS,
+    PREDICTED,
+    PREPARED,
+    UNSEEN,
+    batch,
+    made_after,
+    prediction,
+    ran_on,
+)
+from grader.probes import launches
 from grader.probes.observe import Observe
 
+ROWS = (range(4, 16), range(16, 64), range(60, 300, 60))
+"""How many rows a batch may have, for each pair of devices."""
+CALLS = (5, 8)
+"""From how many calls on, and below how many, each function gets."""
 
-def _places(rng: Any) -> list[tuple[Any, Any]]:
-    """The CPU and the accelerator of the first calls, and those of the second ones."""
+
+class Place(NamedTuple):
+    """Where a call runs, and how large its arrays are: each place is compiled for anew."""
+
+    cpu: Any
+    accelerator: Any
+    rows: int
+    width: int
+
+    def names(self) -> list[str]:
+        """The CPU and the accelerator."""
+        return [f"{device.platform}:{device.id}" for device in self[:2]]
+
+
+def _places(rng: Any) -> list[Place]:
+    """The place of each call: one for each range of rows, in drawn order, and some again."""
     cpus, everything = jax.devices("cpu"), jax.devices()
-    if everything == cpus:
-        first, second, third, fourth = rng.permutation(everything)[:4]
-        return [(first, second), (third, fourth)]
-    return [(rng.choice(cpus), rng.choice(everything)) for _ in range(2)]
+
+    def drawn(rows: range) -> Place:
+        devices = rng.choice(cpus), rng.choice(everything)
+        if everything == cpus:
+            devices = rng.permutation(everything)[:2]
+        return Place(*devices, int(rng.choice(rows)), int(rng.integers(12, 40)))
+
+    places = [drawn(rows) for rows in ROWS]
+    more = rng.integers(len(places), size=rng.integers(*CALLS) - len(places))
+    return [places[index] for index in rng.permutation([*range(len(places)), *more])]
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
-    """Prepare two batches, and predict from two of the drive's own, committed and not."""
-    places = _places(rng)
-    observe.fact("cpus", [f"{cpu.platform}:{cpu.id}" for cpu, _ in places])
-    observe.fact("defaults", [f"{device.platform}:{device.id}" for _, device in places])
-    for index, (cpu, accelerator) in enumerate(places):
-        rows, seed = int(rng.integers(20, 60)), int(rng.integers(0, 1 << 20))
-        raw = (3 + 2 * rng.standard_normal((rows, 16))).astype("float32")
-        with jax.default_device(accelerator):
-            with observe.phase(f"prepare {index}"):
-                batch = submission.prepare(raw, seed, cpu)
-            observe.value(BATCHES[index], batch)
-            _new_array(observe, "prepare", index)
-            with observe.unwatched(), jax.default_device(cpu):
-                slips = {
-                    "the batch without its noise": submission.standardise(raw),
-                    "the noisy batch, not standardised": submission.add_noise(raw, seed),
-                }
-                for words, value in slips.items():
-                    observe.value(f"{BATCHES[index]}, {words}", value)
-    commitments = rng.permutation(COMMITMENTS).tolist()
-    observe.fact("commitments", commitments)
-    for index, (place, commitment) in enumerate(zip(places, commitments, strict=True)):
-        _predict(submission, observe, rng, place, commitment, index)
+    """Prepare batches, and predict from some of the drive's own, committed and not."""
+    with observe.unwatched():
+        watch = launches.Places()
+    observe.fact(UNSEEN, watch.problem)
+    prepared = _places(rng)
+    observe.fact(PREPARED, [place.names() for place in prepared])
+    for call, place in enumerate(prepared):
+        _prepare(submission, observe, rng, place, call, watch)
+    predicted = _places(rng)
+    kinds = [*COMMITMENTS, *rng.choice(COMMITMENTS, len(predicted) - len(COMMITMENTS))]
+    kinds = rng.permutation(kinds).tolist()
+    calls = list(zip(predicted, kinds, strict=True))
+    observe.fact(PREDICTED, [[*place.names(), kind] for place, kind in calls])
+    for call, (place, kind) in enumerate(calls):
+        _predict(submission, observe, rng, place, kind, call)
+
+
+def _prepare(
+    submission: ModuleType,
+    observe: Observe,
+    rng: Any,
+    place: Place,
+    call: int,
+    watch: launches.Places,
+) -> None:
+    """Prepare one batch (rows, 16), and keep what two known mistakes would give."""
+    cpu, accelerator, rows, _ = place
+    seed = int(rng.integers(0, 1 << 20))
+    raw = (3 + 2 * rng.standard_normal((rows, 16))).astype("float32")
+    with jax.default_device(accelerator):
+        with watch.seen() as ran, observe.phase(f"prepare {call}"):
+            found = submission.prepare(raw, seed, cpu)
+        observe.fact(ran_on(call), sorted(ran))
+        observe.value(batch(call), found)
+        _new_array(observe, "prepare", call)
+        with observe.unwatched(), jax.default_device(cpu):
+            slips = {
+                "the batch without its noise": submission.standardise(raw),
+                "the noisy batch, not standardised": submission.add_noise(raw, seed),
+            }
+            for words, value in slips.items():
+                observe.value(f"{batch(call)}, {words}", value)
 
 
 def _predict(
     submission: ModuleType,
     observe: Observe,
     rng: Any,
-    place: tuple[Any, Any],
+    place: Place,
     commitment: str,
-    index: int,
+    call: int,
 ) -> None:
     """Predict from a batch (rows, 16) that lies on the CPU, committed or not."""
-    cpu, accelerator = place
-    rows, width = int(rng.integers(20, 60)), int(rng.integers(12, 40))
+    cpu, accelerator, rows, width = place
     shapes = ((rows, 16), (16, width), (width, 4))
     inputs, w1, w2 = (rng.standard_normal(shape).astype("float32") for shape in shapes)
     with jax.default_device(accelerator):
         with observe.unwatched():
             params = {"w1": jax.device_put(w1), "w2": jax.device_put(w2)}
             with jax.default_device(cpu):
-                batch = jax.device_put(inputs, cpu if commitment == "committed" else None)
-        with observe.phase(f"predict {commitment}"):
-            found = submission.predict(params, batch, accelerator)
-        observe.value(prediction(commitment), found)
-        _new_array(observe, "predict", index)
+                given = jax.device_put(inputs, cpu if commitment == "committed" else None)
+        with observe.phase(f"predict {call}"):
+            found = submission.predict(params, given, accelerator)
+        observe.value(prediction(call), found)
+        _new_array(observe, "predict", call)
 
 
-def _new_array(observe: Observe, function: str, index: int) -> None:
+def _new_array(observe: Observe, function: str, call: int) -> None:
     """Where a new array lies once `function` has returned."""
     with observe.unwatched():
-        observe.value(f"made after {function} {index}", jnp.zeros(()))
+        observe.value(made_after(function, call), jnp.zeros(()))

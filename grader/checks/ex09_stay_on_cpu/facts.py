@@ -1,11 +1,33 @@
-"""The batches of ex09_stay_on_cpu: how many are prepared, and which kinds are predicted from."""
+"""The calls of ex09_stay_on_cpu, each with its number, and what is noted of them.
 
-BATCHES = ("batch 0", "batch 1")
-"""The values that `prepare` returns, call by call."""
+Calls of `prepare` and of `predict` are numbered apart.
+"""
+
+PREPARED = "places of the calls of prepare"
+"""The fact that holds, call by call, the device `cpu` and the default device."""
+PREDICTED = "places of the calls of predict"
+"""As PREPARED, and whether the batch is committed or uncommitted."""
 COMMITMENTS = ("committed", "uncommitted")
-"""How the batches that `predict` gets are placed on the CPU, call by call."""
+"""How the batches that `predict` gets are placed on the CPU."""
+UNSEEN = "why nobody can say where programs ran"
+"""The fact that is not empty if the launches of `prepare` were not seen."""
 
 
-def prediction(commitment: str) -> str:
-    """The name of the value that `predict` returns for a batch of that commitment."""
-    return f"prediction {commitment}"
+def batch(call: int) -> str:
+    """The name of the value that a call of `prepare` returns."""
+    return f"batch {call}"
+
+
+def prediction(call: int) -> str:
+    """The name of the value that a call of `predict` returns."""
+    return f"prediction {call}"
+
+
+def ran_on(call: int) -> str:
+    """The name of the list of devices on which a call of `prepare` ran programs."""
+    return f"where prepare {call} ran"
+
+
+def made_after(function: str, call: int) -> str:
+    """The name of a new array that was made after a call."""
+    return f"made after {function} {call}"

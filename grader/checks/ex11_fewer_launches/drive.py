@@ -1,15 +1,15 @@
 """Drives ex11_fewer_launches: counts launches, reads what is compiled, and times runs.
 
 No program is exported here. An export makes one program of any function, even of the
-loop that this exercise is about, so launches are counted where they happen: in the second
-of two runs with the same number of steps, when the program should be compiled already. Three
-numbers of steps tell a constant number of launches from one that grows. Two long runs, one
-twice as long as the other, show whether the text of the program grows.
+loop that this exercise is about, so launches are counted where they happen: in each run after the
+first with its number of steps, when the program should be compiled already. What the first run
+compiles is read: it shows whether the text of the program grows with the number of steps.
 
-Drawn: the steps of the counted runs (5 to 9, 20 to 39, and 101 to 249, no multiple of 12), those
-of the long ones (120 to 144, and twice as many), the number of pendulums and their starts. The runs
-of a timed window have all lengths of TIMED_STEPS in turn, in an order that is drawn, so that every
-window holds as much work as another.
+Drawn: the numbers of steps (6 short, 6 long, of which 4 follow each other); how many runs each has,
+one that is read and at least one that is counted, about 80 in all, in drawn order; the number of
+pendulums for each number of steps, and their starts. The runs of a timed window have four lengths
+in turn. They are drawn from TIMED, in pairs of one sum, so that every window holds as much work as
+another. Three of the short runs are such ones, too.
 """
 
 from collections.abc import Callable
@@ -21,17 +21,27 @@ import jax.numpy as jnp
 import msgspec
 import numpy as np
 
-from grader.checks.ex11_fewer_launches.facts import Length, Run, deleted_after, state_after
+from grader.checks.ex11_fewer_launches.facts import AGAIN, FIRST, Run, state_after
 from grader.probes import launches
 from grader.probes.observe import Observe, unpack
 
 PROMISE = "`simulate` returns (angle, speed)"
 PENDULUMS = (64, 128)
 """From how many pendulums on, and below how many, a run has."""
-COUNTED = (range(5, 10), range(20, 40), [n for n in range(101, 250) if n % 12])
-"""The steps that each counted run may have. The program of a long one must not be there before."""
-TIMED_STEPS = range(25, 36)
-"""The steps of timed runs: a part of those that counted runs may have."""
+STEPS = ((range(5, 10), 1), (range(10, 100), 2), (range(160, 300), 1), (range(300, 450), 1))
+"""Numbers of steps that a run may have, and how many of them are drawn."""
+MIDDLE, IN_A_ROW = (101, 150), 4
+"""From how many steps on, and below how many, the first of some runs has. The next one has one more
+each, so that no small period hides."""
+SHORT = 100
+"""Runs with fewer steps are made many times: they cost little."""
+TIMED_SUM = 110
+"""The steps of two timed runs together."""
+TIMED = {15: 64, 22: 127, 31: 90, 38: 71, 47: 108, 53: 83}
+"""The steps of timed runs and their pendulums; as many pendulums have the rest of TIMED_SUM. There
+are few, for each is compiled for."""
+LOOKED_AT = 8
+"""Timed runs of a window, at most, whose results are compared."""
 
 
 def _start(rng: Any, pendulums: int) -> tuple[Any, Any]:
@@ -42,49 +52,62 @@ def _start(rng: Any, pendulums: int) -> tuple[Any, Any]:
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
-    """Make two runs for each of three numbers of steps, and two long runs."""
+    """Make a first run for each number of steps, and more runs in drawn order.
+
+    After a program that holds each step, no longer one is asked for: to compile it takes too long.
+    """
     with observe.unwatched():
         counter = launches.Counter()
         reader = launches.Reader()
     observe.fact("no counter", counter.problem)
     observe.fact("no text", reader.problem)
-    runs, lengths, pendulums = [], [], int(rng.integers(*PENDULUMS))
-    for steps in (int(rng.choice(numbers)) for numbers in COUNTED):
-        with observe.phase("first"):
-            submission.simulate(*_start(rng, pendulums), steps)
-        with observe.phase("again"):
-            counted = _run(submission, observe, _start(rng, pendulums), steps, counter.count)
-        runs.append(Run(steps, *counted))
-    # A multiple of 12: a loop that is unrolled by 2, 3, 4 or 6 has no remainder.
-    long = 12 * int(rng.integers(10, 13))
-    for steps in (long, 2 * long):
-        with observe.phase("long"):
-            start = _start(rng, pendulums)
-            length = _run(submission, observe, start, steps, reader.read)
-            lengths.append(Length(steps, length))
+    sizes, more, seed = *_plan(rng), int(rng.integers(1 << 30))
+    runs: list[Run] = []
+
+    def run(steps: int, phase: str, watch: Callable[..., Any]) -> tuple[Run, Any]:
+        made = Run(steps, sum(run.steps == steps for run in runs) + 1, phase)
+        runs.append(made)
+        name = state_after(steps, made.number)
+        start = _start(np.random.default_rng((seed, steps, made.number)), sizes[steps])
+        _slips(observe, start, steps, name)
+        with observe.phase(phase):
+            state, seen = watch(lambda: submission.simulate(*start, steps))
+        angle, speed = unpack(state, 2, PROMISE)
+        observe.value(name, {"angle": angle, "speed": speed})
+        pairs = zip(("angle", "speed"), start, strict=True)
+        made.deleted = [argument for argument, array in pairs if array.is_deleted()]
+        return made, seen
+
+    for steps in sizes:
+        made, read = run(steps, FIRST, reader.read)
+        made.operations = read
+        if made.is_unrolled:
+            break
+    first = {run.steps for run in runs}
+    for steps in filter(first.__contains__, more):
+        made, counted = run(steps, AGAIN, counter.count)
+        made.launches, made.functions = counted
     observe.fact("runs", msgspec.to_builtins(runs))
-    observe.fact("lengths", msgspec.to_builtins(lengths))
 
 
-def _run(
-    submission: ModuleType,
-    observe: Observe,
-    arrays: tuple[Any, Any],
-    steps: int,
-    watch: Callable[..., Any],
-) -> Any:
-    """What `watch`, of a `launches.Counter` or a `launches.Reader`, saw of one run."""
-    start = dict(zip(("angle", "speed"), arrays, strict=True))
-    _slips(observe, arrays, steps)
-    state, seen = watch(lambda: submission.simulate(*start.values(), steps))
-    angle, speed = unpack(state, 2, PROMISE)
-    observe.value(state_after(steps), {"angle": angle, "speed": speed})
-    deleted = [name for name, array in start.items() if array.is_deleted()]
-    observe.fact(deleted_after(steps), deleted)
-    return seen
+def _plan(rng: Any) -> tuple[dict[int, int], list[int]]:
+    """The pendulums for each number of steps, in growing order, and the steps of all later runs."""
+    some = {int(n) for numbers, many in STEPS for n in rng.choice(numbers, many, replace=False)}
+    middle = int(rng.integers(*MIDDLE))
+    sizes = {n: int(rng.integers(*PENDULUMS)) for n in some | {*range(middle, middle + IN_A_ROW)}}
+    sizes |= dict(_timed(rng)[:3])
+    short = [steps for steps in sizes if steps < SHORT]
+    more = [*sizes, *rng.choice(short, rng.integers(40, 70))]
+    return dict(sorted(sizes.items())), [int(steps) for steps in rng.permutation(more)]
 
 
-def _slips(observe: Observe, arrays: tuple[Any, Any], steps: int) -> None:
+def _timed(rng: Any) -> list[tuple[int, int]]:
+    """The steps and pendulums of four timed runs."""
+    drawn = [int(steps) for steps in rng.choice(list(TIMED), 2, replace=False)]
+    return [(n, TIMED[steps]) for steps in drawn for n in (steps, TIMED_SUM - steps)]
+
+
+def _slips(observe: Observe, arrays: tuple[Any, Any], steps: int, name: str) -> None:
     """Keep what one step too few, and one too many, would give."""
     with observe.unwatched():
         start = [np.asarray(array) for array in arrays]
@@ -93,8 +116,7 @@ def _slips(observe: Observe, arrays: tuple[Any, Any], steps: int) -> None:
             for _ in range(count):
                 speed = speed - np.float32(0.01) * np.sin(angle)
                 angle = angle + np.float32(0.01) * speed
-            name = f"{state_after(steps)}, the state {words}"
-            observe.value(name, {"angle": angle, "speed": speed})
+            observe.value(f"{name}, the state {words}", {"angle": angle, "speed": speed})
 
 
 def seconds_of_a_step(submission: ModuleType, rng: Any) -> float:
@@ -103,19 +125,21 @@ def seconds_of_a_step(submission: ModuleType, rng: Any) -> float:
 
 
 def pace(submission: ModuleType, rng: Any, steps: int, unit: float) -> Callable[[], list[float]]:
-    """`steps` simulations of TIMED_STEPS steps in turn, from at most 32 different starts."""
-    # Always as many pendulums: one window must hold as much work as another.
-    starts = [_start(rng, PENDULUMS[0]) for _ in range(min(steps, 32))]
-    lengths = rng.permutation(TIMED_STEPS).tolist()
-    for length in TIMED_STEPS:  # a program for each number of steps is compiled here
-        jax.block_until_ready(submission.simulate(*starts[0], length))
+    """`steps` simulations of four lengths in turn, from at most 32 different starts."""
+    timed = _timed(rng)
+    many = min(max(steps, len(timed)), 32)
+    starts = [_start(rng, timed[index % len(timed)][1]) for index in range(many)]
+    for index, (length, _) in enumerate(timed):  # a program for each length is compiled here
+        jax.block_until_ready(submission.simulate(*starts[index], length))
+    looked_at = rng.choice(steps, min(steps, LOOKED_AT), replace=False).tolist()
 
     def run() -> list[float]:
         ends = [
-            submission.simulate(*starts[index % len(starts)], lengths[index % len(lengths)])
+            submission.simulate(*starts[index % len(starts)], timed[index % len(timed)][0])
             for index in range(steps)
         ]
-        return [float(angle[0]) for angle, _ in ends[:: max(1, steps // 8)]]
+        states = {n: [np.asarray(part) for part in ends[n]] for n in looked_at}
+        return [float(part[n % part.size]) for n, state in states.items() for part in state]
 
     return run
 

@@ -1,32 +1,42 @@
 """The runs of ex11_fewer_launches: what each launched, or how long its program was.
 
-A run is named by its number of steps; no two have the same.
+A run is named by its number of steps, and by its number among the runs with so many.
 """
 
 import msgspec
 
+FIRST, AGAIN = "first", "again"
+"""The phases: the first run with a number of steps, and each later one with that number."""
 
-class Run(msgspec.Struct):
-    """The second of two runs with this number of steps, and the programs that it launched."""
+OPERATIONS = 5
+"""The operations of a step."""
+UNROLLED = 100
+"""So many steps may stand in the program of any run."""
+
+
+class Run(msgspec.Struct, omit_defaults=True):
+    """One run. Of a first one the programs are read; of a later one, launches are counted."""
 
     steps: int
-    launches: int
-    functions: list[str]
+    number: int
+    phase: str
+    launches: int = 0
+    functions: list[str] = []
     """The names of the launched functions, sorted."""
+    operations: int = 0
+    """The arithmetic in the text of the programs that it compiled."""
+    deleted: list[str] = []
+    """The arguments that it deletes."""
+
+    @property
+    def is_unrolled(self) -> bool:
+        """Whether its program holds the run's steps one by one: more than half of their operations.
+
+        A loop that is unrolled by 32 holds 63 copies of the step at most, and fewer in most runs.
+        """
+        return self.operations >= OPERATIONS * max(self.steps, UNROLLED) / 2
 
 
-class Length(msgspec.Struct):
-    """The first run with this number of steps, and the text of the programs it compiled."""
-
-    steps: int
-    lines: int
-
-
-def state_after(steps: int) -> str:
-    """The name of the state that the run with this number of steps returns."""
-    return f"state after {steps} steps"
-
-
-def deleted_after(steps: int) -> str:
-    """The name of the list of arguments that this run deletes."""
-    return f"deleted after {steps}"
+def state_after(steps: int, number: int) -> str:
+    """The name of the state that the run with this number, of all with so many steps, returns."""
+    return f"state after {steps} steps in run {number}"
