@@ -111,7 +111,7 @@ class GuardLog:
             yield from lines
 
     def _chunk(self) -> bytes:
-        return os.pread(self._file, 1 << 20, self._position) if self._file >= 0 else b""
+        return os.pread(self._file, 1 << 16, self._position) if self._file >= 0 else b""
 
     def prove(self) -> str:
         """Make one transfer of each kind that is possible here; returns what was not seen."""

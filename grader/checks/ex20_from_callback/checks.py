@@ -20,11 +20,17 @@ from grader.judging.evidence import (
 from grader.judging.record import Leaf, Record
 from grader.judging.words import plural
 
+ROOM = 1 << 19
+"""Bytes on the host for what is neither a block nor the file: Python's own objects."""
+
+SCALARS = 1024
+"""Bytes that may be copied to devices besides the blocks."""
+
 
 def _cases(record: Record) -> Iterator[tuple[str, Case, Case]]:
     """(name, the submission's case, the reference's): only the latter's blocks are believed.
 
-    The drive gives the call, its value and its fact one name, such as `rows split`.
+    The drive gives the call, its value and its fact one name.
     """
     for name in wanted(record).values:
         mine, theirs = seen(record).facts[name], wanted(record).facts[name]
@@ -56,7 +62,7 @@ def lies_as_asked(record: Record) -> Result:
         leaves, want = seen(record).values[name], wanted(record).values[name][0]
         shapes = [leaf.shape for leaf in leaves if leaf.kind == "jax"]
         if not (mine.as_asked and shapes == [want.shape]):
-            expected = f"{_blocks(want)}, with {name}"
+            expected = f"{_blocks(want)}, in {name}"
             return Failure(expected, _came(leaves, want), definition(record, "load"))
     return None
 
@@ -71,7 +77,7 @@ def every_value_in_its_place(record: Record) -> Result:
     for name, _, _ in _cases(record):
         if failure := differing_leaf(record, name, rtol=0, atol=0):
             expected = failure.expected.replace(f"`{name}`", "the array")
-            observed = f"{failure.observed}, with {name}"
+            observed = f"{failure.observed}, in {name}"
             return Failure(expected, observed, definition(record, "load"))
     return None
 
@@ -90,9 +96,9 @@ def reads_one_block_at_a_time(record: Record) -> Result:
     for name, mine, theirs in _cases(record):
         for read in mine.reads:
             if not any(read.block.within(block) for block in theirs.blocks):
-                big = max(theirs.blocks, key=lambda block: block.nbytes)
-                expected = f"each read is within one block, such as {big} of {big.nbytes:,} bytes"
-                observed = f"a read of {read.block}, {read.block.nbytes:,} bytes, with {name}"
+                big = max(theirs.blocks, key=lambda block: block.size)
+                expected = f"each read is within one block, such as {big} of {big.size:,} values"
+                observed = f"a read of {read.block}, {read.size:,} values, in {name}"
                 place = [culprit(record, read.line)] if read.line else definition(record, "load")
                 return Failure(expected, observed, place)
     return None
@@ -106,14 +112,35 @@ def reads_one_block_at_a_time(record: Record) -> Result:
 def reads_no_more_than_it_needs(record: Record) -> Result:
     """The reads add up to no more than the blocks of all devices."""
     for name, mine, theirs in _cases(record):
-        most = sum(block.nbytes for block in theirs.blocks)
-        total = sum(read.block.nbytes for read in mine.reads)
+        most = sum(block.size for block in theirs.blocks)
+        total = sum(read.size for read in mine.reads)
         if total > most:
             more = f"{total - most:,} too many, in {plural(len(mine.reads), 'read')}"
-            observed = f"{total:,} bytes, {more}, with {name}"
+            observed = f"{total:,} values, {more}, in {name}"
             lines = [read.line for read in mine.reads if read.line]
             place = [culprit(record, n, lines.count(n)) for n in dict.fromkeys(lines)]
-            return Failure(f"at most {most:,} bytes are read", observed, place)
+            return Failure(f"at most {most:,} values are read", observed, place)
+    return None
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("reads_no_more_than_it_needs", "every_value_in_its_place"),
+    hints=(
+        "Blocks that were read one by one, and then put together, are the whole file again.",
+        "Give each block to JAX as it was read. The array on the devices is the whole.",
+    ),
+)
+def never_whole_on_the_host(record: Record) -> Result:
+    """The host never holds an array of the whole file beside the blocks that it read."""
+    for name, mine, theirs in _cases(record):
+        if not theirs.counted:
+            continue
+        most = max(block.size for block in theirs.blocks) * theirs.item + ROOM
+        if mine.beyond > most:
+            expected = f"the host holds what was read, and at most {most:,} bytes besides"
+            observed = f"{mine.beyond:,} bytes besides at one time, in {name}"
+            return Failure(expected, observed, definition(record, "load"))
     return None
 
 
@@ -126,12 +153,20 @@ def reads_no_more_than_it_needs(record: Record) -> Result:
     anchor="read-a-sharding",
 )
 def straight_to_its_device(record: Record) -> Result:
-    """Each block goes straight from the host to its device."""
-    loads = set(wanted(record).values)
-    found = [event for event in events(seen(record), "d2d") if event.phase in loads]
-    if found:
-        observed = f"{plural(sum(e.count for e in found), 'copy')} from device to device"
-        return Failure(
-            "blocks go from the host to their devices", observed, culprits(record, found)
-        )
+    """Each block goes straight from the host to its device, and to no other."""
+    for name, _, theirs in _cases(record):
+        found = [event for event in events(seen(record), "d2d") if event.phase == name]
+        if found:
+            observed = f"{plural(sum(e.count for e in found), 'copy')} from device to device"
+            return Failure(
+                "blocks go from the host to their devices", observed, culprits(record, found)
+            )
+        found = [event for event in events(seen(record), "h2d") if event.phase == name]
+        copies, nbytes = sum(e.count for e in found), sum(e.count * (e.nbytes or 0) for e in found)
+        # Where all blocks are copied at once, the log has the size of the array for each of them.
+        most = sum(block.size for block in theirs.blocks) * theirs.item + SCALARS
+        if copies > len(theirs.blocks) and nbytes > most:
+            expected = f"{plural(len(theirs.blocks), 'copy')}, one for each device, in {name}"
+            observed = f"{plural(copies, 'copy')} from the host to devices"
+            return Failure(expected, observed, culprits(record, found))
     return probe_gap(seen(record), "transfers")

@@ -1,107 +1,238 @@
-"""Drives ex20_from_callback: loads a file under four shardings, and notes every read of it.
+"""Drives ex20_from_callback: loads files under many shardings, and notes every read of them.
+
+Drawn for each call: how many devices there are in the mesh, which, and in which order; the names
+and sizes of its axes; rows and columns of a block (from 1); the dtype, of 1 to 4 bytes; and all
+values. Rows, columns or both are split, by one axis or by two, in the order of the axes or in the
+other, with copies or without: each kind comes once to three times, in a drawn order, 8 to 24
+calls in all. So a block cannot be guessed from a device's number, and no count, size, name or
+dtype is right for all.
 
 The file holds no values. It makes those that are asked for, and keeps which line read which
-block. Sizes and values are drawn for each sharding, and the devices of the meshes are in a
-drawn order, so that a block cannot be guessed from a device's number.
-
-The shardings split rows, columns, both, or rows in copies: a block may have part of the rows,
-part of the columns, or the same rows as another device's. One of the files is int32, so that no
-dtype is right for all.
+block. In one more call, the place of which is drawn too, a block has half a MiB, and what Python
+and NumPy hold on the host is compared with what was read: a file that is put together there
+shows.
 """
 
+import math
 import sys
+import tracemalloc
+from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import msgspec
 import numpy as np
 
-from grader.checks.ex20_from_callback.facts import ITEM, Block, Case, Read
+from grader.checks.ex20_from_callback.facts import Block, Case, Read
 from grader.judging.words import line_on_stack
 from grader.probes.observe import Observe
 
 MAX_READS = 20_000
 """How many reads of one file are reported: a record has a limit."""
+DTYPES = ("float32", "int32", "int16", "float16", "uint8")
+AXES = ("data", "model", "x", "y", "rows", "columns", "batch", "shard")
+LARGE = 1 << 19
+"""About how many bytes a block has in the call in which the host's memory is counted."""
+
+NOTED = 360
+"""About how many bytes it takes to note a read."""
+
+Spec = tuple[Any, ...]
+KINDS: tuple[Callable[[str, str], Spec], ...] = (
+    lambda a, b: (a,),
+    lambda a, b: (b,),
+    lambda a, b: (None, a),
+    lambda a, b: (None, b),
+    lambda a, b: (a, b),
+    lambda a, b: (b, a),
+    lambda a, b: ((a, b),),
+    lambda a, b: (None, (b, a)),
+)
+"""How the axes of a mesh split rows and columns. Where one is not named, blocks are copied."""
 
 
-def _file(
-    extent: tuple[int, int], kind: str, seed: int, path: str | None, reads: list[Read]
-) -> Any:
-    """A file of `extent` rows and columns, of dtype `kind`, that notes its reads in `reads`.
+class Host:
+    """Counts what Python and NumPy hold on the host while a file is loaded, from `begin` on."""
+
+    def __init__(self) -> None:
+        self.beyond = self._given = self._before = 0
+
+    def begin(self) -> None:
+        """Count from here on."""
+        tracemalloc.start()
+        self._before = tracemalloc.get_traced_memory()[0]
+
+    def look(self) -> None:
+        """Note the most that was held since the last read, beyond what had been read by then."""
+        if tracemalloc.is_tracing():
+            held = tracemalloc.get_traced_memory()[1] - self._before
+            self.beyond = max(self.beyond, held - self._given)
+
+    def read(self, make: Callable[[], Any]) -> Any:
+        """The array that `make` returns; what else the drive allocates for it does not count."""
+        self.look()
+        array = make()
+        if tracemalloc.is_tracing():
+            self._given += array.nbytes + NOTED
+            tracemalloc.reset_peak()
+        return array
+
+
+class Asked(NamedTuple):
+    """What one call of `load` is about."""
+
+    name: str
+    sharding: Any
+    extent: tuple[int, int]
+    dtype: str
+    counted: bool = False
+
+
+def _file(asked: Asked, seed: int, path: str | None, reads: list[Read], host: Host) -> Any:
+    """A file that notes its reads in `reads`.
 
     `path` is the learner's file, whose lines are noted. The seed and the reads are variables of
     this function: no attribute of the object that a learner gets leads to them.
     """
+    rows, columns = asked.extent
+    down = np.broadcast_to(np.arange(rows)[:, None], asked.extent)
+    across = np.broadcast_to(np.arange(columns), asked.extent)
 
-    def values() -> Any:
-        rows, columns = np.ogrid[: extent[0], : extent[1]]
-        return ((rows * 7919 + columns * 104729 + seed) % 1009 / 8).astype(kind)
-
-    def block_of(index: Any) -> Block | None:
-        rows, columns = (np.arange(n) for n in extent)
-        down = np.broadcast_to(rows[:, None], extent)[index]
-        across = np.broadcast_to(columns, extent)[index]
-        if down.size == 0:
-            return None
-        return Block(
-            top=int(down.min()),
-            bottom=int(down.max()) + 1,
-            left=int(across.min()),
-            right=int(across.max()) + 1,
-        )
+    def read(index: Any, line: int) -> Any:
+        tops, lefts = down[index], across[index]
+        if tops.size:
+            block = Block(
+                top=int(tops.min()),
+                bottom=int(tops.max()) + 1,
+                left=int(lefts.min()),
+                right=int(lefts.max()) + 1,
+            )
+            reads.append(Read(block, tops.size, line))
+        return _values(tops, lefts, seed, asked.dtype)
 
     class File:
         """Reads what is indexed: two slices, two numbers, an ellipsis; whatever NumPy takes."""
 
-        shape = extent
-        dtype = np.dtype(kind)
+        shape = asked.extent
+        dtype = np.dtype(asked.dtype)
         ndim = 2
-        size = extent[0] * extent[1]
-        nbytes = ITEM * size
+        size = rows * columns
+        nbytes = dtype.itemsize * size
 
         def __len__(self) -> int:
-            return extent[0]
+            return rows
 
         def __getitem__(self, index: Any) -> Any:
-            if block := block_of(index):
-                reads.append(Read(block, line_on_stack(sys._getframe(1), path)))
-            return values()[index].copy()
+            line = line_on_stack(sys._getframe(1), path) or 0
+            return host.read(lambda: read(index, line))
 
         def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-            return self[:, :].astype(dtype or kind)
+            return self[:, :].astype(dtype or asked.dtype)
 
     return File()
 
 
+def _values(rows: Any, columns: Any, seed: int, dtype: str) -> Any:
+    """Values that no formula of a learner's gives, and that take all the bits of their dtype."""
+    mixed = (rows * 7919 + columns * 104729 + seed).astype(np.uint64)
+    mixed = (mixed ^ (mixed >> np.uint64(13))) * np.uint64(0x9E3779B97F4A7C15)
+    bits = (mixed >> np.uint64(32)).astype(np.uint32)
+    whole = np.dtype(dtype).kind in "iu"
+    return np.asarray(bits.astype(dtype) if whole else (bits / 2**31 - 1).astype(dtype))
+
+
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Load a file of a fresh size under each sharding."""
-    found = jax.devices()
-    devices = rng.permutation(np.array(found[: len(found) // 2 * 2 or 1]))
-    line = jax.sharding.Mesh(devices, ("data",))
-    grid = jax.sharding.Mesh(devices.reshape(-1, min(2, devices.size)), ("data", "model"))
-    shardings = {
-        "rows split": jax.NamedSharding(line, jax.P("data")),
-        "columns split": jax.NamedSharding(line, jax.P(None, "data")),
-        "rows and columns split": jax.NamedSharding(grid, jax.P("data", "model")),
-        "rows split and copied": jax.NamedSharding(grid, jax.P("model")),
-    }
-    for name, sharding in shardings.items():
-        rows, columns = (int(devices.size * n) for n in rng.integers(1, 4, 2))
+    for asked in _calls(rng):
         reads: list[Read] = []
-        kind = "int32" if name == "columns split" else "float32"
-        file = _file((rows, columns), kind, int(rng.integers(1 << 20)), submission.__file__, reads)
-        with observe.phase(name):
-            array = submission.load(file, sharding)
-        observe.value(name, array)
-        same = isinstance(array, jax.Array) and array.sharding.is_equivalent_to(sharding, 2)
-        case = Case(_blocks(sharding, rows, columns), reads[:MAX_READS], same)
-        observe.fact(name, msgspec.to_builtins(case))
+        host = Host()
+        file = _file(asked, int(rng.integers(1 << 40)), submission.__file__, reads, host)
+        with observe.phase(asked.name):
+            if asked.counted:
+                host.begin()
+            try:
+                array = submission.load(file, asked.sharding)
+                host.look()
+            finally:
+                tracemalloc.stop()
+        observe.value(asked.name, array)
+        same = isinstance(array, jax.Array) and array.sharding.is_equivalent_to(asked.sharding, 2)
+        case = Case(
+            _blocks(asked),
+            np.dtype(asked.dtype).itemsize,
+            reads[:MAX_READS],
+            same,
+            host.beyond,
+            asked.counted,
+        )
+        observe.fact(asked.name, msgspec.to_builtins(case))
 
 
-def _blocks(sharding: Any, rows: int, columns: int) -> list[Block]:
+def _calls(rng: Any) -> list[Asked]:
+    """Every call, in a drawn order."""
+    kinds = [kind for kind in KINDS for _ in range(int(rng.integers(1, 4)))]
+    kinds = [kinds[int(index)] for index in rng.permutation(len(kinds))]
+    large = int(rng.integers(len(kinds)))
+    found: list[Asked] = []
+    for number, kind in enumerate(kinds):
+        if number == large:
+            found.append(_large(rng, len(found) + 1))
+        found.append(_asked(rng, kind, len(found) + 1))
+    return found
+
+
+def _asked(rng: Any, kind: Callable[[str, str], Spec], number: int) -> Asked:
+    """A small file."""
+    everything = np.array(jax.devices())
+    sizes = list(_grids(everything.size))
+    grid = sizes[int(rng.integers(len(sizes)))]
+    devices = rng.permutation(everything)[: grid[0] * grid[1]].reshape(grid)
+    one, two = map(str, rng.choice(AXES, 2, replace=False))
+    sharding = jax.NamedSharding(jax.sharding.Mesh(devices, (one, two)), jax.P(*kind(one, two)))
+    return _of_blocks(number, sharding, tuple(rng.integers(1, 7, 2)), str(rng.choice(DTYPES)))
+
+
+def _grids(devices: int) -> Iterator[tuple[int, int]]:
+    """The sizes of the two axes of a mesh, both of 2 or more if there are devices enough."""
+    least = 2 if devices >= 4 else 1
+    for one in range(least, devices + 1):
+        yield from ((one, two) for two in range(least, devices // one + 1))
+
+
+def _large(rng: Any, number: int) -> Asked:
+    """A file of large blocks, one on each device."""
+    name = str(rng.choice(AXES))
+    mesh = jax.sharding.Mesh(rng.permutation(np.array(jax.devices())), (name,))
+    spec = jax.P(name) if rng.integers(2) else jax.P(None, name)
+    rows, dtype = int(rng.integers(200, 900)), str(rng.choice(DTYPES))
+    columns = LARGE // (rows * np.dtype(dtype).itemsize) + int(rng.integers(9))
+    sharding = jax.NamedSharding(mesh, spec)
+    return _of_blocks(number, sharding, (rows, columns), dtype)._replace(counted=True)
+
+
+def _of_blocks(number: int, sharding: Any, least: Any, dtype: str) -> Asked:
+    """A file whose blocks have at least so many rows and columns.
+
+    Any axis of the mesh, or all devices, could share its rows or its columns, so that a wrong
+    sharding raises nothing.
+    """
+    size = sharding.mesh.size
+    unit, pieces = math.lcm(size, jax.device_count()), sharding.shard_shape((size, size))
+    rows, columns = (
+        unit * math.ceil(size // part * int(each) / unit)
+        for part, each in zip(pieces, least, strict=True)
+    )
+    axes = " x ".join(str(size) for size in sharding.mesh.shape.values())
+    return Asked(
+        f"call {number}, {sharding.spec} over {axes} devices", sharding, (rows, columns), dtype
+    )
+
+
+def _blocks(asked: Asked) -> list[Block]:
     """The block of each device."""
-    indices = sharding.devices_indices_map((rows, columns)).values()
+    rows, columns = asked.extent
+    indices = asked.sharding.devices_indices_map(asked.extent).values()
     return [
         Block(*down.indices(rows)[:2], *across.indices(columns)[:2]) for down, across in indices
     ]

@@ -2,9 +2,6 @@
 
 import msgspec
 
-ITEM = 4
-"""Bytes of one value, a float32 or an int32."""
-
 
 class Block(msgspec.Struct, frozen=True, order=True):
     """Some rows and columns of the file; `bottom` and `right` are not part of it."""
@@ -20,9 +17,9 @@ class Block(msgspec.Struct, frozen=True, order=True):
         return rows and other.left <= self.left and self.right <= other.right
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of its values."""
-        return ITEM * max(self.bottom - self.top, 0) * max(self.right - self.left, 0)
+    def size(self) -> int:
+        """How many values it has."""
+        return max(self.bottom - self.top, 0) * max(self.right - self.left, 0)
 
     def __str__(self) -> str:
         return f"[{self.top}:{self.bottom}, {self.left}:{self.right}]"
@@ -33,7 +30,10 @@ class Read(msgspec.Struct):
 
     block: Block
     """The smallest block that contains every value that was read."""
-    line: int | None = None
+    size: int
+    """How many values were read."""
+    line: int = 0
+    """0 if it is not known."""
 
 
 class Case(msgspec.Struct):
@@ -41,6 +41,12 @@ class Case(msgspec.Struct):
 
     blocks: list[Block]
     """The block of each device."""
+    item: int
+    """Bytes of one value."""
     reads: list[Read] = []
     as_asked: bool = False
     """Whether `load` returned an array with the sharding that it was asked for."""
+    beyond: int = 0
+    """The most bytes that the host held at one time beyond what had been read; 0 if not counted."""
+    counted: bool = False
+    """Whether they were counted."""
