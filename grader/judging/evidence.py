@@ -329,8 +329,9 @@ def differing_output(
         if "float" in leaf.dtype and leaf.path in expected:
             leaf = replace(leaf, dtype=expected[leaf.path])
         outputs.append(leaf)
+    called, word, rest = name.partition(" of ")  # "step of more layers"
     return compare(
-        f"{name}(...)",
+        f"{called}(...){word}{rest}",
         outputs,
         theirs.outputs,
         "",

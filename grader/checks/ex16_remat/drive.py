@@ -1,68 +1,70 @@
-"""Drives ex16_remat: traces and exports the gradients of a network of drawn sizes.
+"""Drives ex16_remat: exports the gradients of two networks of drawn sizes.
 
-The memory is what the compiler needs for the exported program, where the learner's file
-never was. The work is counted twice: by the compiler, and here, over the matrix products
-of the traced program. A compiler counts what stands in a loop only once, and products
-that are calls of a library not at all.
+Drawn for each network are the rows n (144 to 240), the width d (60 to 96), the hidden units h
+(3.4 to 4.2 times d), the layers (5 to 7 of one network, 10 to 14 of the other, in any order), the
+scale of the inputs (0.03 to 3) and of each array of weights, and all numbers. The inputs are
+small enough in some networks that the 1e-6 of the norm counts, and large enough in others that
+nothing may be cut off.
+
+Memory and work are read from the exported programs, as compiled where the learner's file never
+was. What stands in a loop counts as often as it runs.
 """
 
 import math
-from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
 import jax
 import msgspec
 
-from grader.checks.ex16_remat.facts import TRACED, Traced
+from grader.checks.ex16_remat import facts
+from grader.checks.ex16_remat.facts import NETWORKS, Network
 from grader.probes.observe import Observe
 
-
-def _sizes(rng: Any) -> tuple[int, int, int, int]:
-    """Rows n, width d, hidden units h and layers.
-
-    On a GPU they are larger, so that the arrays are large beside a library's workspace.
-    """
-    rows, width, hidden = (int(rng.integers(*ends)) * 4 for ends in ((24, 41), (15, 19), (56, 73)))
-    if jax.default_backend() != "cpu":
-        rows, width, hidden = rows * 32, width * 2, hidden * 4
-    return rows, width, hidden, int(rng.integers(5, 8))
+ROWS, WIDTHS, HIDDEN = (36, 61), (15, 25), (3.4, 4.2)
+"""Rows and widths in fours; hidden units as multiples of the width."""
+LAYERS = ((5, 8), (10, 15))
+INPUTS, WEIGHTS = (0.03, 3.0), (0.4, 1.6)
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
-    """Trace the gradients, count their matrix products, and export them."""
-    rows, width, hidden, layers = _sizes(rng)
-
-    def draw(*shape: int) -> Any:
-        return jax.device_put((rng.standard_normal(shape) / 8).astype("float32"))
-
-    shapes = {"up": (width, hidden), "gate": (width, hidden), "down": (hidden, width)}
-    params = [{name: draw(*shape) for name, shape in shapes.items()} for _ in range(layers)]
-    inputs, targets = draw(rows, width), draw(rows, width)
-    program = jax.make_jaxpr(submission.gradients)(params, inputs, targets)
-    traced = Traced(
-        layers=layers,
-        array_bytes=4 * rows * hidden,
-        product_flops=2 * rows * width * hidden,
-        flops=sum(_products(program.jaxpr)),
-    )
-    observe.fact(TRACED, msgspec.to_builtins(traced))
-    observe.program("gradients", submission.gradients, params, inputs, targets)
-
-
-def _products(jaxpr: Any) -> Iterator[int]:
-    """The floating-point operations of each matrix product, with every turn of a loop."""
-    for equation in jaxpr.eqns:
-        if equation.primitive.name == "dot_general":
-            (contracted, _), _ = equation.params["dimension_numbers"]
-            shape = equation.invars[0].aval.shape
-            length = math.prod(shape[axis] for axis in contracted)
-            yield 2 * length * math.prod(equation.outvars[0].aval.shape)
-        times = int(equation.params.get("length", 1))
-        inner = jax.tree.leaves(
-            list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")
+    """Export the gradients of each network."""
+    networks = []
+    for number, span in enumerate(rng.permutation(LAYERS), 1):
+        rows, width, hidden = _sizes(rng)
+        networks.append(
+            Network(
+                layers=int(rng.integers(*span)),
+                array_bytes=4 * rows * hidden,
+                product_flops=2 * rows * width * hidden,
+            )
         )
-        for found in inner:
-            body = getattr(found, "jaxpr", found)
-            if hasattr(body, "eqns"):
-                yield times * sum(_products(body))
+        shapes = {"up": (width, hidden), "gate": (width, hidden), "down": (hidden, width)}
+        params = [
+            {name: _weights(rng, shape) for name, shape in shapes.items()}
+            for _ in range(networks[-1].layers)
+        ]
+        scale = math.exp(rng.uniform(*map(math.log, INPUTS)))
+        inputs, targets = (_array(rng, (rows, width), scale) for _ in range(2))
+        observe.program(facts.program(number), submission.gradients, params, inputs, targets)
+    observe.fact(NETWORKS, msgspec.to_builtins(networks))
+
+
+def _sizes(rng: Any) -> tuple[int, int, int]:
+    """Rows n, width d and hidden units h.
+
+    On a GPU they are larger, so that the arrays are large beside a library's workspace.
+    """
+    rows, width = (4 * int(rng.integers(*ends)) for ends in (ROWS, WIDTHS))
+    hidden = 4 * round(width * rng.uniform(*HIDDEN) / 4)
+    if jax.default_backend() != "cpu":
+        rows, width, hidden = rows * 32, width * 2, hidden * 4
+    return rows, width, hidden
+
+
+def _weights(rng: Any, shape: tuple[int, int]) -> Any:
+    return _array(rng, shape, rng.uniform(*WEIGHTS) / math.sqrt(shape[0]))
+
+
+def _array(rng: Any, shape: tuple[int, int], scale: float) -> Any:
+    return jax.device_put((scale * rng.standard_normal(shape)).astype("float32"))

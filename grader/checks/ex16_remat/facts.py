@@ -1,18 +1,21 @@
-"""The network of ex16_remat, in the units of its budgets, and what the submission makes of it."""
+"""The networks of ex16_remat, in the units of its budgets."""
 
 import msgspec
 
-TRACED = "traced"
-"""The name of the fact that holds a `Traced`."""
+NETWORKS = "networks"
+"""The name of the fact that holds a list of `Network`."""
 
 
-class Traced(msgspec.Struct):
-    """The gradients of one network, traced."""
+def program(number: int) -> str:
+    """The name of the program that is exported for the network `number`, from 1."""
+    return f"gradients of network {number}"
+
+
+class Network(msgspec.Struct):
+    """A network of drawn sizes."""
 
     layers: int
     array_bytes: int
     """The size of one array (n, h), float32."""
     product_flops: int
     """The floating-point operations of one matrix product (n, d) x (d, h)."""
-    flops: int
-    """Those of all matrix products of the traced program, each as often as it runs."""
