@@ -1,36 +1,105 @@
-"""Drives ex18_running_mean: exports the mean, and notes what a known mistake would make of it.
+"""Drives ex18_running_mean: exports the mean for four numbers of updates.
 
-The size of `x` and the number of updates are drawn. There are always more than 1000 updates,
-and never exactly 1000, so that a mean over the first 1000, or a division by 1000, gives other
-numbers. The rates differ, so that the order of the updates counts. The program is exported once
-more for eight times as many updates: memory that grows with them shows between the two.
+Drawn for each program are the size of `x` (24 to 63), its scale, and the number of updates: 1 to
+40; 1020 to 1089, but never 1000, so that a mean over the first 1000, or a division by 1000, gives
+other numbers; eight times as many; and 1 to 30 million for an `x` of the size 1000 to 1999. The
+last one is compiled and not run: memory that grows with the updates, however slowly, shows there.
+The rates differ, so that the order of the updates counts. In the long program they have both
+signs, so that the states neither grow nor fade, and each of them has its share in the mean.
 """
 
+import math
 from types import ModuleType
 from typing import Any
 
 import jax
+import numpy as np
 
-from grader.checks.ex18_running_mean.facts import LONG, NAME
+from grader.checks.ex18_running_mean.facts import (
+    HUGE,
+    LENGTHS,
+    LONG,
+    NAME,
+    SHORT,
+    SIZES,
+    grows,
+)
 from grader.probes.observe import Observe
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Export the mean; keep `x` and the last state, by which the checks recognise mistakes."""
-    size = int(rng.integers(24, 41))
-    updates = int(rng.integers(1020, 1090))
-    x = 20 * rng.standard_normal((size, size))
-    rates = rng.uniform(0.01, 0.05, updates)
-    arguments = [jax.device_put(value.astype("float32")) for value in (x, rates)]
     mean = submission.mean_of_updates
     if not observe.jitted(NAME, mean):
         return
-    observe.fact("array bytes", arguments[0].nbytes)
-    observe.fact("updates", updates)
-    observe.value("x", arguments[0])
+    updates, lengths = int(rng.integers(1020, 1090)), dict[str, int]()
+    arguments = {
+        NAME: (_x(rng, rng.uniform(5, 30)), _falling(rng, updates)),
+        SHORT: (_x(rng, rng.uniform(0.1, 3)), _falling(rng, int(rng.integers(1, 41)))),
+        LONG: (_x(rng, rng.uniform(0.001, 0.003)), _turning(rng, 8 * updates)),
+        HUGE: _shapes(rng),
+    }
+    for name, (x, rates) in arguments.items():
+        if name in (NAME, LONG):
+            with observe.unwatched():
+                lengths[name] = _written(mean, x, rates)
+        if name != HUGE or not grows(lengths):  # such a program would be traced for hours
+            observe.program(name, mean, x, rates)
+    observe.fact(LENGTHS, lengths)
+    sizes = {
+        name: [math.prod(x.shape) * x.dtype.itemsize, rates.shape[0]]
+        for name, (x, rates) in arguments.items()
+    }
+    observe.fact(SIZES, sizes)
+    observe.value("x", arguments[NAME][0])
     with observe.unwatched():
-        last, _ = jax.lax.scan(lambda x, rate: (submission.update(x, rate), None), *arguments)
+        last, _ = jax.lax.scan(lambda x, rate: (submission.update(x, rate), None), *arguments[NAME])
         observe.value("last state", last)
-    observe.program(NAME, mean, *arguments)
-    more = jax.device_put(rng.uniform(0.01, 0.05, 8 * updates).astype("float32"))
-    observe.program(LONG, mean, arguments[0], more)
+
+
+def _x(rng: Any, scale: float) -> Any:
+    size = int(rng.integers(24, 64))
+    return jax.device_put((scale * rng.standard_normal((size, size))).astype("float32"))
+
+
+def _falling(rng: Any, updates: int) -> Any:
+    """Rates that let the states fall."""
+    return jax.device_put(rng.uniform(0.01, 0.05, updates).astype("float32"))
+
+
+def _turning(rng: Any, updates: int) -> Any:
+    """Rates that let small states rise and fall, by up to a third.
+
+    A small state is multiplied by 1 - rate, for tanh adds next to nothing to it.
+    """
+    walk = rng.uniform(-0.3, 0.3, updates + 1)
+    return jax.device_put((1 - np.exp(np.diff(walk))).astype("float32"))
+
+
+def _shapes(rng: Any) -> tuple[Any, Any]:
+    """Shapes of `x` and of the rates alone, for a program that is not run."""
+    size = int(rng.integers(1000, 2000))
+    updates = round(math.exp(rng.uniform(math.log(1e6), math.log(3e7))))
+    like: Any = jax.ShapeDtypeStruct
+    return like((size, size), "float32"), like((updates,), "float32")
+
+
+def _written(mean: Any, x: Any, rates: Any) -> int:
+    """How many operations a program is written in; 0 if it cannot be traced."""
+    try:
+        return _length(mean.trace(x, rates).jaxpr.jaxpr)
+    except Exception:  # noqa: BLE001 (whatever is raised, the exported program reports it)
+        return 0
+
+
+def _length(jaxpr: Any) -> int:
+    """How many operations a program is written in: those in a loop once."""
+    found = len(jaxpr.eqns)
+    for equation in jaxpr.eqns:
+        for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr):
+            found += _length(getattr(inner, "jaxpr", inner)) if _is_jaxpr(inner) else 0
+    return found
+
+
+def _is_jaxpr(value: object) -> bool:
+    return hasattr(getattr(value, "jaxpr", value), "eqns")

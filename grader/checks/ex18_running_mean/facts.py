@@ -1,6 +1,24 @@
-"""The names of ex18_running_mean: the learner's function, and its program for more updates."""
+"""The names of ex18_running_mean: the learner's function, and its programs for other sizes."""
+
+from collections.abc import Mapping
 
 NAME = "mean_of_updates"
 """The function, and its program for about a thousand updates."""
+SHORT = "mean_of_updates, a few"
+"""Its program for a few updates."""
 LONG = "mean_of_updates, 8 times as many"
 """Its program for eight times as many updates."""
+HUGE = "mean_of_updates, very many"
+"""Its program for a number of updates that is only compiled."""
+SIZES = "sizes"
+"""The name of the fact that holds, by program, the bytes of `x` and the number of updates."""
+LENGTHS = "lengths"
+"""The name of the fact that holds how many operations two of the programs are written in."""
+
+
+def grows(lengths: Mapping[str, int]) -> bool:
+    """Whether the text of the program grows with the number of updates.
+
+    A few updates that do not fill a round may be written out.
+    """
+    return lengths[LONG] > 2 * lengths[NAME] + 100
