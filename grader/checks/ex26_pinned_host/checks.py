@@ -4,8 +4,10 @@
 trace, because simulated CPU devices run such a program without complaint.
 """
 
+from dataclasses import replace
+
 from grader.checks.ex26_pinned_host import EXERCISE
-from grader.checks.ex26_pinned_host.facts import FUNCTIONS, ROUNDS
+from grader.checks.ex26_pinned_host.facts import FUNCTIONS, PROGRAMS, ROUNDS, on_host
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     compiled_program,
@@ -18,6 +20,7 @@ from grader.judging.evidence import (
     other_parts,
     probe_gap,
     seen,
+    wanted,
 )
 from grader.judging.memory import PINNED
 from grader.judging.record import Leaf, Measured, Record
@@ -27,9 +30,15 @@ KEEP = ("Name no device: take the sharding that the array has, and change only i
 INSIDE = "inside-a-jitted-step"
 
 
+def _rounds(record: Record) -> range:
+    """The rounds in which each function was called."""
+    return range(int(wanted(record).facts[ROUNDS]))
+
+
 def _pairs(record: Record, function: str) -> list[tuple[Leaf, Leaf]]:
     """Every leaf of the original trees, with what the learner's function made of it."""
-    values, names = seen(record).values, [f"{function} {index}" for index in ROUNDS]
+    values = seen(record).values
+    names = [f"{function} {index}" for index in _rounds(record)]
     rounds = (zip(values[f"original of {name}"], values[name], strict=True) for name in names)
     return [pair for pairs in rounds for pair in pairs]
 
@@ -107,7 +116,7 @@ def back_where_it_was(record: Record) -> Result:
 @EXERCISE.check(ground="observed", after=("staged_in_pinned_host", "back_in_device_memory"))
 def same_values(record: Record) -> Result:
     """Values and dtypes stay the same in both directions."""
-    names = (f"{function} {index}" for index in ROUNDS for function in FUNCTIONS)
+    names = (f"{function} {index}" for index in _rounds(record) for function in FUNCTIONS)
     found = (differing_leaf(record, name, rtol=0, atol=0) for name in names)
     return next((failure for failure in found if failure), None)
 
@@ -119,15 +128,21 @@ def same_values(record: Record) -> Result:
 )
 def not_through_numpy(record: Record) -> Result:
     """No array is read into NumPy's memory on the way."""
-    found = [read for name in FUNCTIONS for read in events(seen(record), "d2h", phase=name)]
-    if not found:
-        return probe_gap(seen(record), "reads")
-    reads = plural(sum(event.count for event in found), "read")
-    return Failure("the host reads no array", f"{reads} by the host", culprits(record, found))
+    reads = [read for name in FUNCTIONS for read in events(seen(record), "d2h", phase=name)]
+    copies = [copy for name in FUNCTIONS for copy in events(seen(record), "h2d", phase=name)]
+    for found, what in ((reads, "read by the host"), (copies, "copy of an array of NumPy's")):
+        if found:
+            observed = plural(sum(event.count for event in found), what.partition(" ")[0])
+            observed += f" {what.partition(' ')[2]}"
+            return Failure("the host reads no array", observed, culprits(record, found))
+    return probe_gap(seen(record), "reads", "transfers")
 
 
-def _program(record: Record) -> Measured | Failure | Unable:
-    return compiled_program(record, "predict", f"`predict` takes its params in {PINNED} memory")
+def _program(record: Record, name: str) -> Measured | Failure | Unable:
+    found = compiled_program(record, name, f"`predict` takes its params in {PINNED} memory")
+    if isinstance(found, Failure) and not found.culprits:
+        return replace(found, culprits=definition(record, "predict"))
+    return found
 
 
 @EXERCISE.check(
@@ -151,16 +166,17 @@ def predict_is_jitted(record: Record) -> Result:
 )
 def takes_params_on_the_host(record: Record) -> Result:
     """The program of `predict` takes the params in pinned host memory, and leaves them there."""
-    if not isinstance(program := _program(record), Measured):
-        return program
-    # An argument that is not used has no place. `same_prediction` catches that mistake.
-    params = program.in_shardings[:-1]
-    if not any(text.endswith(PINNED) for text in params):
-        expected = f"the params enter the program in {PINNED} memory"
-        return Failure(expected, f"none of them does: {', '.join(params)}")
-    if any(index < len(params) for index in program.donated):
-        expected, place = "the caller's params stay on the host", definition(record, "predict")
-        return Failure(expected, "they are donated to the program", place)
+    for name in PROGRAMS:
+        if not isinstance(program := _program(record, name), Measured):
+            return program
+        # An argument that is not used has no place. `same_prediction` catches that mistake.
+        params = program.in_shardings[:-1]
+        if not any(text.endswith(PINNED) for text in params):
+            expected = f"the params enter the program in {PINNED} memory"
+            return Failure(expected, f"none of them does: {', '.join(params)}")
+        if any(index < len(params) for index in program.donated):
+            expected, place = "the caller's params stay on the host", definition(record, "predict")
+            return Failure(expected, "they are donated to the program", place)
     return None
 
 
@@ -172,12 +188,16 @@ def takes_params_on_the_host(record: Record) -> Result:
 )
 def computes_in_device_memory(record: Record) -> Result:
     """`predict` computes with arrays in device memory."""
-    found = seen(record).facts.get("on host")
-    if not found:
-        return None if found is not None else Unable("`predict` was not traced")
-    expected = "arrays only wait in host memory: nothing is computed there"
-    observed = f"computed with arrays in host memory, or on the host: {', '.join(map(str, found))}"
-    return Failure(expected, observed, definition(record, "predict"))
+    for name in PROGRAMS:
+        found = seen(record).facts.get(on_host(name))
+        if found is None:
+            return Unable("`predict` was not traced")
+        if found:
+            expected = "arrays only wait in host memory: nothing is computed there"
+            named = ", ".join(map(str, found))
+            observed = f"computed with arrays in host memory, or on the host: {named}"
+            return Failure(expected, observed, definition(record, "predict"))
+    return None
 
 
 @EXERCISE.check(
@@ -188,17 +208,27 @@ def computes_in_device_memory(record: Record) -> Result:
 )
 def result_in_device_memory(record: Record) -> Result:
     """The result of `predict` is in device memory."""
-    if not isinstance(program := _program(record), Measured):
-        return program
-    if (found := ", ".join(program.out_memory_kinds)) == "device":
-        return None
-    expected, place = "the result is in device memory", definition(record, "predict")
-    return Failure(expected, f"it is in {found} memory", place)
+    for name in PROGRAMS:
+        if not isinstance(program := _program(record, name), Measured):
+            return program
+        if (found := ", ".join(program.out_memory_kinds)) != "device":
+            expected, place = "the result is in device memory", definition(record, "predict")
+            return Failure(expected, f"it is in {found} memory", place)
+    return None
 
 
 @EXERCISE.check(ground="program", after=("takes_params_on_the_host",))
 def same_prediction(record: Record) -> Result:
     """`predict` computes the reference's outputs."""
-    if not isinstance(program := _program(record), Measured):
-        return program
-    return differing_output(record, "predict", rtol=1e-2, atol=5e-3)
+    # A GPU rounds the operands of its products to TF32, unless a program asks it not to.
+    rtol, atol = (1e-2, 5e-3) if _on_gpu(record) else (1e-3, 1e-4)
+    for name in PROGRAMS:
+        if not isinstance(program := _program(record, name), Measured):
+            return program
+        if failure := differing_output(record, name, rtol=rtol, atol=atol):
+            return failure
+    return None
+
+
+def _on_gpu(record: Record) -> bool:
+    return record.machine is not None and record.machine.platform == "gpu"

@@ -1,28 +1,38 @@
-"""Drives ex26_pinned_host: trees to the host and back to the device, and `predict` as a program.
+"""Drives ex26_pinned_host: trees to the host and back to the device, and `predict` as two programs.
 
-A tree has four arrays, each of another dtype and each placed in another way: split by rows,
-split by columns, copied to all devices, alone on one device. Drawn anew for each tree are its
-size, the dtypes, which array lies how, the order of the devices in each mesh, and the one
-device, so neither the name of an array nor its dtype tells where it lies. The sizes of the
-network that `predict` gets are drawn as well.
+Drawn for each tree are its nodes and their names, and for each of its arrays the dtype, the
+number of dimensions (0 to 3), the size, how many devices it is on, which, in which order, and how
+it lies on them: alone on one device, copied to all of a mesh, or split along any dimension, by
+one axis of a mesh or by both. So neither the name of an array nor its dtype nor its shape tells
+where it lies. Each function gets 4 to 7 such trees of 4 to 9 arrays, and one of more than a
+hundred, in a drawn order. `predict` is exported for a small network and for a larger one; the
+params of one are split, those of the other are copied to each device, and which is drawn, too.
 
-Each function gets trees that the other one never saw: those for `to_device` were staged by
-the drive. So each function is judged by itself, and `to_device` cannot use what `to_host`
-remembered. A function that changes the tree it was given, or deletes its arrays, is refused.
-`predict` is exported, and never runs in this process.
+Each function gets trees that the other one never saw: those for `to_device` were staged by the
+drive. So each function is judged by itself, and `to_device` cannot use what `to_host` remembered.
+A function that changes the tree it was given, or deletes its arrays, is refused. `predict` is
+exported, and never runs in this process.
 """
 
 import contextlib
+from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
 import jax
 import numpy as np
 
-from grader.checks.ex26_pinned_host.facts import FUNCTIONS, ROUNDS
+from grader.checks.ex26_pinned_host.facts import FUNCTIONS, PROGRAMS, ROUNDS, on_host
 from grader.judging.memory import PINNED
 from grader.probes.host_operations import host_operations
 from grader.probes.observe import Misused, Observe
+
+DTYPES = ("float32", "bfloat16", "int32", "float16", "uint8")
+TREES, ARRAYS, MANY = (4, 8), (4, 10), (101, 130)
+PLACES = 6
+"""How many places the arrays of the largest tree share: a program for each would take long."""
+WIDTHS, ROWS = ((2, 6), (20, 40)), ((5, 20), (200, 400))
+"""Of `predict`'s hidden layer, on each device, and of its inputs."""
 
 
 def _put(values: Any, devices: Any, *spec: str | None) -> Any:
@@ -31,30 +41,69 @@ def _put(values: Any, devices: Any, *spec: str | None) -> Any:
     return jax.device_put(values, jax.NamedSharding(mesh, jax.P(*spec)))
 
 
-def _tree(rng: Any) -> dict[str, Any]:
-    """A tree of four (rows, rows) arrays, whose size, dtypes and places are drawn."""
-    rows = jax.device_count() * int(rng.integers(2, 7))
-    values = rng.standard_normal((rows, rows)) * 9
-    dtypes = rng.permutation(["float32", "bfloat16", "int32", "float16"])
-    # NumPy converts them: JAX would compile a program for each dtype.
-    one, two, three, four = (values.astype(jax.numpy.dtype(str(dtype))) for dtype in dtypes)
-    orders = [rng.permutation(np.array(jax.devices())) for _ in range(4)]
-    alone = jax.device_put(four, orders[3][0])
-    split = [_put(one, orders[0], "x"), _put(two, orders[1], None, "x")]
-    arrays = [*split, _put(three, orders[2]), alone]
-    a, b, c, d = (arrays[i] for i in rng.permutation(4))  # no name tells where an array lies
-    return {"embedding": a, "layers": [{"w": b, "b": c}, (d,)]}
+def _place(rng: Any) -> tuple[tuple[int, ...], str, Any]:
+    """The shape, the dtype and the sharding of an array."""
+    shape = rng.integers(1, 7, int(rng.integers(4)))
+    dtype = str(rng.choice(DTYPES))
+    devices = rng.permutation(np.array(jax.devices()))[
+        : int(rng.integers(1, jax.device_count() + 1))
+    ]
+    if devices.size == 1:
+        return tuple(map(int, shape)), dtype, jax.sharding.SingleDeviceSharding(devices[0])
+    factors = [n for n in range(1, devices.size + 1) if devices.size % n == 0]
+    grid = devices.reshape(int(rng.choice(factors)), -1)
+    spec: list[str | None] = [None] * len(shape)
+    for axis, size in zip(("a", "b"), grid.shape, strict=True):
+        free = [index for index, name in enumerate(spec) if name is None]
+        if free and rng.integers(3):
+            index = int(rng.choice(free))
+            spec[index], shape[index] = axis, shape[index] * size
+    sharding = jax.NamedSharding(jax.sharding.Mesh(grid, ("a", "b")), jax.P(*spec))
+    return tuple(map(int, shape)), dtype, sharding
 
 
-def _network(rng: Any, width: int, rows: int) -> tuple[Any, Any]:
-    """(params, inputs), float32: params of (16, width), (width,) and (width, 4), which are
-    split over the devices, and inputs (rows, 16), which are copied to each."""
+def _tree(rng: Any, arrays: int, places: int) -> Any:
+    """A tree of so many arrays, which share so many places."""
+    drawn = [_place(rng) for _ in range(places)]
+    leaves = []
+    for index in range(arrays):
+        shape, dtype, sharding = drawn[index % places]
+        values = (rng.standard_normal(shape) * 9).astype("float32")
+        if dtype == "uint8":
+            values = abs(values)
+        # NumPy converts them: JAX would compile a program for each dtype.
+        leaves.append(jax.device_put(values.astype(jax.numpy.dtype(dtype)), sharding))
+    return _nested(rng, [leaves[int(index)] for index in rng.permutation(arrays)])
+
+
+def _nested(rng: Any, leaves: list[Any]) -> Any:
+    """The leaves in nested dicts, lists and tuples, of drawn names."""
+    if len(leaves) == 1 and rng.integers(2):
+        return leaves[0]
+    cuts = sorted(
+        rng.choice(len(leaves) - 1, min(int(rng.integers(4)), len(leaves) - 1), False) + 1
+    )
+    ends = [0, *map(int, cuts), len(leaves)]
+    parts = [leaves[i:j] for i, j in pairwise(ends)]
+    made = [_nested(rng, part) if len(parts) > 1 else part for part in parts]
+    names = [
+        f"{name}{index}"
+        for index, name in enumerate(rng.choice(["w", "b", "layer", "mu"], len(made)))
+    ]
+    kinds = (lambda: dict(zip(names, made, strict=True)), lambda: made, lambda: tuple(made))
+    return kinds[int(rng.integers(3))]()
+
+
+def _network(rng: Any, width: int, rows: int, *, split: bool) -> tuple[Any, Any]:
+    """(params, inputs), float32: params of (16, width), (width,) and (width, 4), and inputs
+    (rows, 16), which are copied to each device, as the params are unless they are `split`."""
     shapes = {"w1": (16, width), "b1": (width,), "w2": (width, 4), "inputs": (rows, 16)}
     drawn = {k: (rng.standard_normal(s) / 4).astype("float32") for k, s in shapes.items()}
-    devices = jax.devices()
+    devices = rng.permutation(np.array(jax.devices()))
     inputs = _put(drawn.pop("inputs"), devices)
     specs = {"w1": (None, "x"), "b1": ("x",), "w2": ("x",)}
-    return {name: _put(values, devices, *specs[name]) for name, values in drawn.items()}, inputs
+    params = {name: _put(v, devices, *(specs[name] if split else ())) for name, v in drawn.items()}
+    return params, inputs
 
 
 def _staged(tree: Any) -> Any:
@@ -81,13 +130,16 @@ def _result(function: Any, tree: Any, name: str) -> Any:
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Call each function with a fresh tree in each round, and export `predict`."""
-    for index in ROUNDS:
-        for name in FUNCTIONS:
-            tree = _tree(rng)
+    sizes = [int(n) for n in rng.integers(*ARRAYS, int(rng.integers(*TREES)))]
+    sizes.insert(int(rng.integers(len(sizes) + 1)), int(rng.integers(*MANY)))
+    observe.fact(ROUNDS, len(sizes))
+    for index, size in enumerate(sizes):
+        for name in rng.permutation(FUNCTIONS):
+            tree = _tree(rng, size, min(size, PLACES) if size >= MANY[0] else size)
             given = _staged(tree) if name == "to_device" else tree
             observe.value(f"original of {name} {index}", tree)
-            with observe.phase(name):
-                result = _result(getattr(submission, name), given, name)
+            with observe.phase(str(name)):
+                result = _result(getattr(submission, str(name)), given, str(name))
             observe.value(f"{name} {index}", result)
     _predict(submission.predict, observe, rng)
 
@@ -95,11 +147,14 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 def _predict(predict: Any, observe: Observe, rng: Any) -> None:
     if not observe.jitted("predict", predict):
         return
-    width, rows = jax.device_count() * int(rng.integers(3, 12)), int(rng.integers(9, 48))
-    params, inputs = _network(rng, width, rows)
-    staged = _staged(params)
-    observe.program("predict", predict, staged, inputs)
-    # Operands in different memories raise a ValueError. The exported program reports that one.
-    with contextlib.suppress(ValueError):
-        jaxpr = jax.make_jaxpr(predict)(staged, inputs).jaxpr
-        observe.fact("on host", host_operations(jaxpr))
+    split = bool(rng.integers(2))
+    for number, name in enumerate(PROGRAMS):
+        width, rows = (int(rng.integers(*sizes[number])) for sizes in (WIDTHS, ROWS))
+        width *= jax.device_count()
+        params, inputs = _network(rng, width, rows, split=split != bool(number))
+        staged = _staged(params)
+        observe.program(name, predict, staged, inputs)
+        # Operands in different memories raise a ValueError. The exported program reports that one.
+        with contextlib.suppress(ValueError):
+            jaxpr = jax.make_jaxpr(predict)(staged, inputs).jaxpr
+            observe.fact(on_host(name), host_operations(jaxpr))

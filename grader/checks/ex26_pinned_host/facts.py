@@ -1,6 +1,13 @@
-"""The functions and rounds of ex26_pinned_host, which name what is kept: `to_host 0`."""
+"""The functions of ex26_pinned_host, which name what is kept: `to_host 0`."""
 
-ROUNDS = (0, 1)
-"""Each function is called once in each round, with a tree of another size."""
+ROUNDS = "rounds"
+"""The name of the fact that says how often each function is called with a fresh tree."""
 FUNCTIONS = ("to_device", "to_host")
-"""The functions that take a tree of arrays, in the order of their calls. Each names a phase."""
+"""The functions that take a tree of arrays. Each names a phase."""
+PROGRAMS = ("predict", "predict of more rows")
+"""The programs of `predict`."""
+
+
+def on_host(program: str) -> str:
+    """The name of the fact that lists what a program computes in host memory."""
+    return f"on host in {program}"
