@@ -81,6 +81,24 @@ def unjudged(record: Record, name: str) -> tuple[str, str] | None:
     return None
 
 
+def misplaced(record: Record, name: str) -> tuple[str, str] | None:
+    """(expected, observed) if a step did not get what `put` returned for its batch, or if a batch
+    was put more than once."""
+    calls = calls_of(record, name)
+    for step, batch in enumerate(indices(calls, "step")):
+        if batch != step:
+            theirs = f"what `put` returned for batch {batch}"
+            got = theirs if batch >= 0 else "a batch that `put` did not return"
+            expected = f"step {step} gets what `put` returned for batch {step}"
+            return expected, f"it got {got} (run of {name})"
+    put = indices(calls, "put")
+    again = next((batch for batch in put if put.count(batch) > 1), None)
+    if again is None:
+        return None
+    what = f"batch {again}" if again >= 0 else "something that was not read"
+    return "each batch is put once", f"{what} is put {put.count(again)} times (run of {name})"
+
+
 def stalls(record: Record, name: str, count: int) -> Iterator[tuple[int, Event | None]]:
     """Steps whose loss was waited for before the next of `count` batches was put.
 
@@ -90,8 +108,8 @@ def stalls(record: Record, name: str, count: int) -> Iterator[tuple[int, Event |
 
     def stalled(place: int) -> int | None:
         before = calls[:place]
-        steps, puts = len(indices(before, "step")), len(indices(before, "put"))
-        return steps - 1 if 0 < steps < count and puts <= steps else None
+        steps = len(indices(before, "step"))
+        return steps - 1 if 0 < steps < count and steps not in indices(before, "put") else None
 
     reads = [e for e in events(seen(record), "d2h", "wait") if e.phase == name]
     places: list[tuple[int, Event | None]] = [(e.step, e) for e in reads]

@@ -58,11 +58,15 @@ class Held:
             event.set()
         return held[0], held[1]
 
+    def let_go(self) -> None:
+        """Hold none of the steps so far: the host did what they were held for."""
+        for event in self._free:
+            event.set()
+
     def release(self) -> None:
         """Hold nothing any more: the host has asked for a batch, and there is none."""
         self._ended = True
-        for event in self._free:
-            event.set()
+        self.let_go()
 
     def _then_hold(self, params: Any, loss: Any, before: Any) -> Any:
         # The callback takes nothing and returns NumPy's: it reads no array, where reads count.

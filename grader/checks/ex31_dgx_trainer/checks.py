@@ -5,8 +5,8 @@ A part that is wrong fails its own checks alone: each part was driven on what th
 
 from math import prod
 
-from grader.checks.ex31_dgx_trainer import EXERCISE
-from grader.checks.ex31_dgx_trainer.facts import MODEL_DEVICES, block_shapes
+from grader.checks.ex31_dgx_trainer import EXERCISE, facts
+from grader.checks.ex31_dgx_trainer.facts import PLACED, block_shapes
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     compiled_program,
@@ -24,7 +24,15 @@ from grader.judging.evidence import (
     target_reference,
     wanted,
 )
-from grader.judging.loops import calls_of, most_ahead, runs_of, stalls, uncalled, unjudged
+from grader.judging.loops import (
+    calls_of,
+    misplaced,
+    most_ahead,
+    runs_of,
+    stalls,
+    uncalled,
+    unjudged,
+)
 from grader.judging.memory import PINNED, moved_result, not_in_place, state_at_once
 from grader.judging.record import Leaf, Measured, Record
 from grader.judging.words import exchanges, plural, where
@@ -37,15 +45,21 @@ SCALARS = 64
 """Bytes that may be exchanged besides gradients and activations: the loss, a count."""
 
 
+def _placed(record: Record) -> range:
+    """The calls of `place` and `place_batch`, by their numbers."""
+    return range(int(wanted(record).facts[PLACED]))
+
+
 def _misplaced(record: Record, name: str, function: str) -> Failure | None:
     """The first array that is sharded otherwise than the reference's, or in another memory."""
+    place, tree = definition(record, function), name.partition(" of ")[0]
     for mine, theirs in zip(seen(record).values[name], wanted(record).values[name], strict=True):
         if _lies(mine) != _lies(theirs):
-            expected = f"`{name}{mine.path}`, of shape {theirs.shape}, is {_lies(theirs)}"
-            return Failure(expected, f"it is {_lies(mine)}", definition(record, function))
+            expected = f"`{tree}{mine.path}`, of shape {theirs.shape}, is {_lies(theirs)}"
+            return Failure(expected, f"it is {_lies(mine)}", place)
         if exchanged := other_parts(mine, theirs):
-            expected = f"each device holds its own part of `{name}{mine.path}`, as the mesh says"
-            return Failure(expected, exchanged, definition(record, function))
+            expected = f"each device holds its own part of `{tree}{mine.path}`, as the mesh says"
+            return Failure(expected, exchanged, place)
     return differing_leaf(record, name, rtol=0, atol=0)
 
 
@@ -71,7 +85,8 @@ def _shards(leaf: Leaf) -> str:
 )
 def batch_is_split(record: Record) -> Result:
     """`place_batch` splits the rows over "data", and copies each part along "model"."""
-    return _misplaced(record, "batch", "place_batch")
+    found = (_misplaced(record, facts.batch(n), "place_batch") for n in _placed(record))
+    return next(filter(None, found), None)
 
 
 @EXERCISE.check(
@@ -84,7 +99,8 @@ def batch_is_split(record: Record) -> Result:
 )
 def weights_are_split(record: Record) -> Result:
     """`place` splits the 4 d of every block over "model": columns of `up`, rows of `down`."""
-    return _misplaced(record, "params", "place")
+    found = (_misplaced(record, facts.params(n), "place") for n in _placed(record))
+    return next(filter(None, found), None)
 
 
 @EXERCISE.check(
@@ -97,16 +113,29 @@ def weights_are_split(record: Record) -> Result:
 )
 def state_waits_on_the_host(record: Record) -> Result:
     """`place` leaves Adam's fresh state in pinned host memory, sharded like the params."""
-    own = {leaf.path: _shards(leaf) for leaf in seen(record).values["params"]}
-    pairs = zip(seen(record).values["state"], wanted(record).values["state"], strict=True)
+    found = (_state_misplaced(record, n) for n in _placed(record))
+    return next(filter(None, found), None)
+
+
+def _state_misplaced(record: Record, n: int) -> Failure | None:
+    """The first array of the state of one call of `place` that is elsewhere than it should be."""
+    state = facts.state(n)
+    own = {leaf.path: leaf for leaf in seen(record).values[facts.params(n)]}
+    pairs = zip(seen(record).values[state], wanted(record).values[state], strict=True)
     for mine, theirs in pairs:
         block, name = theirs.path.partition("]")[0], theirs.path.rpartition("[")[2]
+        param = own.get(f"{block}][{name}")
         # Where the params are sharded wrongly, a state that is sharded like them is right here too.
-        right = [_lies(theirs), _lies(theirs, own.get(f"{block}][{name}", ""))]
+        like = [theirs, param] if param is not None else [theirs]
+        right = [_lies(theirs, _shards(leaf)) for leaf in like]
         if _lies(mine) not in right:
             expected = f"`state{mine.path}`, of shape {theirs.shape}, is {right[0]}"
             return Failure(expected, f"it is {_lies(mine)}", definition(record, "place"))
-    return differing_leaf(record, "state", rtol=0, atol=0)
+        parts = [other_parts(mine, leaf) for leaf in like]
+        if all(parts):
+            expected = f"each device holds the part of `state{mine.path}` of its param"
+            return Failure(expected, parts[0], definition(record, "place"))
+    return differing_leaf(record, state, rtol=0, atol=0)
 
 
 @EXERCISE.check(ground="observed", anchor="one-trainer")
@@ -154,8 +183,9 @@ def no_more_travels_than_needed(record: Record) -> Result:
 
 def _needed(record: Record) -> tuple[int, int]:
     """Bytes of float32 that a step exchanges on one device: (gradients, activations)."""
-    blocks, width, rows = (wanted(record).facts["sizes"][k] for k in ("blocks", "width", "rows"))
-    params = blocks * sum(map(prod, block_shapes(width).values())) // MODEL_DEVICES
+    sizes = wanted(record).facts["sizes"]
+    blocks, width, rows = (sizes[name] for name in ("blocks", "width", "rows"))
+    params = blocks * sum(map(prod, block_shapes(width).values())) // sizes["model"]
     # One sum a block forward, and one backward, except for the first block: nothing needs the
     # gradient of its input.
     sums = 2 * blocks - 1
@@ -258,14 +288,19 @@ def next_batch_is_on_its_way(record: Record) -> Result:
     place = definition(record, "train")
     for name, count in runs_of(record).items():
         calls = calls_of(record, name)
+        if found := misplaced(record, name):
+            return Failure(*found, place)
         for what, most in MOST_AHEAD.items():
-            if (found := most_ahead(calls, what)) > most:
+            if (ahead := most_ahead(calls, what)) > most:
                 expected = f"at most {most} batches have been {what} and had no step yet"
-                return Failure(expected, f"{found} have (run of {name})", place)
+                return Failure(expected, f"{ahead} have (run of {name})", place)
         for step, event in stalls(record, name, count):
             expected = f"batch {step + 1} is put before the loop waits for the loss of step {step}"
             lines = culprits(record, [event]) if event else place
             return Failure(expected, f"the loop waits first (run of {name})", lines or place)
+        for step in seen(record).facts[f"waited in {name}"]:
+            expected = f"batch {step + 1} is put before the loop waits for step {step}"
+            return Failure(expected, f"the loop waits first (run of {name})", place)
     return probe_gap(seen(record), "reads")
 
 

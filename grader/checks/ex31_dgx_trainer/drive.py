@@ -1,18 +1,22 @@
 """Drives ex31_dgx_trainer: `place`, `place_batch`, `train` and the step, each by itself.
 
-The drive makes what each function gets, so a wrong `place` costs `make_step` and `train`
-nothing. `place` gets a drawn number of blocks, more than the step has: a `place` that knows the
-blocks by name or number goes wrong. `train` gets a small step of the drive's own, and runs to
-the end, once with more than a hundred batches, and until `stop` ends it; a `Book` writes down
-the order of its calls.
-The step of `make_step` is traced and exported, and never runs in this process. For the target
-it is exported once more, with sizes of GiBs.
+The drive makes what each function gets, so a wrong `place` costs `make_step` and `train` nothing.
+`place` and `place_batch` are called 3 to 5 times, each time with another mesh. `train` gets a
+small step of the drive's own, and runs to the end, once with more than a hundred batches, and
+until `stop` ends it; a `Book` writes down the order of its calls. The step of `make_step` is
+traced and exported, and never runs in this process. For the target it is exported once more, with
+sizes of GiBs.
 
-Drawn are the number of blocks, their names and width, the rows of a batch, the order of the
-devices in the mesh that `place` and `place_batch` get, the batches of each run, and the step at
-which `stop` ends the last run.
+Drawn are, for each call of `place`, the number of blocks (1 to 6, and 12 to 16 in one call),
+their names and width, the rows of a batch, the size of the axis "model" (2 or 4), and the order
+of the devices; for the step, the number of blocks (6 to 8), their names and width, the rows, and
+the axis "model"; and the batches of each run, and the steps at which `stop` ends two of them, one
+of which is long: among the first four, and after the hundredth. A step of `train` is held on its
+device until the next batch is put, so that a loop that waits first is found by whatever means it
+waits.
 """
 
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -20,11 +24,14 @@ import jax
 import numpy as np
 from jax.tree_util import keystr, tree_leaves_with_path, tree_map_with_path
 
-from grader.checks.ex31_dgx_trainer.facts import MODEL_DEVICES, block_shapes
+from grader.checks.ex31_dgx_trainer import facts
+from grader.checks.ex31_dgx_trainer.facts import PLACED, block_shapes
 from grader.judging.memory import PINNED
 from grader.judging.words import plural
+from grader.probes.devices import is_next_door
 from grader.probes.host_operations import host_operations
 from grader.probes.observe import Misused, Observe, unpack
+from grader.stages.held import Held
 from grader.stages.loop import Book
 
 SPECS = {"up": jax.P(None, "model"), "down": jax.P("model", None)}
@@ -36,7 +43,7 @@ SCALE = 512
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Drive each function by itself, on what the drive placed."""
     trainer = Trainer(submission, observe, rng)
-    trainer.place()
+    trainer.place_all()
     runs = _runs(rng)
     observe.fact("runs", {name: count for name, (count, _) in runs.items()})
     for name, (count, last) in runs.items():
@@ -46,10 +53,53 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 
 def _runs(rng: Any) -> dict[str, tuple[int, int]]:
     """The name of each run of `train`, its batches, and the step after which `stop` ends it."""
-    some, many, stopped = map(int, rng.integers((6, 100, 20), (16, 131, 61)))
+    some, many, early, late = map(int, rng.integers((6, 100, 20, 106), (16, 131, 61, 140)))
     runs = {plural(count, "batch"): (count, count) for count in (some, many)}
-    last = int(rng.integers(3, stopped - 5))
-    return {**runs, f"{stopped} batches, stopped early": (stopped, last)}
+    runs[f"{early} batches, stopped early"] = early, int(rng.integers(4))
+    runs[f"{late} batches, stopped late"] = late, int(rng.integers(100, late - 1))
+    return runs
+
+
+def _width(rng: Any) -> int:
+    return 8 * int(rng.integers(1, 4))
+
+
+class Ahead:
+    """Holds each step of a run until the next batch is put, or until there is none to put.
+
+    Steps are held on CPU devices only: see `grader.stages.held`.
+    """
+
+    def __init__(self) -> None:
+        self._held = Held() if jax.default_backend() == "cpu" and not is_next_door() else None
+        self._steps = self._puts = 0
+        self._numbers: list[int] = []
+
+    def place(self, batch: Any) -> Any:
+        """A batch on the device."""
+        self._puts += 1
+        if self._held:
+            self._held.let_go()
+        return jax.device_put(batch)
+
+    def step(self, params: Any, state: Any, batch: Any) -> Any:
+        """A small step, held unless the next batch is on its way already."""
+        params, state, loss = _small_step(params, state, batch)
+        self._steps += 1
+        if self._held and self._puts <= self._steps:
+            self._numbers.append(self._steps - 1)
+            (params, state), loss = self._held.hold(((params, state), loss))
+        return params, state, loss
+
+    def reads(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """The batches, one by one; after the last one, no step is held."""
+        yield from batches
+        if self._held:
+            self._held.release()
+
+    def waited(self) -> list[int]:
+        """The steps that the host waited for before it put the next batch."""
+        return [self._numbers[index] for index in self._held.waited] if self._held else []
 
 
 class Trainer:
@@ -57,31 +107,38 @@ class Trainer:
 
     def __init__(self, submission: ModuleType, observe: Observe, rng: Any) -> None:
         self._submission, self._observe, self._rng = submission, observe, rng
-        fitting = jax.device_count() // MODEL_DEVICES * MODEL_DEVICES
-        devices = np.array(jax.devices()[:fitting])
-        shape, names = (-1, MODEL_DEVICES), ("data", "model")
-        self._mesh = jax.sharding.Mesh(devices.reshape(shape), names)
-        self._shuffled = jax.sharding.Mesh(rng.permutation(devices).reshape(shape), names)
-        self._blocks, rows = int(rng.integers(3, 6)), 2 * int(rng.integers(2, 5))
-        self._width = 8 * int(rng.integers(1, 4))
+        self._mesh, model = self._drawn_mesh(shuffled=False)
+        self._blocks, rows = int(rng.integers(6, 9)), 2 * int(rng.integers(2, 5))
+        self._width = _width(rng)
         self._rows = rows * self._mesh.shape["data"]
-        observe.fact("sizes", {"blocks": self._blocks, "width": self._width, "rows": rows})
+        sizes = {"blocks": self._blocks, "width": self._width, "rows": rows, "model": model}
+        observe.fact("sizes", sizes)
 
-    def _params(self, blocks: int) -> dict[str, Any]:
+    def _drawn_mesh(self, *, shuffled: bool) -> tuple[Any, int]:
+        """A mesh with the axes "data" and "model", and the size of the latter: 2 or 4."""
+        count = jax.device_count()
+        model = int(self._rng.choice([size for size in (2, 4) if count >= 2 * size] or [1]))
+        devices = np.array(jax.devices()[: count // model * model])
+        if shuffled:
+            devices = self._rng.permutation(devices)
+        return jax.sharding.Mesh(devices.reshape(-1, model), ("data", "model")), model
+
+    def _params(self, blocks: int, width: int) -> dict[str, Any]:
         """NumPy float32 params of so many blocks, whose names are drawn."""
+        word = self._rng.choice(["block", "layer", "part"])
         names = sorted(self._rng.choice(90, blocks, replace=False) + 10)
 
         def draw(*shape: int) -> Any:
             return self._rng.standard_normal(shape).astype("float32") / shape[0] ** 0.5
 
         return {
-            f"block{index}": {n: draw(*shape) for n, shape in block_shapes(self._width).items()}
+            f"{word}{index}": {n: draw(*shape) for n, shape in block_shapes(width).items()}
             for index in names
         }
 
-    def _batch(self) -> Any:
+    def _batch(self, rows: int, width: int) -> Any:
         """NumPy float32 inputs and targets, (rows, width)."""
-        shape = (2, self._rows, self._width)
+        shape = (2, rows, width)
         return tuple(self._rng.standard_normal(shape).astype("float32"))
 
     def _fresh(self, params: Any) -> Any:
@@ -108,19 +165,31 @@ class Trainer:
 
         return tree_map_with_path(place, tree)
 
-    def place(self) -> None:
-        """Keep what `place` and `place_batch` return, for more blocks than the step has."""
-        params = self._params(self._blocks + int(self._rng.integers(1, 3)))
-        placed = self._submission.place(self._shuffled, params)
+    def place_all(self) -> None:
+        """Call `place` and `place_batch` several times, each time with another mesh."""
+        spans = [(1, 7)] * int(self._rng.integers(2, 5)) + [(12, 17)]
+        self._observe.fact(PLACED, len(spans))
+        for call, span in enumerate(self._rng.permutation(spans)):
+            self._place(call, int(self._rng.integers(*span)))
+
+    def _place(self, call: int, blocks: int) -> None:
+        """Keep what `place` and `place_batch` return for so many blocks."""
+        mesh, _ = self._drawn_mesh(shuffled=True)
+        width = _width(self._rng)
+        params = self._params(blocks, width)
+        placed = self._submission.place(mesh, params)
         both = unpack(placed, 2, "`place` returns (params, state)")
-        fresh = params, self._fresh(params)
+        with self._observe.unwatched():
+            fresh = params, self._fresh(params)
         for name, tree, like in zip(("params", "state"), both, fresh, strict=True):
             found, promised = str(jax.tree.structure(tree)), str(jax.tree.structure(like))
             if found != promised:
                 raise Misused(f"`place` returns a tree of {name} like {promised}", found)
-            self._observe.value(name, tree)
-        batch = self._submission.place_batch(self._shuffled, self._batch())
-        self._observe.value("batch", batch)
+        self._observe.value(facts.params(call), both[0])
+        self._observe.value(facts.state(call), both[1])
+        rows = mesh.size * int(self._rng.integers(1, 6))  # a wrong axis must not raise
+        batch = self._submission.place_batch(mesh, self._batch(rows, width))
+        self._observe.value(facts.batch(call), batch)
 
     def train(self, name: str, count: int, last: int) -> None:
         """Run the loop around a small step; facts and values are named after the run.
@@ -128,15 +197,19 @@ class Trainer:
         `stop` ends it after step number `last`, if there are so many batches.
         """
         batches = [tuple(self._rng.random((2, 4), "float32")) for _ in range(count)]
-        book = Book(self._observe, batches, _small_step, jax.device_put)
+        ahead = Ahead()
+        book = Book(self._observe, batches, ahead.step, ahead.place)
         stop = book.stopping(last)
         start = jax.device_put(tuple(self._rng.random((2, 4), "float32")))
         with self._observe.phase(name):
-            trained = self._submission.train(book.step, *start, book.reads(), book.put, stop)
+            trained = self._submission.train(
+                book.step, *start, ahead.reads(book.reads()), book.put, stop
+            )
         params, state, losses = unpack(trained, 3, "`train` returns (params, state, losses)")
         self._observe.value(f"losses of {name}", losses)
         self._observe.value(f"params and state after {name}", (params, state))
         book.keep(name)
+        self._observe.fact(f"waited in {name}", ahead.waited())
 
     def step(self) -> None:
         """Trace what `make_step` returns, and export it for two sizes.
@@ -147,9 +220,11 @@ class Trainer:
         step = self._submission.make_step(self._mesh)
         if not self._observe.jitted("step", step):
             return
-        params = self._params(self._blocks)
+        params = self._params(self._blocks, self._width)
         state = self._used_state(params)
-        batch = jax.device_put(self._batch(), jax.NamedSharding(self._mesh, jax.P("data")))
+        batch = jax.device_put(
+            self._batch(self._rows, self._width), jax.NamedSharding(self._mesh, jax.P("data"))
+        )
         placed = self._placed(params)
         for kind in (PINNED, "device"):
             arguments = placed, self._placed(state, kind), batch

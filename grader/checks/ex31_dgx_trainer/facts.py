@@ -1,9 +1,24 @@
-"""The shapes of a block, and the size of the axis "model", of ex31_dgx_trainer."""
+"""The shapes of a block of ex31_dgx_trainer, and the names of what is kept of each call."""
 
-MODEL_DEVICES = 2
-"""The size of the axis "model"."""
+PLACED = "calls of place"
+"""The name of the fact that says how often `place` and `place_batch` are called."""
 
 
 def block_shapes(width: int) -> dict[str, tuple[int, int]]:
     """The float32 params of one block whose d is `width`."""
     return {"up": (width, 4 * width), "down": (4 * width, width)}
+
+
+def params(call: int) -> str:
+    """The name of the params that one call of `place` returns."""
+    return f"params of {call}"
+
+
+def state(call: int) -> str:
+    """The name of the state that one call of `place` returns."""
+    return f"state of {call}"
+
+
+def batch(call: int) -> str:
+    """The name of what one call of `place_batch` returns."""
+    return f"batch of {call}"
