@@ -5,7 +5,11 @@ program. What it computes in host memory is read from its trace, because simulat
 run such a program without complaint. The peak of device memory is judged on the target alone.
 """
 
-from grader.checks.ex28_offload_state import EXERCISE
+from collections.abc import Iterator
+from dataclasses import replace
+
+from grader.checks.ex28_offload_state import EXERCISE, facts
+from grader.checks.ex28_offload_state.facts import CALLS, PROGRAMS
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     compiled_program,
@@ -27,16 +31,30 @@ from grader.judging.words import plural, where
 TAKES = f"`step` takes its state in {PINNED} memory"
 
 
+def _states(record: Record) -> Iterator[str]:
+    """The name of each state that `init` returned."""
+    yield from (facts.state(call + 1) for call in range(int(wanted(record).facts[CALLS])))
+
+
+def _program(record: Record, name: str) -> Measured | Failure | Unable:
+    found = compiled_program(record, name, TAKES)
+    if isinstance(found, Failure) and not found.culprits:
+        return replace(found, culprits=definition(record, "step"))
+    return found
+
+
 @EXERCISE.check(ground="observed", anchor="memory-kinds")
 def starts_on_the_host(record: Record) -> Result:
     """`init` returns Adam's fresh state, with every array in pinned host memory."""
-    leaves = seen(record).values["state"]
-    for leaf in leaves:
-        if leaf.memory_kind != PINNED:
-            place = f"in {leaf.memory_kind} memory" if leaf.kind == "jax" else where(leaf)
-            expected = f"`state{leaf.path}` is in {PINNED} memory"
-            return Failure(expected, f"it is {place}", definition(record, "init"))
-    return differing_leaf(record, "state", rtol=0, atol=0)
+    for name in _states(record):
+        for leaf in seen(record).values[name]:
+            if leaf.memory_kind != PINNED:
+                place = f"in {leaf.memory_kind} memory" if leaf.kind == "jax" else where(leaf)
+                expected = f"`state{leaf.path}` is in {PINNED} memory"
+                return Failure(expected, f"it is {place}", definition(record, "init"))
+        if failure := differing_leaf(record, name, rtol=0, atol=0):
+            return failure
+    return None
 
 
 @EXERCISE.check(
@@ -50,14 +68,19 @@ def starts_on_the_host(record: Record) -> Result:
 )
 def split_like_its_param(record: Record) -> Result:
     """Every average is sharded like its param, and the count is on all devices."""
-    mine, theirs = seen(record).values["state"], wanted(record).values["state"]
-    for leaf, right in zip(mine, theirs, strict=True):
-        if _lies(leaf) != _lies(right):
-            expected = f"`state{leaf.path}` is {_lies(right)}"
-            return Failure(expected, f"it is {_lies(leaf)}", definition(record, "init"))
-        if exchanged := other_parts(leaf, right):
-            expected = f"each device holds the part of `state{leaf.path}` that belongs to its param"
-            return Failure(expected, exchanged, definition(record, "init"))
+    for name in _states(record):
+        mine, theirs = seen(record).values[name], wanted(record).values[name]
+        for leaf, right in zip(mine, theirs, strict=True):
+            if _lies(leaf) != _lies(right):
+                expected = f"`state{leaf.path}` is {_lies(right)}"
+                return Failure(expected, f"it is {_lies(leaf)}", definition(record, "init"))
+            if leaf.devices != right.devices:
+                ids = [", ".join(map(str, one.devices)) for one in (right, leaf)]
+                expected = f"`state{leaf.path}` is on the devices of its param, {ids[0]}"
+                return Failure(expected, f"it is on {ids[1]}", definition(record, "init"))
+            if exchanged := other_parts(leaf, right):
+                expected = f"each device holds the part of `state{leaf.path}` of its param"
+                return Failure(expected, exchanged, definition(record, "init"))
     return None
 
 
@@ -87,8 +110,8 @@ def one_program(record: Record) -> Result:
 )
 def takes_it_from_the_host(record: Record) -> Result:
     """`step` takes the state in pinned host memory."""
-    program = compiled_program(record, "step", TAKES)
-    return None if isinstance(program, Measured) else program
+    found = (_program(record, name) for name in PROGRAMS)
+    return next((one for one in found if not isinstance(one, Measured)), None)
 
 
 @EXERCISE.check(
@@ -98,12 +121,16 @@ def takes_it_from_the_host(record: Record) -> Result:
 )
 def computes_in_device_memory(record: Record) -> Result:
     """`step` computes with arrays in device memory."""
-    found = seen(record).facts.get("on host")
-    if not found:
-        return None if found is not None else Unable("`step` was not traced")
-    observed = f"computed with arrays in host memory, or on the host: {', '.join(map(str, found))}"
-    expected = "arrays only wait in host memory: nothing is computed there"
-    return Failure(expected, observed, definition(record, "step"))
+    for name in PROGRAMS:
+        found = seen(record).facts.get(facts.on_host(name))
+        if found is None:
+            return Unable("`step` was not traced")
+        if found:
+            named = ", ".join(map(str, found))
+            observed = f"computed with arrays in host memory, or on the host: {named}"
+            expected = "arrays only wait in host memory: nothing is computed there"
+            return Failure(expected, observed, definition(record, "step"))
+    return None
 
 
 @EXERCISE.check(
@@ -116,10 +143,12 @@ def computes_in_device_memory(record: Record) -> Result:
 )
 def same_results(record: Record) -> Result:
     """Params, state and loss are those of a step without offloading."""
-    program = compiled_program(record, "step", TAKES)
-    if not isinstance(program, Measured):
-        return program
-    return differing_output(record, "step", rtol=1e-3, atol=1e-5)
+    for name in PROGRAMS:
+        if not isinstance(program := _program(record, name), Measured):
+            return program
+        if failure := differing_output(record, name, rtol=1e-3, atol=1e-5):
+            return failure
+    return None
 
 
 @EXERCISE.check(
@@ -133,14 +162,15 @@ def same_results(record: Record) -> Result:
 )
 def goes_back_to_the_host(record: Record) -> Result:
     """The step returns the new state in host memory, and params and loss in device memory."""
-    program = compiled_program(record, "step", TAKES)
-    theirs = record.reference_measured.get("step")
-    if not isinstance(program, Measured):
-        return program
-    if theirs is None:
-        return Unable("the reference was not compiled")
-    found = moved_result(seen(record).facts["results"], program, theirs)
-    return found and Failure(*found, definition(record, "step"))
+    for name in PROGRAMS:
+        program, theirs = _program(record, name), record.reference_measured.get(name)
+        if not isinstance(program, Measured):
+            return program
+        if theirs is None:
+            return Unable("the reference was not compiled")
+        if found := moved_result(seen(record).facts[facts.results(name)], program, theirs):
+            return Failure(*found, definition(record, "step"))
+    return None
 
 
 @EXERCISE.check(
@@ -150,11 +180,12 @@ def goes_back_to_the_host(record: Record) -> Result:
 )
 def in_place(record: Record) -> Result:
     """The new params and the new state take the place of the old ones."""
-    program = compiled_program(record, "step", TAKES)
-    if not isinstance(program, Measured):
-        return program
-    found = not_in_place(program, seen(record).facts["paths"])
-    return found and Failure(*found, definition(record, "step"))
+    for name in PROGRAMS:
+        if not isinstance(program := _program(record, name), Measured):
+            return program
+        if found := not_in_place(program, seen(record).facts[facts.paths(name)]):
+            return Failure(*found, definition(record, "step"))
+    return None
 
 
 @EXERCISE.check(

@@ -1,13 +1,15 @@
-"""Drives ex28_offload_state: `init` on arrays, then `step` as a program, small and large.
+"""Drives ex28_offload_state: `init` on arrays, then `step` as programs, small and large.
 
-`init` gets three params of one shape, each sharded in another way: by rows, by columns and
-whole. A rule that fits one of them does not fit the others. `step` gets a state that the drive
-staged itself, as it is after some steps, so a wrong `init` costs it nothing. The step is traced
-and exported, and never runs in this process. For the target it is exported once more, with a
-state that is large enough to show at the peak.
+`init` is called 3 to 5 times. Drawn for each call are the number of params (1 to 6, and 20 to 30
+in one of the calls), their names, dtypes, dimensions (0 to 3) and sizes; the devices of the mesh,
+their order, and its axes; and how each param lies: split along any of its dimensions, by one axis
+or by two, or whole. So a rule that fits one of them does not fit the others.
 
-Drawn are the names of the layers, their width, which of them lies how, the order of the devices
-on which `init` finds them, the rows of the batch, and all numbers.
+`step` gets a state that the drive staged itself, as it is after some steps, so a wrong `init`
+costs it nothing. It is traced and exported, for 2 to 3 layers and for 6 to 9, and never runs in
+this process. Drawn are the names of the layers, their width, the rows of the batch, the order of
+the devices, and all numbers. For the target it is exported once more, with a state that is large
+enough to show at the peak.
 """
 
 from types import ModuleType
@@ -16,12 +18,16 @@ from typing import Any
 import jax
 import numpy as np
 
+from grader.checks.ex28_offload_state import facts
+from grader.checks.ex28_offload_state.facts import CALLS, PROGRAMS
 from grader.judging.memory import PINNED
 from grader.probes.host_operations import host_operations
 from grader.probes.observe import Misused, Observe
 
-SPECS: tuple[tuple[str | None, ...], ...] = (("data",), (None, "data"), ())
-"""How the params lie that `init` gets, in an order that is drawn."""
+FEW, MANY = (1, 7), (20, 31)
+"""How many params `init` gets, from and below."""
+LAYERS = ((2, 4), (6, 10))
+"""The layers of each program."""
 TARGET_LAYERS, TARGET_WIDTH, TARGET_ROWS = 8, 4096, 8192
 """The network for the target. Its state is 1 GiB, all of it on each device, as the params are:
 nothing is gathered, which could hide the state."""
@@ -33,22 +39,57 @@ def _sharding(*spec: str | None, kind: str = "device", devices: Any = None) -> A
     return jax.NamedSharding(mesh, jax.P(*spec), memory_kind=kind)
 
 
-def _params(rng: Any) -> Any:
+def _names_of(rng: Any, count: int) -> list[str]:
+    """So many names, in the order in which JAX sorts them."""
+    words = rng.choice(["layer", "block", "dense", "w", "h"], count)
+    numbers = rng.choice(90, count, replace=False) + 10
+    return sorted(f"{word}{number}" for word, number in zip(words, numbers, strict=True))
+
+
+def _split_params(rng: Any, count: int) -> dict[str, Any]:
+    """So many params of drawn kinds, each split over one mesh in its own way."""
+    devices = rng.permutation(np.array(jax.devices()))[
+        : int(rng.integers(1, jax.device_count() + 1))
+    ]
+    factors = [n for n in range(1, devices.size + 1) if devices.size % n == 0]
+    grid = devices.reshape(int(rng.choice(factors)), -1)
+    other = str(rng.choice(["model", "x", "y"]))
+    axes = tuple(map(str, rng.permutation(["data", other])))
+    mesh = jax.sharding.Mesh(grid, axes)
+    return {name: _split(rng, mesh) for name in _names_of(rng, count)}
+
+
+def _split(rng: Any, mesh: Any) -> Any:
+    """One param, float32 or bfloat16, on a mesh; any axis could split any of its dimensions."""
+    shape = mesh.size * rng.integers(1, 4, int(rng.integers(4)))
+    spec: list[str | None] = [None] * len(shape)
+    for axis in mesh.axis_names:
+        free = [index for index, name in enumerate(spec) if name is None]
+        if free and rng.integers(4):
+            spec[int(rng.choice(free))] = axis
+    dtype = "float32" if rng.integers(4) else "bfloat16"
+    values = rng.standard_normal(shape).astype("float32").astype(jax.numpy.dtype(dtype))
+    return jax.device_put(values, jax.NamedSharding(mesh, jax.P(*spec)))
+
+
+def _params(rng: Any, layers: int, devices: list[Any]) -> Any:
     """float32 layers (width, width) of drawn names and width, each split by rows."""
-    width = jax.device_count() * int(rng.integers(6, 18))
-    names = [f"layer{index}" for index in sorted(rng.choice(90, len(SPECS), replace=False) + 10)]
-    drawn = {n: rng.standard_normal((width, width)).astype("float32") / width**0.5 for n in names}
-    return jax.device_put(drawn, _sharding("data"))
+    width = jax.device_count() * int(rng.integers(6, 14))
+    drawn = {
+        name: rng.standard_normal((width, width)).astype("float32") / width**0.5
+        for name in _names_of(rng, layers)
+    }
+    return jax.device_put(drawn, _sharding("data", devices=devices))
 
 
-def _batch(rng: Any, width: int) -> Any:
+def _batch(rng: Any, width: int, devices: list[Any]) -> Any:
     """float32 inputs and targets, each (9 to 32 rows a device, width), split by rows."""
     rows = int(rng.integers(9, 33)) * jax.device_count()
     drawn = rng.standard_normal((2, rows, width)).astype("float32")
-    return jax.device_put(tuple(drawn), _sharding("data"))
+    return jax.device_put(tuple(drawn), _sharding("data", devices=devices))
 
 
-def _used_state(submission: ModuleType, params: Any, rng: Any) -> Any:
+def _used_state(submission: ModuleType, params: Any, rng: Any, devices: list[Any]) -> Any:
     """A state as it is after some steps, in pinned host memory.
 
     Its second moments are small, so that one step moves the params by some hundredths, and the
@@ -57,50 +98,56 @@ def _used_state(submission: ModuleType, params: Any, rng: Any) -> Any:
 
     def used(path: Any, array: Any) -> Any:
         if not array.ndim:
-            return jax.device_put(rng.integers(3, 9, dtype="int32"), _sharding(kind=PINNED))
+            count = rng.integers(3, 900, dtype="int32")
+            return jax.device_put(count, _sharding(kind=PINNED, devices=devices))
         size = 1e-8 if ".nu" in jax.tree_util.keystr(path) else 3e-2
         drawn = size * rng.random(array.shape, "float32")
-        return jax.device_put(drawn, _sharding("data", kind=PINNED))
+        return jax.device_put(drawn, _sharding("data", kind=PINNED, devices=devices))
 
     fresh = {name: submission.adam.init(param) for name, param in params.items()}
     return jax.tree_util.tree_map_with_path(used, fresh)
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
-    """Keep the state that `init` returns; trace the step, and export it for two sizes."""
-    params = _params(rng)
-    order = list(rng.permutation(np.array(jax.devices())))
-    specs = zip(params, rng.permutation(len(SPECS)), strict=True)
-    places = {name: _sharding(*SPECS[index], devices=order) for name, index in specs}
-    split = jax.device_put(params, places)
-    state = submission.init(split)
-    fresh = {name: submission.adam.init(array) for name, array in params.items()}
-    found, promised = (str(jax.tree.structure(tree)) for tree in (state, fresh))
-    if found != promised:
-        raise Misused(f"`init` returns {{name: adam.init(param)}}, {promised}", found)
-    observe.value("state", state)
+    """Keep each state that `init` returns; trace the step, and export it for several sizes."""
+    spans = [FEW] * int(rng.integers(2, 5)) + [MANY]
+    observe.fact(CALLS, len(spans))
+    for call, span in enumerate(rng.permutation(spans), 1):
+        _init(submission, observe, facts.state(call), _split_params(rng, int(rng.integers(*span))))
     step = submission.step
     if not observe.jitted("step", step):
         return
-    arguments = (
-        params,
-        _used_state(submission, params, rng),
-        _batch(rng, len(next(iter(params.values())))),
-    )
-    observe.program("step", step, *arguments)
-    _trace(step, arguments, observe)
+    devices = list(rng.permutation(np.array(jax.devices())))
+    for name, layers in zip(PROGRAMS, LAYERS, strict=True):
+        params = _params(rng, int(rng.integers(*layers)), devices)
+        width = len(next(iter(params.values())))
+        state = _used_state(submission, params, rng, devices)
+        arguments = params, state, _batch(rng, width, devices)
+        observe.program(name, step, *arguments)
+        _trace(step, name, arguments, observe)
     observe.target("step", step, *_large(submission.adam))
 
 
-def _trace(step: Any, arguments: Any, observe: Observe) -> None:
+def _init(submission: ModuleType, observe: Observe, name: str, params: Any) -> None:
+    """Keep the state that `init` returns."""
+    state = submission.init(params)
+    with observe.unwatched():
+        fresh = {key: submission.adam.init(array) for key, array in params.items()}
+    found, promised = (str(jax.tree.structure(tree)) for tree in (state, fresh))
+    if found != promised:
+        raise Misused(f"`init` returns {{name: adam.init(param)}}, {promised}", found)
+    observe.value(name, state)
+
+
+def _trace(step: Any, name: str, arguments: Any, observe: Observe) -> None:
     """Keep what the step computes in host memory, and the names of its arguments and results."""
-    observe.fact("paths", _names(arguments[:2]))
+    observe.fact(facts.paths(name), _names(arguments[:2]))
     try:
         traced = step.trace(*arguments)
     except (TypeError, ValueError):  # the exported program reports it
         return
-    observe.fact("on host", host_operations(traced.jaxpr.jaxpr))
-    observe.fact("results", _names(traced.out_info))
+    observe.fact(facts.on_host(name), host_operations(traced.jaxpr.jaxpr))
+    observe.fact(facts.results(name), _names(traced.out_info))
 
 
 def _names(trees: Any) -> list[str]:

@@ -1,0 +1,26 @@
+"""The names of what ex28_offload_state keeps: each call of `init`, and the programs of `step`."""
+
+CALLS = "calls of init"
+"""The name of the fact that says how often `init` is called."""
+PROGRAMS = ("step", "step of more layers")
+"""The programs of `step`."""
+
+
+def state(call: int) -> str:
+    """The name of the state that the call number `call` of `init` returns, from 1."""
+    return f"state of call {call}"
+
+
+def paths(program: str) -> str:
+    """The name of the fact that lists the arrays of params and state that a program takes."""
+    return f"paths of {program}"
+
+
+def results(program: str) -> str:
+    """The name of the fact that lists the arrays that a program returns."""
+    return f"results of {program}"
+
+
+def on_host(program: str) -> str:
+    """The name of the fact that lists what a program computes in host memory."""
+    return f"on host in {program}"
