@@ -228,7 +228,24 @@ def _of_number(event: Event) -> bool:
 
 @EXERCISE.check(
     ground="observed",
-    after=("trains_on_every_batch",),
+    hints=("Every call of jax.jit makes a new function, for which nothing is compiled yet.",),
+    anchor="no-jit-no-program",
+)
+def nothing_compiles_again(record: Record) -> Result:
+    """After the second step, nothing is compiled."""
+    found = [e for e in _between(record, "compile") if e.step > 2]
+    if not found:
+        return probe_gap(seen(record), "compiles")
+    return Failure(
+        "0 compiles after the second step",
+        f"{plural(sum(event.count for event in found), 'compile')} in {_all_steps(record)} steps",
+        culprits(record, found),
+    )
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("trains_on_every_batch", "nothing_compiles_again"),  # a compile waits, too
     hints=(
         "Is the number needed in the loop? The array can be kept, and read after the last step.",
         "To read a loss in the loop, call loss.copy_to_host_async() after its step, and read it "
@@ -334,20 +351,3 @@ def _moved_at_the_end(record: Record) -> Failure | None:
                 definition(record, "train"),
             )
     return None
-
-
-@EXERCISE.check(
-    ground="observed",
-    hints=("Every call of jax.jit makes a new function, for which nothing is compiled yet.",),
-    anchor="no-jit-no-program",
-)
-def nothing_compiles_again(record: Record) -> Result:
-    """After the second step, nothing is compiled."""
-    found = [e for e in _between(record, "compile") if e.step > 2]
-    if not found:
-        return probe_gap(seen(record), "compiles")
-    return Failure(
-        "0 compiles after the second step",
-        f"{plural(sum(event.count for event in found), 'compile')} in {_all_steps(record)} steps",
-        culprits(record, found),
-    )
