@@ -27,7 +27,8 @@ PROMISE = "`step` returns (state, losses)"
 WIDTHS = ((24, 100), (300, 600), (1100, 1700))
 """From which width on, and below which, the network of each program is."""
 LENGTHS = ((2, 20), (100, 140))
-ROWS, RUN_WIDTH, BATCHES = (3, 14), (40, 200), (2, 6)
+ROWS, RUN_WIDTH, BATCHES = (3, 7), (40, 200), (2, 6)
+"""Few rows: what a step keeps of many would make room for a copy of the state."""
 
 
 def _state(rng: Any, width: int, count: int) -> dict[str, Any]:
