@@ -259,7 +259,11 @@ const here = pageOf(location.href);
     if (!label.textContent.trim())
       button.setAttribute("aria-label", label.htmlFor === "__drawer" ? "Navigation" : "Search");
     button.append(...label.childNodes);
-    button.addEventListener("click", () => document.getElementById(label.htmlFor).click());
+    button.addEventListener("click", () => {
+      const box = document.getElementById(label.htmlFor);
+      box.click();
+      if (box.id === "__search" && box.checked) document.querySelector(".md-search__input").focus();
+    });
     label.replaceWith(button);
   }
   const closed = [

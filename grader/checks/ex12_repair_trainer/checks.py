@@ -279,6 +279,7 @@ def _all_steps(record: Record) -> int:
 
 @EXERCISE.check(
     ground="observed",
+    after=("trains_on_every_batch",),
     hints=(
         "The result of a step is the input of the next one. Is it needed on the host in between?",
         "`train` returns the model that the last step gave, and leaves it where it is.",

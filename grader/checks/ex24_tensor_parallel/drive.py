@@ -21,6 +21,8 @@ from grader.probes.observe import Misused, Observe, unpack
 
 FAR = 8
 """How many times as far away the targets of the exported program are."""
+SMALL, LARGER = 0.08, 0.15
+"""How large weights are: in the steps, so that rounding does not grow, and in that program."""
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
@@ -35,7 +37,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     features, hidden = int(rng.integers(3, 6)) * 8, int(rng.integers(6, 9)) * 16
     structs = _structs(features, hidden, "float32", blocks[0])
     layout, rows = _layout(submission, mesh, structs), mesh.size * int(rng.integers(2, 4))
-    params, batch = _arguments(rng, mesh, layout, structs, rows)
+    params, batch = _arguments(rng, mesh, layout, structs, rows, SMALL)
     observe.value("params", params)
     for when in AFTER:
         params, loss = unpack(step(params, batch), 2, "`step` returns (params, loss)")
@@ -47,7 +49,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     layout = _layout(submission, other, structs)
     observe.fact("sizes", sizes)
     observe.fact("data", [mesh.shape["data"], other.shape["data"]])
-    arguments = _arguments(rng, other, layout, structs, sizes["rows"], FAR)
+    arguments = _arguments(rng, other, layout, structs, sizes["rows"], LARGER, FAR)
     observe.value(EXPORTED, arguments[0])
     step = submission.make_step(other)
     if observe.jitted("step", step):
@@ -96,14 +98,14 @@ def _layout(submission: ModuleType, mesh: Any, structs: Any) -> Any:
 
 
 def _arguments(
-    rng: Any, mesh: Any, layout: Any, structs: Any, rows: int, far: int = 1
+    rng: Any, mesh: Any, layout: Any, structs: Any, rows: int, scale: float, far: int = 1
 ) -> tuple[Any, Any]:
     """Params as the layout says, and a batch of `rows` rows split over "data".
 
     The targets are at most `far` away from 0.
     """
     up = structs[0]["up"]
-    params = jax.tree.map(lambda s: (0.15 * rng.standard_normal(s.shape)).astype(s.dtype), structs)
+    params = jax.tree.map(lambda s: (scale * rng.standard_normal(s.shape)).astype(s.dtype), structs)
     inputs = rng.standard_normal((rows, up.shape[0])).astype(up.dtype)
     batch = inputs, (far * np.tanh(inputs)).astype(up.dtype)
     split = jax.NamedSharding(mesh, jax.P("data"))

@@ -60,6 +60,11 @@ def _runs(rng: Any) -> dict[str, tuple[int, int]]:
     return runs
 
 
+def _model_sizes() -> list[int]:
+    """How long the axis "model" can be."""
+    return [size for size in (2, 4) if jax.device_count() >= 2 * size] or [1]
+
+
 def _width(rng: Any) -> int:
     return 8 * int(rng.integers(1, 4))
 
@@ -107,21 +112,20 @@ class Trainer:
 
     def __init__(self, submission: ModuleType, observe: Observe, rng: Any) -> None:
         self._submission, self._observe, self._rng = submission, observe, rng
-        self._mesh, model = self._drawn_mesh(shuffled=False)
+        model = int(self._rng.choice(_model_sizes()))
+        self._mesh = self._drawn_mesh(model, shuffled=False)
         self._blocks, rows = int(rng.integers(6, 9)), 2 * int(rng.integers(2, 5))
         self._width = _width(rng)
         self._rows = rows * self._mesh.shape["data"]
         sizes = {"blocks": self._blocks, "width": self._width, "rows": rows, "model": model}
         observe.fact("sizes", sizes)
 
-    def _drawn_mesh(self, *, shuffled: bool) -> tuple[Any, int]:
-        """A mesh with the axes "data" and "model", and the size of the latter: 2 or 4."""
-        count = jax.device_count()
-        model = int(self._rng.choice([size for size in (2, 4) if count >= 2 * size] or [1]))
-        devices = np.array(jax.devices()[: count // model * model])
+    def _drawn_mesh(self, model: int, *, shuffled: bool) -> Any:
+        """A mesh with the axes "data" and "model", the latter of this size."""
+        devices = np.array(jax.devices()[: jax.device_count() // model * model])
         if shuffled:
             devices = self._rng.permutation(devices)
-        return jax.sharding.Mesh(devices.reshape(-1, model), ("data", "model")), model
+        return jax.sharding.Mesh(devices.reshape(-1, model), ("data", "model"))
 
     def _params(self, blocks: int, width: int) -> dict[str, Any]:
         """NumPy float32 params of so many blocks, whose names are drawn."""
@@ -169,12 +173,13 @@ class Trainer:
         """Call `place` and `place_batch` several times, each time with another mesh."""
         spans = [(1, 7)] * int(self._rng.integers(2, 5)) + [(12, 17)]
         self._observe.fact(PLACED, len(spans))
+        models = self._rng.permutation((_model_sizes() * len(spans))[: len(spans)])  # each comes
         for call, span in enumerate(self._rng.permutation(spans)):
-            self._place(call, int(self._rng.integers(*span)))
+            self._place(call, int(self._rng.integers(*span)), int(models[call]))
 
-    def _place(self, call: int, blocks: int) -> None:
+    def _place(self, call: int, blocks: int, model: int) -> None:
         """Keep what `place` and `place_batch` return for so many blocks."""
-        mesh, _ = self._drawn_mesh(shuffled=True)
+        mesh = self._drawn_mesh(model, shuffled=True)
         width = _width(self._rng)
         params = self._params(blocks, width)
         placed = self._submission.place(mesh, params)

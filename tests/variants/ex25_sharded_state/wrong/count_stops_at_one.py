@@ -57,7 +57,7 @@ def make_step(mesh):
     def step(state, batch):
         loss, grads = jax.value_and_grad(loss_fn)(state["params"], batch)
         new = adam(state, grads)
-        new["count"] = jnp.minimum(new["count"], 5)
+        new["count"] = jnp.minimum(new["count"], 1)
         return jax.lax.with_sharding_constraint(new, layout(mesh, new)), loss
 
     return jax.jit(step, donate_argnums=0)
