@@ -25,7 +25,7 @@ from grader.running.process import Worker
 from grader.running.session import Options, Session, modules_of
 from grader.running.sides import reference_job
 
-DEVICES, MODEL = Entry("ex01_find_devices"), Entry("ex04_place_model")
+DEVICES, ARRAYS = Entry("ex01_find_devices"), Entry("ex03_create_in_place")
 PROCESSES = 3
 """Of one worker: its supervisor, its init, and itself."""
 SECONDS = 60.0
@@ -42,7 +42,7 @@ def shared(token: str) -> Iterator[ForkServer]:
     """One server for all tests; no process may outlive it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(TOKEN, token)
-        opened = ForkServer(modules_of([DEVICES, MODEL]))
+        opened = ForkServer(modules_of([DEVICES, ARRAYS]))
     yield opened
     opened.close()
     assert not fenced.processes(token)
@@ -146,7 +146,7 @@ def test_another_exercise_uses_none(server: ForkServer, token: str, started: lis
     check(DEVICES)
     before = standing_by(server, token)
     started.clear()
-    assert passed(check(MODEL), MODEL)
+    assert passed(check(ARRAYS), ARRAYS)
     assert started
     assert not before & standing_by(server, token)
 
