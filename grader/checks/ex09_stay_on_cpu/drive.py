@@ -32,6 +32,7 @@ from grader.checks.ex09_stay_on_cpu.facts import (
     ran_on,
 )
 from grader.probes import launches
+from grader.probes.devices import is_next_door
 from grader.probes.observe import Observe
 
 ROWS = (range(4, 16), range(16, 64), range(60, 300, 60))
@@ -61,6 +62,9 @@ def _places(rng: Any) -> list[Place]:
         devices = rng.choice(cpus), rng.choice(everything)
         if everything == cpus:
             devices = rng.permutation(everything)[:2]
+        elif is_next_door():  # both are called "cpu" there, and only numbers tell them apart
+            devices = rng.permutation(len(everything))[:2]
+            devices = cpus[devices[0]], everything[devices[1]]
         return Place(*devices, int(rng.choice(rows)), int(rng.integers(12, 40)))
 
     places = [drawn(rows) for rows in ROWS]
