@@ -21,8 +21,9 @@ from typing import Any
 from fenced import ROOT
 
 LEADER = """
-import json, os, subprocess, sys
+import json, os, signal, subprocess, sys
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # where tests run under nohup, it was ignored
 children = {}
 for line in sys.stdin:
     asked = json.loads(line)
