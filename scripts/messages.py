@@ -18,9 +18,7 @@ from grader.course.catalog import Entry
 from grader.running.session import Options, Session, modules_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "checks"))
-from variant_grading import WRONG, Grading, graded
-
-SEED = 7
+from variant_grading import SEED, WRONG, Grading, graded
 
 
 def variants(names: Sequence[str], pick: int, seed: int) -> list[Path]:

@@ -83,20 +83,20 @@ def unjudged(record: Record, name: str) -> tuple[str, str] | None:
 
 def misplaced(record: Record, name: str) -> tuple[str, str] | None:
     """(expected, observed) if a step did not get what `put` returned for its batch, or if a batch
-    was put more than once."""
+    was asked for or put more than once."""
     calls = calls_of(record, name)
     for step, batch in enumerate(indices(calls, "step")):
         if batch != step:
             theirs = f"what `put` returned for batch {batch}"
             got = theirs if batch >= 0 else "a batch that `put` did not return"
-            expected = f"step {step} gets what `put` returned for batch {step}"
-            return expected, f"it got {got} (run of {name})"
-    put = indices(calls, "put")
-    again = next((batch for batch in put if put.count(batch) > 1), None)
-    if again is None:
-        return None
-    what = f"batch {again}" if again >= 0 else "something that was not read"
-    return "each batch is put once", f"{what} is put {put.count(again)} times (run of {name})"
+            return f"step {step} gets what `put` returned for batch {step}", f"it got {got}"
+    for what, verb in (("ask", "asked for"), ("put", "put")):
+        found = indices(calls, what)
+        again = next((batch for batch in found if found.count(batch) > 1), None)
+        if again is not None:
+            named = f"batch {again}" if again >= 0 else "something that was not read"
+            return f"each batch is {verb} once", f"{named} is {verb} {found.count(again)} times"
+    return None
 
 
 def stalls(record: Record, name: str, count: int) -> Iterator[tuple[int, Event | None]]:

@@ -16,6 +16,7 @@ import pytest
 from conftest import ROOT
 from variant_grading import (
     RIGHT,
+    SEED,
     VARIANTS,
     WRONG,
     Grading,
@@ -44,8 +45,6 @@ WITH_TARGET = sorted(p.parent.name for p in CHECKS if 'ground="target"' in p.rea
 PROBES = ("reads", "transfers", "compiles")
 MAX_STARTER_LINES, MIN_WRONG, MIN_RIGHT = 60, 6, 3
 TWO_NODES = "h200x2x8"
-SEED = 7
-"""The same inputs in every run, so that a failure is a change's; `make seeds` draws fresh ones."""
 
 
 @pytest.fixture(scope="module")

@@ -163,7 +163,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             np.dtype(asked.dtype).itemsize,
             reads[:MAX_READS],
             same,
-            host.beyond >> 16 << 16,  # an interpreter holds some KiB more, or less, each time
+            -(-host.beyond >> 16) << 16,  # rounded up: each process holds some KiB more, or less
             asked.counted,
         )
         observe.fact(asked.name, msgspec.to_builtins(case))

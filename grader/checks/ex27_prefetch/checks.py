@@ -18,6 +18,7 @@ from grader.judging.loops import (
     FLOATS,
     calls_of,
     indices,
+    misplaced,
     most_ahead,
     runs_of,
     stalls,
@@ -90,19 +91,8 @@ def _with_batches(record: Record, failure: Failure, name: str) -> Failure:
 def each_batch_once(record: Record) -> Result:
     """Each batch is asked for once and put once, and its step gets what `put` returned."""
     for name in runs_of(record):
-        calls = calls_of(record, name)
-        for index, trained in enumerate(indices(calls, "step")):
-            if trained != index:
-                expected = f"step {index} gets what `put` returned for batch {index}"
-                theirs = f"what `put` returned for batch {trained}"
-                got = theirs if trained >= 0 else "a batch that `put` did not return"
-                return _failure(record, name, expected, f"it got {got}")
-        for what, verb in (("ask", "asked for"), ("put", "put")):
-            found = indices(calls, what)
-            again = next((i for i in found if found.count(i) > 1), None)
-            if again is not None:
-                observed = f"batch {again} is {verb} {found.count(again)} times"
-                return _failure(record, name, f"each batch is {verb} once", observed)
+        if found := misplaced(record, name):
+            return _failure(record, name, *found)
     return None
 
 

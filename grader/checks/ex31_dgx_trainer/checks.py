@@ -289,7 +289,8 @@ def next_batch_is_on_its_way(record: Record) -> Result:
     for name, count in runs_of(record).items():
         calls = calls_of(record, name)
         if found := misplaced(record, name):
-            return Failure(*found, place)
+            expected, observed = found
+            return Failure(expected, f"{observed} (run of {name})", place)
         for what, most in MOST_AHEAD.items():
             if (ahead := most_ahead(calls, what)) > most:
                 expected = f"at most {most} batches have been {what} and had no step yet"
