@@ -35,13 +35,14 @@ test: ## set up, then run all tests (ARGS="-k ex07" for some)
 	@$(BIN)/python -m pytest -n 2 $(ARGS)
 
 messages: ## print what the report of each wrong variant says first (ARGS="ex07", or "--pick 60")
-	$(FULL)
+	$(BASE)
 	@$(BIN)/python scripts/messages.py $(ARGS)
 
-site: ## build the site into site/; a warning is an error (OFFLINE=1: to read without a server)
+site: ## build the site into site/; a warning is an error (OFFLINE=1: unpack its copy for no network)
 	$(FULL)
-	@NO_MKDOCS_2_WARNING=1 $(if $(OFFLINE),COURSE_DIRECTORY_URLS=false) \
-	    $(BIN)/python -m mkdocs build --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@$(if $(OFFLINE),$(BIN)/python -m zipfile -e site/where-does-my-array-live.zip build && \
+	    echo 'open build/where-does-my-array-live/index.html')
 
 lighthouse: ## ask Lighthouse what it thinks of six pages of site/ (needs npx)
 	$(FULL)

@@ -50,6 +50,7 @@ def plan(*, quick: bool) -> Plan:
         ("all solutions", partial(commands.all_row, max(2, rounds // 3))),
     ]
     steps.append(("the device next door", partial(next_door.rows, max(2, rounds // 3))))
+    steps.append(("cold check of ex04 next door", partial(next_door.check_row, rounds)))
     for entry in commands.with_peers():
         steps.append((f"warm re-check of {entry.id}", partial(sessions.warm_row, entry, rounds)))
     for entry in margins.timed():

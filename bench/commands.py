@@ -64,9 +64,9 @@ def shown(words: list[str]) -> str:
     return " ".join([Path(words[0]).name, *words[1:]])
 
 
-def check(*names: str) -> list[str]:
+def check(*names: str, device: str = "cpu") -> list[str]:
     """A cold check of reference solutions."""
-    return command("check", *names, "--submission", "solutions", "--device", "cpu")
+    return command("check", *names, "--submission", "solutions", "--device", device)
 
 
 def bare(entry: Entry) -> list[str]:

@@ -1,9 +1,10 @@
-"""The costs of a device next door: until it is ready, a launch, a copy, a client that does nothing.
+"""The costs of a device next door: until it is ready, a launch, a copy, a client that does nothing,
+and a check of an exercise on it.
 
 The device is forked from a process that has imported JAX already. The client is this file as a
 program of its own, with the device's environment; it prints what it measured as JSON. Limits are
 absolute, like the promises that they are taken from: a device that is slower than this would be
-felt in every exercise.
+felt in every exercise. A check's is a ratio.
 """
 
 import os
@@ -14,8 +15,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from bench.commands import ROOT, DidNotRun
-from bench.figures import Row, spread
+from bench.commands import ROOT, DidNotRun, bare, check, shown, timed
+from bench.figures import Row, interleaved, ratios, spread
+from grader.course.catalog import find
 from grader.device.nursery import Nursery
 from grader.device.options import Options
 from grader.device.start import CouldNotStart
@@ -49,6 +51,24 @@ READY = Limit(0.3, "0.3 s")
 LAUNCH = Limit(0.4e-3, "0.4 ms")
 COPY = Limit(COPY_BYTES / 2**30, "1 GiB/s")
 IDLE = Limit(0.03, "3 % of a core")
+CHECK_RATIO = 1.4
+
+
+def check_row(rounds: int) -> Row:
+    """A cold check of ex04 next door against its bare script, and beside it one on simulated
+    devices."""
+    entry = find("ex04")
+    mine, other, peer = check(entry.id, device="next-door"), check(entry.id), bare(entry)
+    found = interleaved(rounds, *map(timed, (mine, other, peer)))
+    ratio, simulated = (ratios(times, found[-1]) for times in found[:2])
+    return Row(
+        title="cold check of ex04 next door",
+        command=shown(mine),
+        figures=f"{ratio} x the bare script; on simulated devices {simulated} x",
+        limit=f"{CHECK_RATIO} x {shown(peer)}",
+        holds=ratio.median <= CHECK_RATIO,
+        spreads={"ratio": ratio, "simulated": simulated, "bare": spread(found[-1])},
+    )
 
 
 def rows(rounds: int) -> list[Row]:

@@ -9,7 +9,7 @@ if [ -f .venv/.made ] && [ ! -L .venv ]; then
 elif [ -e .venv ] || [ -L .venv ]; then
     echo "kept .venv, which set-up did not make"
 fi
-for made in .venv.lock site wheelhouse build/gpu build/gpu-rehearsal .cache \
+for made in .venv.lock site wheelhouse build/gpu build/gpu-rehearsal build/where-does-my-array-live .cache \
     .pytest_cache .mypy_cache .ruff_cache .import_linter_cache; do
     [ -L "$made" ] || rm -rf "$made"
 done

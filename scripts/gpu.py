@@ -26,6 +26,7 @@ SITE = ROOT / "build" / "gpu-site"
 # What belongs to the node and its driver: a wheel of ours must not stand before it.
 NODES_OWN = ("jax", "jaxlib", "jax-cuda*", "ml-dtypes", "numpy", "nvidia-*", "scipy")
 NOT_THERE = (
+    "tests/site/test_before_after.py",
     "tests/site/test_in_a_browser.py",
     "tests/site/test_moving_figures.py",
     "tests/site/test_site.py",

@@ -5,21 +5,22 @@ Needs a Chromium and npx, which brings Lighthouse itself. Exit code 1 if a page 
 Lighthouse could not be run.
 """
 
-import functools
 import json
 import os
 import shutil
 import subprocess
 import sys
-import threading
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from serving import chromium, served
+
 LIGHTHOUSE = "lighthouse@12.8.2"
+SECONDS = 120
+"""For one page; the first includes what npm fetches."""
 LEAST = {"accessibility": 100, "best-practices": 100, "seo": 95}
 PAGES = (
     "",
@@ -29,14 +30,6 @@ PAGES = (
     "claims/",
     "instructors/",
 )
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-
-
-class Quiet(SimpleHTTPRequestHandler):
-    """Serves the site and says nothing."""
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
 
 
 def audited(address: str, browser: str) -> dict[str, Any] | str:
@@ -46,10 +39,14 @@ def audited(address: str, browser: str) -> dict[str, Any] | str:
         f"--only-categories={','.join(LEAST)}",
         "--chrome-flags=--headless --no-sandbox",
     ]
-    environment = {**os.environ, "CHROME_PATH": browser}
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "CHROME_PATH": browser, "npm_config_fetch_retries": "0"}
     try:
+        ran = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False, timeout=SECONDS
+        )
         report: dict[str, Any] = json.loads(ran.stdout)
+    except subprocess.TimeoutExpired:
+        return f"{address}: nothing after {SECONDS} s"
     except json.JSONDecodeError:
         return (ran.stderr.strip().splitlines() or [f"it ended with code {ran.returncode}"])[-1]
     return report
@@ -70,7 +67,7 @@ def lacking(report: dict[str, Any]) -> list[str]:
 def main() -> int:
     """Audit the pages, print a table, and return the exit code."""
     site = Path(__file__).resolve().parent.parent / "site"
-    browser = next(filter(None, map(shutil.which, BROWSERS)), "")
+    browser = chromium()
     for what, there in (("site/: run `make site`", site.is_dir()), ("Chromium", browser)):
         if not there:
             print(f"lighthouse: there is no {what}", file=sys.stderr)
@@ -79,18 +76,15 @@ def main() -> int:
         print("lighthouse: there is no npx; it comes with Node.js", file=sys.stderr)
         return 2
     table, poor = Table("page", *LEAST, "what costs points"), False
-    handler = functools.partial(Quiet, directory=str(site))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with served(site) as address:
         for page in PAGES:
-            report = audited(f"http://127.0.0.1:{server.server_port}/{page}", browser)
+            report = audited(f"{address}/{page}", browser)
             if isinstance(report, str):
                 print(f"lighthouse: {report}", file=sys.stderr)
                 return 2
             scores = {name: round(100 * report["categories"][name]["score"]) for name in LEAST}
             poor |= any(scores[name] < least for name, least in LEAST.items())
             table.add_row(page or "/", *map(str, scores.values()), ", ".join(lacking(report)))
-        server.shutdown()
     Console().print(table)
     return 1 if poor else 0
 

@@ -3,7 +3,8 @@ was the one it must be.
 
 The files are those of `tests/variants`, with each exercise's starter and solution. A right one must
 pass every check, a wrong one fail the check that its first line names and no other. The test suite
-grades each once; this shows a verdict that hangs on the seed. Exit code 1 if any verdict was wrong.
+grades each once; this shows a verdict that hangs on the seed. `--device next-door` leaves out the
+exercises that do not run there. Exit code 1 if any verdict was wrong.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from rich.table import Table
 
 from grader.course import catalog
 from grader.course.catalog import Entry
-from grader.running.session import Options, Session, modules_of
+from grader.running.session import NEXT_DOOR, Options, Session, modules_of
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "checks"))
@@ -49,6 +50,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("exercises", nargs="*", help="such as ex07; all, if none is named")
     parser.add_argument("--times", type=int, default=20, help="fresh seeds for each file")
+    parser.add_argument("--device", choices=("cpu", "next-door"), default="cpu")
     parser.add_argument("--word", default="", help="only variants with this in their name")
     return parser.parse_args()
 
@@ -59,9 +61,11 @@ def main() -> int:
     console = Console()
     named = [catalog.find(name) for name in asked.exercises]
     chosen = named or catalog.entries()
+    if asked.device == NEXT_DOOR:
+        chosen = [entry for entry in chosen if entry.exercise.next_door]
     rows = {entry.stem: {"": [0, 0], "wrong": [0, 0]} for entry in chosen}
     found: list[str] = []
-    with Session(Options(device="cpu"), modules_of(chosen)) as session:
+    with Session(Options(device=asked.device), modules_of(chosen)) as session:
         all_cases = list(cases(chosen, asked.word))
         for turn in range(asked.times):
             grading = Grading(session)  # fresh seeds

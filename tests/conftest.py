@@ -5,6 +5,7 @@ there, whatever else runs on this machine.
 """
 
 import atexit
+import difflib
 import fcntl
 import os
 import shutil
@@ -26,6 +27,7 @@ from grader.running.session import Options, Session, modules_of
 
 pytest_plugins = ["next_doors"]  # devices next door, as fixtures
 ROOT = Path(__file__).resolve().parent.parent
+GOLDEN = ROOT / "tests" / "golden"
 COMPILED = "COURSE_TESTS_COMPILED"
 """A variable that names the folder of compiled programs which the workers of tests share."""
 type Ran = subprocess.CompletedProcess[str]
@@ -156,11 +158,15 @@ def golden() -> Callable[[str, str], None]:
     """
 
     def compare(name: str, text: str) -> None:
-        path = ROOT / "tests" / "golden" / name
+        path = GOLDEN / name
         if os.environ.get("UPDATE_GOLDEN") == "1":
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, "utf-8")
-        assert path.is_file(), f"no {path.name}; UPDATE_GOLDEN=1 writes it"
-        assert text == path.read_text("utf-8")
+        assert path.is_file(), f"no {name}; UPDATE_GOLDEN=1 writes it"
+        kept = path.read_text("utf-8")
+        if text != kept:
+            lines = (each.splitlines() for each in (kept, text))
+            differs = difflib.unified_diff(*lines, f"tests/golden/{name}", "now", lineterm="")
+            pytest.fail("\n".join([*differs, "UPDATE_GOLDEN=1 writes it"]), pytrace=False)
 
     return compare

@@ -1,13 +1,15 @@
 """Captures: the real output of `grader check`, run once, kept in a cache and put into pages.
 
-A page says `{{ capture: check ex07 starter }}` or `{{ capture: check ex07 solution }}`. The cache
-key is a hash of the grader's sources, the exercise's own files, Python and the version of every
+A page says `{{ capture: check ex07 starter }}` or `{{ capture: check ex07 solution }}`. With the
+text, the record is kept, without the values of arrays: `before_after` draws from it. The cache key
+is a hash of the grader's sources, the exercise's own files, Python and the version of every
 installed package. The text is not interpreted here; only the exit code is checked. Programs of
 the document pages are in `programs`, cells of lessons in `notebooks`.
 """
 
 import functools
 import hashlib
+import json
 import os
 import re
 import subprocess
@@ -16,6 +18,7 @@ import tempfile
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import notebooks
 
@@ -29,6 +32,8 @@ UNDECIDED = 3
 _FOLDERS = {"starter": "exercises", "solution": "solutions"}
 _EXPECTED = {"starter": (1,), "solution": (0, UNDECIDED)}
 _CPU = ("--device", "cpu")
+_HEAVY = {"blob", "data", "inputs", "programs", "source", "targeted"}
+"""What of a record is not kept: values, and programs as they were exported."""
 _NUMBER = re.compile(r"ex\d\d")
 
 
@@ -70,9 +75,10 @@ class Grader:
             names = [file.stem.split("_")[0] for file in files]
             self._run("check", *names, "--submission", _FOLDERS[kind], "--save", records, *_CPU)
             for file in files:
-                code, text = self._run("judge", f"{records}/{file.stem}.json")
+                record = Path(records) / f"{file.stem}.json"
+                code, text = self._run("judge", str(record))
                 if code in _EXPECTED[kind] and code != UNDECIDED:
-                    self._keep(file, kind, text)
+                    self._keep(file, kind, text, record)
 
     def _block(self, match: re.Match[str]) -> str:
         shown, text = self.capture(match["command"])
@@ -95,13 +101,25 @@ class Grader:
             shown += f" --submission {file}"
         kept = self._kept(file, kind)
         if kept.exists():
-            return shown, kept.read_text(encoding="utf-8")
-        code, text = self._run("check", exercise, "--submission", str(file), *_CPU)
-        if code not in _EXPECTED[kind]:
-            raise CaptureError(f"{shown}: exit code {code} for the {kind}\n{text}")
-        if code != UNDECIDED:
-            self._keep(file, kind, text)
+            return shown, json.loads(kept.read_text(encoding="utf-8"))["text"]
+        with tempfile.TemporaryDirectory() as records:
+            asked = (exercise, "--submission", str(file), *_CPU, "--save", records)
+            code, text = self._run("check", *asked)
+            if code not in _EXPECTED[kind]:
+                raise CaptureError(f"{shown}: exit code {code} for the {kind}\n{text}")
+            if code != UNDECIDED:
+                self._keep(file, kind, text, Path(records) / f"{file.stem}.json")
         return shown, text
+
+    def record(self, exercise: str) -> dict[str, Any]:
+        """What was observed of the starter of `exNN`, and of the solution on the same inputs.
+
+        It is the record of the starter's check, without values. Raises CaptureError as `capture`.
+        """
+        self.capture(f"check {exercise} starter")
+        kept = self._kept(self._file(exercise, "starter"), "starter")
+        record: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))["record"]
+        return record
 
     def _file(self, exercise: str, kind: str) -> Path:
         """The exercise's file, relative to the root."""
@@ -133,7 +151,7 @@ class Grader:
 
     def _kept(self, file: Path, kind: str) -> Path:
         """The cache's file for this output: another state of file or grader has another name."""
-        return self.cache / "captures" / f"{file.stem}-{kind}-{self._key(file)}.txt"
+        return self.cache / "captures" / f"{file.stem}-{kind}-{self._key(file)}.json"
 
     def _run(self, *words: str) -> tuple[int, str]:
         """Exit code and output, as a learner without a terminal or a GPU sees them."""
@@ -150,5 +168,14 @@ class Grader:
         )
         return done.returncode, done.stdout.replace(f"{self.root}{os.sep}", "").strip("\n")
 
-    def _keep(self, file: Path, kind: str, text: str) -> None:
-        notebooks.keep(self._kept(file, kind), f"{file.stem}-{kind}", text)
+    def _keep(self, file: Path, kind: str, text: str, record: Path) -> None:
+        seen = _light(json.loads(record.read_text(encoding="utf-8")))
+        whole = json.dumps({"text": text, "record": seen})
+        notebooks.keep(self._kept(file, kind), f"{file.stem}-{kind}", whole)
+
+
+def _light(part: Any) -> Any:
+    """A record, or a part of one, without what is heavy."""
+    if isinstance(part, dict):
+        return {name: _light(one) for name, one in part.items() if name not in _HEAVY}
+    return [_light(one) for one in part] if isinstance(part, list) else part

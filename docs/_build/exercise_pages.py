@@ -1,4 +1,4 @@
-"""An exercise's page: task, time, file to edit, first hint, checks, failing report, solution.
+"""An exercise's page: task, picture, file to edit, first hint, checks, failing report, solution.
 
 Input: the few lines of the page's author, with front matter `exercise: ex07_quiet_loop`, and the
 folder `grader/checks/<exercise>/`, read as text with `ast`, never imported. Output: Markdown. Code
@@ -7,15 +7,19 @@ is included by path, never pasted; `captures` fills in the grader's output.
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
 
+import before_after
+
 _PAGE = """{task}
 
 {facts}{why}
+
+{picture}
 
 ## Your file
 
@@ -201,10 +205,18 @@ def _called(node: ast.AST) -> str:
     return node.func.id if isinstance(node.func, ast.Name) else ""
 
 
-def page(root: Path, exercise: str, author: str, meta: Mapping[str, Any]) -> str:
+def page(
+    root: Path,
+    exercise: str,
+    author: str,
+    meta: Mapping[str, Any],
+    record: Callable[[str], Mapping[str, Any]],
+) -> str:
     """The whole page: `author` is its title and task, `meta` its front matter.
 
-    Front matter may say `minutes`, `level` and `why`. Raises ExerciseError as `read` does.
+    Front matter may say `minutes`, `level`, `why`, and what the `picture` draws of the record that
+    `record` gives for `exNN`. Raises ExerciseError as `read` does, and PictureError as
+    `before_after`.
     """
     found = read(root / "grader" / "checks" / exercise)
     number = exercise.partition("_")[0]
@@ -216,6 +228,7 @@ def page(root: Path, exercise: str, author: str, meta: Mapping[str, Any]) -> str
         more="\n\n".join(more),
         facts=_facts(root, found, meta),
         why=f"\n\n**Why it matters.** {meta['why']}" if "why" in meta else "",
+        picture=before_after.html(meta["picture"], record(number)) if "picture" in meta else "",
         edits=f"Edit {_listed(found.edits)}",
         marked=" ".join(marked_lines(starter, found.edits)),
         hint=_HINT.format(found.hints[0], number) if found.hints else "",

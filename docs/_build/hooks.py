@@ -20,18 +20,21 @@ from mkdocs.utils import get_relative_url
 from mkdocs.utils.templates import TemplateContext
 
 import address
+import before_after
 import captures
 import cards
 import claims
 import descriptions
 import drives
 import exercise_pages
+import failing_reports
 import front_page
 import gpu_statements
 import lesson_pages
 import moving
 import navigation
 import notebooks
+import offline
 import page_html
 import placement
 import programs
@@ -49,9 +52,11 @@ _log = logging.getLogger("mkdocs.hooks.course")
 _STYLE = "<style>"
 _ERRORS = (
     address.AddressError,
+    before_after.PictureError,
     captures.CaptureError,
     claims.ClaimError,
     exercise_pages.ExerciseError,
+    failing_reports.FailureError,
     front_page.FrontPageError,
     gpu_statements.UnboundError,
     LessonError,
@@ -152,13 +157,16 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             page.edit_url = f"{course.repository}/edit/main/docs/{source}"
     try:
         if exercise := page.meta.get("exercise"):
-            markdown = exercise_pages.page(docs.parent, exercise, markdown, page.meta)
+            page.meta["hide"] = ["toc"]  # so that a starter's lines fit beside the sidebar
+            record = config.extra["grader"].record
+            markdown = exercise_pages.page(docs.parent, exercise, markdown, page.meta, record)
         markdown = front_page.fill(markdown, docs, cache, link)
         for figure in _moving(config):
             markdown = figure.fill(markdown, here, base)
         markdown = speed_page.fill(markdown, docs)
         markdown = drives.fill(markdown, docs.parent)
-        markdown = course.fill(navigation.fill(markdown, docs))
+        markdown = failing_reports.fill(markdown, docs.parent)
+        markdown = offline.fill(course.fill(navigation.fill(markdown, docs)))
         markdown = gpu_statements.fill(markdown, docs.parent, config.extra["ledger"], link)
         markdown = config.extra["ledger"].fill(markdown, here)
         markdown = programs.Programs(docs.parent, cache).fill(markdown)
@@ -202,7 +210,7 @@ def on_post_template(output: str, template_name: str, config: MkDocsConfig) -> s
 
 @event_priority(AFTER_PLUGINS)
 def on_post_build(config: MkDocsConfig) -> None:
-    """Write what is no page: the search's index, notebooks, the figures' tables and cards."""
+    """Write what is no page: the search's index, notebooks, figures' tables, cards, the archive."""
     docs, site, cache = Path(config.docs_dir), Path(config.site_dir), _cache(config)
     search_index.write(site, config.extra["ledger"])
     published.write(docs, site, cache)
@@ -210,6 +218,7 @@ def on_post_build(config: MkDocsConfig) -> None:
         figure.write(site)
     if config.site_url:
         cards.write(site, cache)
+    offline.write(site)
 
 
 def _url(uri: str, files: Files) -> str:

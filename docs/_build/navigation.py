@@ -69,12 +69,16 @@ def fill(markdown: str, docs: Path) -> str:
     """Replace `{{ lessons }}` by the table of lessons."""
     if MARK not in markdown:
         return markdown
-    rows = ["| lesson | exercise | what it shows |", "|---|---|---|"]
+    rows = [
+        '<div class="lessons" markdown>\n',
+        "| lesson | exercise | what it shows |",
+        "|---|---|---|",
+    ]
     for entry in entries(docs):
         lesson = f"[{entry.title}](lessons/{entry.stem}.ipynb)"
         exercises = ", ".join(map(_link, entry.exercises)) or "-"
         rows.append(f"| {lesson} | {exercises} | {entry.description} |")
-    return markdown.replace(MARK, "\n".join(rows))
+    return markdown.replace(MARK, "\n".join([*rows, "\n</div>"]))
 
 
 def _link(exercise: str) -> str:

@@ -4,12 +4,13 @@ Input: the table of `placement_table`. `moving` puts the figure into pages, and
 `assets/placement.js` makes it move.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import moving
 
 _STILL = ("4 x 2", "8 x 8", "data/model")
-_COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#996633")
+COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#996633")
 _CELL = 36
 
 
@@ -34,23 +35,32 @@ def _size(part: list[int]) -> int:
 
 def _drawn(parts: list[list[int]]) -> str:
     """The blocks of an array as SVG, each with the devices that hold it."""
+    rows, columns = (max(part[edge] for part in parts) * _CELL for edge in (1, 3))
+    shapes = blocks(parts, range(len(parts)), _CELL, _CELL)
+    return (
+        f'<svg viewBox="0 0 {columns} {rows}" width="{columns}" aria-hidden="true">{shapes}</svg>'
+    )
+
+
+def blocks(parts: list[list[int]], devices: Iterable[int], wide: float, high: float) -> str:
+    """SVG shapes of an array's parts: first row, end, first column, end; one for each device.
+
+    An element is `wide` by `high` units. A part that several devices hold is drawn once.
+    """
     held: dict[tuple[int, ...], list[int]] = {}
-    for device, part in enumerate(parts):
+    for device, part in zip(devices, parts, strict=True):
         held.setdefault(tuple(part), []).append(device)
-    rows, columns = (max(part[edge] for part in parts) for edge in (1, 3))
     shapes = []
-    for (first, end, left, right), devices in held.items():
-        place = [left * _CELL, first * _CELL, (right - left) * _CELL, (end - first) * _CELL]
-        x, y, width, height = place
+    for (first, end, left, right), numbers in held.items():
+        x, y, width, height = left * wide, first * high, (right - left) * wide, (end - first) * high
         shapes.append(
-            f'<rect x="{x}" y="{y}" width="{width}" height="{height}" '
-            f'fill="{_COLOURS[devices[0]]}" fill-opacity=".35" stroke="currentColor"/>'
-            f'<text x="{x + width / 2}" y="{y + height / 2}" text-anchor="middle" '
-            f'dominant-baseline="central" fill="currentColor">{" ".join(map(str, devices))}</text>'
+            f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" '
+            f'fill="{COLOURS[numbers[0] % len(COLOURS)]}" fill-opacity=".35" '
+            f'stroke="currentColor"/>'
+            f'<text x="{x + width / 2:g}" y="{y + height / 2:g}" text-anchor="middle" '
+            f'dominant-baseline="central" fill="currentColor">{" ".join(map(str, numbers))}</text>'
         )
-    size = f"0 0 {columns * _CELL} {rows * _CELL}"
-    width = columns * _CELL
-    return f'<svg viewBox="{size}" width="{width}" aria-hidden="true">{"".join(shapes)}</svg>'
+    return "".join(shapes)
 
 
 FIGURE = moving.Figure(

@@ -15,7 +15,7 @@ from claims import Ledger
 
 _SPACE = re.compile(r"\s+")
 _TAG = re.compile(r"<[^>]+>")
-_TABLE = ("claims/", "claims/index.html")
+_LEDGER = "claims/"
 
 
 def write(site: Path, ledger: Ledger) -> None:
@@ -26,9 +26,8 @@ def write(site: Path, ledger: Ledger) -> None:
         return
     data = json.loads(path.read_text("utf-8"))
     config = data["config"]
-    pages = _addresses(data["docs"])
     entries = [_entry(doc) for doc in data["docs"] if not _is_table(doc["location"])]
-    entries += _claims(ledger, pages)
+    entries += _claims(ledger)
     text = json.dumps(entries, ensure_ascii=False, separators=(",", ":"))
     (folder / "course_index.js").write_text(f"self.courseIndex={text};\n", "utf-8")
     stub = json.dumps({"config": config, "docs": []})
@@ -36,27 +35,22 @@ def write(site: Path, ledger: Ledger) -> None:
     (folder / "search_index.js").write_text(f"var __index={stub};\n", "utf-8")
 
 
-def _addresses(docs: list[dict[str, Any]]) -> str:
-    """Where the ledger lies: `claims/`, or `claims/index.html` in the offline copy."""
-    return next((doc["location"] for doc in docs if doc["location"] in _TABLE), _TABLE[0])
-
-
 def _is_table(location: str) -> bool:
     """The ledger's page has one text for all claims; each gets an entry of its own instead."""
-    return "#" in location and location.partition("#")[0] in _TABLE
+    return location.startswith(f"{_LEDGER}#")
 
 
 def _entry(doc: dict[str, Any]) -> dict[str, str]:
     """Location, title and plain text. The ledger's page itself is found by its title alone."""
     location = doc["location"]
-    text = "" if location in _TABLE else _plain(doc["text"])
+    text = "" if location == _LEDGER else _plain(doc["text"])
     return {"l": location, "t": _plain(doc["title"]), "x": text}
 
 
-def _claims(ledger: Ledger, page: str) -> list[dict[str, str]]:
+def _claims(ledger: Ledger) -> list[dict[str, str]]:
     return [
         {
-            "l": f"{page}#{claim.id.lower()}",
+            "l": f"{_LEDGER}#{claim.id.lower()}",
             "t": f"{claim.id}: {claim.verdict}",
             "x": _plain(f"{claim.claim}. {claim.truth} ({claim.document}, {claim.topic})"),
         }

@@ -246,7 +246,7 @@ const here = pageOf(location.href);
   const boxes = ".md-typeset pre > code, .md-typeset__scrollwrap, .picture, .output-html, .md-typeset__table";
   const reach = () => {
     for (const box of all(boxes))
-      if (box.scrollWidth > box.clientWidth + 1) box.tabIndex = 0;
+      if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
       else if (box.tabIndex === 0 && !box.matches(".output-html")) box.removeAttribute("tabindex");
   };
   addEventListener("load", reach);

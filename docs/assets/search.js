@@ -10,7 +10,7 @@
   );
   // Symptoms first, then lessons and exercises; the ledger and the texts it judges come last.
   const WEIGHT = [
-    [/^(index\.html)?(#|$)/, 1.4],
+    [/^(#|$)/, 1.4],
     [/^symptoms/, 1.7],
     [/#(three-questions|recap|what-decides|a-solution|a-failing-report)$/, 0.7],
     [/^lessons/, 1.4],
@@ -19,6 +19,9 @@
     [/^documents/, 0.6],
     [/^claims/, 0.5],
   ];
+  // "Which exercise teaches donation" asks for a kind of page; it is about neither of these words.
+  const KINDS = { exercis: /^exercises/, lesson: /^lessons/ }, WANTED = 3;
+  const VERBS = new Set(["teach", "explain", "show", "cover", "train"]);
   const TITLE = 5, PAGE_TITLE = 2.5, K = 1.4, B = 0.6;
 
   // is_ready -> is_ready, is, ready; deviceKind -> devicekind, device, kind. Endings come off:
@@ -57,7 +60,7 @@
       add(entry.t, TITLE);
       if (page && page !== entry) add(page.t, PAGE_TITLE);
       // exercises/ex14_donate/ is about donate, whatever its title says.
-      add(entry.l.split("#")[0].replace(/(\/|\.html)$/, "").split("/").at(-1), PAGE_TITLE);
+      add(entry.l.split("#")[0].replace(/\/$/, "").split("/").at(-1), PAGE_TITLE);
       entry.size = 0;
       for (const [word, count] of counts) {
         entry.size += count;
@@ -92,7 +95,9 @@
   const search = question => {
     const asked = [...new Set(words(question))];
     const telling = asked.filter(word => !STOP.has(word));
-    const query = telling.length ? telling : asked;
+    const kind = KINDS[telling.find(word => word in KINDS)];
+    const about = kind ? telling.filter(word => !(word in KINDS) && !VERBS.has(word)) : [];
+    const query = [about, telling, asked].find(some => some.length) || [];
     if (!query.length) return { items: [] };
     const scores = new Map();
     const many = index.entries.length;
@@ -126,7 +131,8 @@
     for (const [n, sum] of scores) {
       const entry = index.entries[n];
       const covered = Math.min(1, sum.seen / whole);
-      const score = sum.score * entry.weight * (0.15 + covered * covered);
+      const wanted = kind && kind.test(entry.l) ? WANTED : 1;
+      const score = sum.score * entry.weight * wanted * (0.15 + covered * covered);
       const page = entry.l.split("#")[0];
       if (!pages.has(page)) pages.set(page, []);
       pages.get(page).push({ entry, score, terms: sum.terms });
@@ -144,6 +150,8 @@
     return { items: groups.slice(0, 20).map(group => group.shown) };
   };
 
+  // A page opened from a file links to files: docs/_build/offline.py.
+  const addressOf = location => (inPage ? location.replace(/(^|\/)(#|$)/, "$1index.html$2") : location);
   const escape = text => text.replace(/[&<>]/g, c => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;" })[c]);
   const result = (entry, score, terms, query) => {
     const wanted = new Set(terms);
@@ -157,7 +165,7 @@
     if (from) from = entry.x.indexOf(" ", from) + 1;
     const text = (from ? "... " : "") + entry.x.slice(from, from + 240);
     const found = Object.fromEntries(query.map(word => [word, true]));
-    return { location: entry.l, title: mark(entry.t), text: mark(text), score, terms: found };
+    return { location: addressOf(entry.l), title: mark(entry.t), text: mark(text), score, terms: found };
   };
 
   let loading;

@@ -13,9 +13,9 @@
     const numbers = (label, values, value) => select(label, values.map(one => [one.toLocaleString("en"), String(one)]), String(value));
     const named = (label, values, value) => select(label, values.map(one => [one, one]), value);
     const controls = [
-      numbers("layers", table.layers, 8), numbers("width", table.widths, 8192), numbers("rows of the batch", table.rows, 65536),
+      numbers("layers", table.layers, 8), numbers("width", table.widths, 8192), numbers("rows", table.rows, 65536),
       named("dtype", Object.keys(table.itemsizes), "float32"), named("data x model", table.meshes, "8 x 1"),
-      select("split over data", SHARING, "copied"), checkbox("remat: compute again", false), checkbox("donate the state", true)];
+      select("split over data", SHARING, "copied"), checkbox("remat: compute again", false), checkbox("donate state", true)];
     const inputs = controls.map(([input]) => input), labels = controls.map(([, label]) => label);
     const state = () => inputs.map(one => one.type === "checkbox" ? one.checked : isNaN(one.value) ? one.value : Number(one.value));
     const box = element("div", { className: "moving-drawing" });
@@ -39,20 +39,20 @@
     const point = wanted => table.points.find(one => one.state.every((value, i) => value === wanted[i]));
 
     const draw = (bars, most) => {
-      const width = Math.max(300, Math.min(900, box.clientWidth || 640)), scale = (width - 8) / most, height = bars.length * 62 + 28;
+      const width = Math.max(300, Math.min(900, box.clientWidth || 640)), scale = (width - 8) / most, height = bars.length * 50 + 20;
       const picture = drawn("svg", { viewBox: `0 0 ${width} ${height}`, width, height, "aria-hidden": "true" });
       bars.forEach(([title, kinds, sizes], row) => {
         let x = 2;
-        picture.append(drawn("text", { x, y: row * 62 + 14, "font-size": 12 }, title));
+        picture.append(drawn("text", { x, y: row * 50 + 13, "font-size": 12 }, title));
         sizes.forEach((size, i) => {
           const length = size * scale;
-          if (length > 0) picture.append(drawn("rect", { x, y: row * 62 + 20, width: length, height: 30, fill: kinds[i][1], "fill-opacity": 0.7, stroke: "currentColor", "stroke-width": 0.5 }));
+          if (length > 0) picture.append(drawn("rect", { x, y: row * 50 + 18, width: length, height: 26, fill: kinds[i][1], "fill-opacity": 0.7, stroke: "currentColor", "stroke-width": 0.5 }));
           x += length;
         });
       });
       const limit = 2 + table.memory * scale, end = limit > width * 0.7;
-      picture.append(drawn("line", { x1: limit, x2: limit, y1: 18, y2: height - 18, stroke: "currentColor", "stroke-width": 2, "stroke-dasharray": "5 3" }),
-        drawn("text", { x: limit + (end ? -5 : 5), y: height - 6, "text-anchor": end ? "end" : "start", "font-size": 12 }, `all it has: ${gib(table.memory)}`));
+      picture.append(drawn("line", { x1: limit, x2: limit, y1: 16, y2: height - 16, stroke: "currentColor", "stroke-width": 2, "stroke-dasharray": "5 3" }),
+        drawn("text", { x: limit + (end ? -5 : 5), y: height - 4, "text-anchor": end ? "end" : "start", "font-size": 12 }, `all it has: ${gib(table.memory)}`));
       box.replaceChildren(picture);
     };
     const keys = kinds => element("p", { className: "legend" }, ...kinds.map(([name, colour]) => {
@@ -97,7 +97,7 @@
       + `A process cannot have all of a GPU's memory. ${table.source}.`);
     figure.replaceChildren(controlsForm, element("div", { className: "moving-shown wide" }, legend, box,
       element("div", {}, element("div", { className: "moving-answers" }, said), folded("Bytes of each part", rows),
-        folded(`The ${table.points.length} states that were compiled`, listed), from)));
+        folded(`The ${table.points.length} states that were compiled`, listed), folded("How this is counted", from))));
     update();
     addEventListener("resize", update);
   };

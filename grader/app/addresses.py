@@ -23,8 +23,11 @@ def address(lesson: str) -> str:
         return f"{named.rstrip('/')}/{path}"
     if served(f"/{page}/"):
         return f"{SERVED}/{path}"
-    file = catalog.course_root() / "docs" / f"{page}.py"
-    where = _relative(file) if file.is_file() else f"lesson {page.rpartition('/')[2]}"
+    docs = catalog.course_root() / "docs"
+    files = (docs / f"{page}{suffix}" for suffix in (".py", ".md"))
+    file = next((path for path in files if path.is_file()), docs / page)
+    kind = "lesson" if page.startswith("lessons/") else "page"
+    where = _relative(file) if file.is_file() else f"{kind} {page.rpartition('/')[2]}"
     return f"{where}, paragraph {anchor}" if anchor else where
 
 

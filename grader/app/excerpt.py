@@ -1,7 +1,8 @@
 """Prints a place in the learner's file as compilers do: the lines around it, with a mark below.
 
-The place comes from a verdict. Each line is folded where a terminal is narrow, and its mark with
-it. What stands in the file is untrusted text: control characters are shown as escapes.
+The place comes from a verdict. Where a terminal is narrow, lines are folded: the lines around
+between words, the one of the place with its mark. What stands in the file is untrusted text:
+control characters are shown as escapes.
 """
 
 from collections.abc import Iterator
@@ -43,15 +44,31 @@ def print_excerpt(place: Culprit, out: "Console") -> None:
     width = max(out.width - digits - len("   | "), NARROWEST)
     for number, line in enumerate(lines, place.first):
         left = str(number)
-        columns = _columns(place, indent) if number == place.line else (0, 0)
-        rows = list(_rows(line[indent:], *columns, width))
-        if number == place.line and (said := times(place)):
-            rows = _with_count(rows, said, width)
+        if number == place.line:
+            rows = list(_rows(line[indent:], *_columns(place, indent), width))
+            rows = _with_count(rows, said, width) if (said := times(place)) else rows
+        else:
+            rows = _folded(line[indent:], width, out)
         for text, style in rows:
             row = Text(f"  {left:>{digits}} | ", "dim") + Text(text, style)
             row.rstrip()
             out.print(row)
             left = ""
+
+
+def _folded(text: str, width: int, out: "Console") -> list[_Row]:
+    """A line around the place, folded between words; what is left of it stands further in."""
+    from rich.text import Text
+
+    first, *rest = Text(text).wrap(out, width, overflow="fold") or [Text("")]
+    if not rest:
+        return [(first.plain, "")]
+    more = " " * min(len(text) - len(text.lstrip()) + len(_TAB), width // 2)
+    left = Text(text[len(first.plain) :].lstrip())
+    return [
+        (first.plain.rstrip(), ""),
+        *((f"{more}{row.plain.rstrip()}", "") for row in left.wrap(out, width - len(more))),
+    ]
 
 
 def _with_count(rows: list[_Row], said: str, width: int) -> list[_Row]:

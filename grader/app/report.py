@@ -96,7 +96,7 @@ def print_report(report: Report, out: "Console", site: str = "", *, verbose: boo
     `site` is where lessons are read; "" looks for it (see `grader.app.addresses`). A `verbose`
     report has each check's title.
     """
-    out.print(plain(_heading(report)), style="bold")
+    _print_heading(report, out)
     for verdict in report.verdicts:
         if verdict.status == "fail":
             out.print()
@@ -163,13 +163,18 @@ def _first_line(text: str) -> str:
     return text.splitlines()[0] if text else ""
 
 
-def _heading(report: Report) -> str:
-    heading = f"{report.exercise}: {report.title}"
-    if report.machine is None:
-        return heading
-    target = f"; target {report.target}" if report.target else ""
-    instead = f"; not next door: {report.machine.instead}" if report.machine.instead else ""
-    return f"{heading}  [{machine_line(report.machine)}{instead}{target}]"
+def _print_heading(report: Report, out: "Console") -> None:
+    """The exercise, and the machine beside it, or below where it has no room."""
+    heading, machine = f"{report.exercise}: {report.title}", ""
+    if report.machine is not None:
+        target = f"; target {report.target}" if report.target else ""
+        instead = f"; not next door: {report.machine.instead}" if report.machine.instead else ""
+        machine = f"  [{machine_line(report.machine)}{instead}{target}]"
+    if len(heading + machine) <= out.width:
+        print_folded("", heading + machine, out, bold=True)
+    else:
+        print_folded("", heading, out, bold=True)
+        print_folded("  ", machine.strip(), out, bold=True)
 
 
 def _more(count: int) -> str:
@@ -199,8 +204,10 @@ def _print_line(verdict: Verdict, out: "Console") -> None:
     print_folded(f"  {_MARKS[verdict.status]}  ", text, out, _COLOURS[verdict.status])
 
 
-def print_folded(label: str, text: str, out: "Console", style: str = "", link: str = "") -> None:
-    """A label, and beside it all of the text, folded where the terminal is narrow.
+def print_folded(
+    label: str, text: str, out: "Console", style: str = "", link: str = "", *, bold: bool = False
+) -> None:
+    """A label in `style`, and beside it all of the text, folded where the terminal is narrow.
 
     A terminal that can open addresses opens `link`.
     """
@@ -208,10 +215,10 @@ def print_folded(label: str, text: str, out: "Console", style: str = "", link: s
     from rich.text import Text
 
     width = max(out.width - len(label), MIN_WIDTH)
-    linked = Style(link=link) if link else Style()
+    shown = Style(link=link or None, bold=bold or None)
     for line in text.splitlines() or [""]:
         for piece in Text(plain(line)).wrap(out, width, overflow="fold"):
-            whole = Text(label, style=style) + Text(piece.plain, style=linked)
+            whole = Text(label, style=style) + Text(piece.plain, style=shown)
             if not label.strip():
                 whole = Text(_no_command(whole.plain))
             whole.rstrip()

@@ -37,6 +37,9 @@ class Buffer:
     dtype: str
     shape: tuple[int, ...]
     bytes: int
+    place: int
+    """What tells its memory from others': its own number, or the place of a donated buffer that
+    it was written over."""
     holders: int = 0
     deleted: bool = False
     filled: bool = False

@@ -38,8 +38,8 @@ class Bridge:
         """The account of the program's session, once it has one."""
         self.client = 0
         """The number of that client, once it has one."""
-        self.calls: dict[int, tuple[float, int]] = {}
-        """Call -> when it began, and its bytes."""
+        self.calls: dict[int, tuple[float, float | None, int]] = {}
+        """Call -> when it began, when its launch was asked for, and its bytes."""
         self.out: queue.SimpleQueue[tuple[wire.Told, Sequence[Any]] | None] = queue.SimpleQueue()
 
 
@@ -138,22 +138,28 @@ class Bridges:
                 if said.call in bridge.calls:
                     self._answer(bridge, said, payload)
 
-    def call(self, bridge: Bridge | None, call: wire.Call, payload: bytearray) -> None:
-        """Let a program answer a call of its host; the lock is held."""
+    def call(
+        self, bridge: Bridge | None, call: wire.Call, payload: bytearray, asked: float | None
+    ) -> None:
+        """Let a program answer a call of its host; the lock is held.
+
+        `asked` is when the launch was asked for that calls.
+        """
         if bridge is None or bridge.name not in self._found:
             error = "a host callback needs the client that comes with the device"
             self._desk.machine.tell(wire.Returned(call.call, error=error))
             return
-        bridge.calls[call.call] = (self._desk.now(), len(payload))
+        bridge.calls[call.call] = (self._desk.now(), asked, len(payload))
         bridge.out.put((call, (payload,)))
 
     def _answer(self, bridge: Bridge, said: wire.Returned, payload: bytes | bytearray) -> None:
-        start, count = bridge.calls.pop(said.call)
+        start, asked, count = bridge.calls.pop(said.call)
         self._desk.writer.write(
             Entry(
                 "callback",
                 start,
                 end=self._desk.now(),
+                asked=asked,
                 bytes=count,
                 client=bridge.client,
                 returned=len(payload),

@@ -26,6 +26,8 @@ import jax
 import ml_dtypes  # noqa: F401 (NumPy knows its types by name once it is imported)
 import msgspec
 import numpy as np
+from jax.experimental.layout import Format, Layout
+from jax.interpreters import mlir
 from jaxlib import cpu_sparse, lapack, xla_client  # noqa: F401 (registers its calls)
 
 from grader.device import programs, wire
@@ -91,6 +93,8 @@ class Executor:
         self._numbers = itertools.count(1)
         self._outbox: queue.SimpleQueue[wire.Answer] = queue.SimpleQueue()
         self._reader = 0
+        self._odd_layouts = False
+        """Whether a program takes or gives arrays that do not lie in C order."""
 
     def serve(self) -> None:
         """Do what is asked until the front hangs up."""
@@ -241,6 +245,7 @@ class Executor:
             self._send(wire.Done(order.op, code=failed.code, message=failed.message))
             return
         self._programs[order.program] = program
+        self._odd_layouts |= program.about.odd_layouts
         self._send(program.about)
 
     def _text(self, order: wire.Text) -> None:
@@ -272,6 +277,9 @@ class Executor:
             first = at * len(program.devices)
             for place in range(first, first + len(program.devices)):
                 parts[place] = _copied(parts[place])
+        if self._odd_layouts:
+            each = len(program.devices)
+            parts = [_in_layout(p, program.about.layouts[n // each]) for n, p in enumerate(parts)]
         arguments = parts
         if program.shardings is not None:
             count = len(program.devices)
@@ -354,13 +362,24 @@ def _copied(array: Any) -> Any:
     return jax.device_put(array, array.sharding, may_alias=False).block_until_ready()
 
 
+def _in_layout(array: Any, layout: Sequence[int]) -> Any:
+    """The array, laid out as a program takes it: the dimensions, the innermost first."""
+    order = tuple(reversed(layout))
+    if len(order) < 2 or array.format.layout.major_to_minor == order:
+        return array
+    wanted = Format(Layout(order), array.sharding)
+    return jax.device_put(np.asarray(array), wanted).block_until_ready()
+
+
 def prepare() -> None:
-    """Let programs that were lowered elsewhere find LAPACK's functions in this process.
+    """Let programs that were lowered elsewhere find LAPACK's functions in this process, and load
+    what reads a program's text: the first time, that takes longer than most compiles.
 
     It starts no thread and no backend: a process that forks executors does it once.
     """
     fill_in: Callable[..., str] = lapack.prepare_lapack_call
     fill_in("potrf_ffi", np.float32)
+    mlir.make_ir_context()
 
 
 def run(end: socket.socket, devices: int, user: int) -> None:

@@ -77,9 +77,9 @@ class Front:
         """A running program calls its host; the lock is held."""
         for session, _, bridge in self._sessions.values():
             if session.programs.owns(call.program):
-                self.bridges.call(bridge, call, payload)
+                self.bridges.call(bridge, call, payload, session.programs.asked(call.program))
                 return
-        self.bridges.call(None, call, payload)
+        self.bridges.call(None, call, payload, None)
 
     # --- sessions
 
@@ -320,11 +320,11 @@ def run(control_end: socket.socket, executor: socket.socket, book: int) -> None:
         control.say(Ready(fences=fences))
     except Exception as error:  # noqa: BLE001 (whatever it is, the starter says why)
         control.say(Ready(problem=str(error) or type(error).__name__))
-        _clean(setup, shared)
+        _clean(setup, shared, wanted=True)
         os._exit(1)
     asked = control.listen(front)
     _finish(front, server, drain=asked)
-    _clean(setup, shared)
+    _clean(setup, shared, wanted=asked)
     if asked:
         control.say(Closed())
     os._exit(0)  # at once: threads of gRPC may still wait for clients
@@ -404,14 +404,17 @@ def _finish(front: Front, server: Any, drain: bool) -> None:
     front.desk.writer.close(front.desk.now(), front.desk.ledger.usage())
 
 
-def _clean(setup: Setup, shared: Path | None) -> None:
-    """Leave nothing behind in the file system but the book."""
+def _clean(setup: Setup, shared: Path | None, *, wanted: bool) -> None:
+    """Leave nothing behind in the file system but the book, as far as anybody wants it.
+
+    The device's own folder may hold it, which the starter then reads and removes.
+    """
     for name in ("socket", "bridge"):
         Path(setup.folder, name).unlink(missing_ok=True)
     if shared is not None:
         shutil.rmtree(shared, ignore_errors=True)
-    with suppress(OSError):  # a book may lie there, which the starter reads
-        Path(setup.folder).rmdir()
+    if not wanted:  # the starter is dead
+        shutil.rmtree(setup.folder, ignore_errors=True)
 
 
 def main() -> None:

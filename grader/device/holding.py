@@ -120,13 +120,19 @@ class Holding:
             )
             raise Failed(EXHAUSTED, str(error)) from error
 
-    def make(self, dtype: str, shape: Sequence[int], device: int, memory: str) -> Buffer:
-        """A new buffer that nothing fills yet; its memory was seen to fit (`check`)."""
+    def make(
+        self, dtype: str, shape: Sequence[int], device: int, memory: str, place: int | None = None
+    ) -> Buffer:
+        """A new buffer that nothing fills yet; its memory was seen to fit (`check`).
+
+        `place` is that of the buffer whose memory it takes over, if there is one.
+        """
         count = math.prod(shape) * size(dtype)
         number = self.desk.machine.number()
         if memory != DEVICE:
             self.desk.pin(count)
-        buffer = Buffer(number, device, memory, dtype, tuple(shape), count)
+        place = number if place is None else place
+        buffer = Buffer(number, device, memory, dtype, tuple(shape), count, place)
         self._live[number] = buffer
         in_use = 0
         if memory == DEVICE:
@@ -135,11 +141,16 @@ class Holding:
         self._memory_entry("alloc", buffer, in_use)
         return buffer
 
-    def make_all(self, dtype: str, placement: Placement) -> list[Buffer]:
-        """A new buffer for each shard, which were seen to fit."""
+    def make_all(
+        self, dtype: str, placement: Placement, places: Sequence[int] | None = None
+    ) -> list[Buffer]:
+        """A new buffer for each shard, which were seen to fit; `places` as `make`."""
+        news = [None] * len(placement.devices)
         return [
-            self.make(dtype, shape, device, placement.memory)
-            for device, shape in zip(placement.devices, placement.shapes, strict=True)
+            self.make(dtype, shape, device, placement.memory, place)
+            for device, shape, place in zip(
+                placement.devices, placement.shapes, places or news, strict=True
+            )
         ]
 
     def wanted(self, dtype: str, placement: Placement) -> dict[int, int]:

@@ -44,7 +44,7 @@ def decode(extents: Sequence[int]) -> Mark | None:
 
 
 Question = Literal["buffer", "filled"]
-"""The number of an array's buffer, 0 for none; or whether the array is there, 1 or 0."""
+"""The place of an array's buffer, 0 for none; or whether the array is there, 1 or 0."""
 
 
 def asking(what: Question, handle: int, serial: int) -> tuple[int, ...]:

@@ -100,11 +100,14 @@ def compiled(
     kinds = (loaded.get_output_memory_kinds() or [["device"] * len(outputs)])[0]
     if not outputs:  # XLA describes an empty tuple as one result
         gives, kinds = [], []
+    laid_in = _layouts(loaded.get_parameter_layouts(), ranks)
+    laid_out = _layouts(loaded.get_output_layouts(), [len(shape) for _, shape in outputs])
     costs = loaded.cost_analysis()
     costs = costs[0] if isinstance(costs, list) else costs
     facts = hlo.read(loaded.get_hlo_text()) if several or donated else None
-    if facts is not None:  # what no result is written over stays with the client
-        donated = [at for at in donated if at in facts.aliases.values()]
+    over: dict[int, int] = {}  # what no result is written over stays with the client
+    if facts is not None:
+        over = {int(result): at for result, at in facts.aliases.items() if at in donated}
     about = wire.Compiled(
         op=order.op,
         start=start,
@@ -117,14 +120,18 @@ def compiled(
                 list(_shard_shape(mine, sharding, shape) if several else shape),
                 kind,
                 sharding.to_proto().SerializeToString(),
+                layout,
             )
-            for (dtype, shape), sharding, kind in zip(outputs, gives, kinds, strict=True)
+            for (dtype, shape), sharding, kind, layout in zip(
+                outputs, gives, kinds, laid_out, strict=True
+            )
         ],
         ranks=ranks,
+        layouts=laid_in,
         parameter_shardings=[_sharding(each).to_proto().SerializeToString() for each in given]
         if given
         else None,
-        donated=donated,
+        over=over,
         code=stats.generated_code_size_in_bytes,
         arguments_size=stats.argument_size_in_bytes,
         outputs_size=stats.output_size_in_bytes,
@@ -241,6 +248,22 @@ def _shard_shape(devices: Sequence[Any], sharding: Any, shape: tuple[int, ...]) 
     if len(tiles) < len(shape) or 0 in tiles:  # unreduced: each shard has the whole shape
         return list(shape)
     return [-(-size // tile) for size, tile in zip(shape, tiles, strict=True)]
+
+
+def _layouts(found: Sequence[Any], ranks: Sequence[int]) -> list[list[int]]:
+    """The dimensions of each array in the order in which XLA lays them out, the innermost first.
+
+    As XLA writes it: `{1,0}` is an array in C order. It has none for tokens, and may have none at
+    all.
+    """
+    usual = [list(reversed(range(max(rank, 0)))) for rank in ranks]
+    if len(found) != len(ranks):
+        return usual
+    said = [[int(each) for each in re.findall(r"\d+", str(layout))] for layout in found]
+    return [
+        mine if sorted(mine) == sorted(other) else other
+        for mine, other in zip(said, usual, strict=True)
+    ]
 
 
 def _bytes(fingerprint: Any) -> bytes:

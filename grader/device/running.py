@@ -7,6 +7,7 @@ it becomes.
 
 import math
 import re
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +24,9 @@ from grader.device.protocol import Messages
 from grader.judging.record import Collective
 
 _LARGEST_TEXT = 1 << 30
-_FILES = re.compile("dump|path|dir|file|load|library|extra_options")
+_FILES = re.compile(
+    r"(^|_)(dump\w*|(?<!fast_)path|dir|file|filename|library|upload|load_autotune_results_from|extra_options)(_|$)"
+)
 """Names of XLA's options that read or write files, or run others' code."""
 
 
@@ -70,6 +73,8 @@ class Programs:
         self._found: dict[int, Program] = {}
         self._runs: dict[int, Run] = {}
         self._numbers: set[int] = set()
+        self._under_way: dict[int, deque[float]] = {}
+        """Program -> when each of its launches was asked for that has not ended, in turn."""
         self._closed = False
 
     def close(self) -> None:
@@ -78,6 +83,7 @@ class Programs:
         numbers = [program.number for program in self._found.values()]
         self._found.clear()
         self._runs.clear()
+        self._under_way.clear()
         self._desk.machine.tell(wire.Drop(programs=numbers))
 
     def poison(self, handle: int, error: Failed) -> None:
@@ -88,6 +94,11 @@ class Programs:
     def owns(self, number: int) -> bool:
         """Whether the program with the executor's `number` is, or was, of this client's."""
         return number in self._numbers
+
+    def asked(self, number: int) -> float | None:
+        """When the launch was asked for that runs now, of the program with this `number`."""
+        launches = self._under_way.get(number)
+        return launches[0] if launches else None
 
     def _get(self, handle: int) -> Program:
         if handle not in self._found:
@@ -115,7 +126,7 @@ class Programs:
             for number in computation.replica_device_ids
         ] or [0]
         self._shardings.check(devices)
-        self._harmless(options)
+        self._confine(options)
         text = asked.program.data
         if len(text) > _LARGEST_TEXT:
             raise Failed(INVALID, f"a program of {len(text)} bytes")
@@ -135,13 +146,22 @@ class Programs:
         self._desk.machine.ask(order, heard, text)
 
     @staticmethod
-    def _harmless(options: Any) -> None:
-        """Keep what would write files, or change how XLA runs, from the executor."""
+    def _confine(options: Any) -> None:
+        """Keep options that concern files from the executor.
+
+        Those of the client's `XLA_FLAGS`, and their defaults, are left out.
+
+        Raises:
+          Failed: the program itself names one, in `compiler_options`.
+        """
+        for name, value in options.env_option_overrides.items():
+            if _FILES.search(name) and not value.HasField("int_field"):  # a number names no file
+                words = "XLA could reach files by it, and this device has none"
+                raise Failed(INVALID, f"the compiler option {name[:80]} is refused: {words}")
         debug = options.executable_build_options.debug_options
         for option, _ in debug.ListFields():
             if _FILES.search(option.name):
                 debug.ClearField(option.name)
-        options.ClearField("env_option_overrides")
         options.ClearField("target_config")
 
     def _compile_entry(
@@ -207,13 +227,11 @@ class Programs:
             for output in about.outputs:
                 found.output_shardings.shardings.add().ParseFromString(output.sharding)
             found.parameter_layouts_list.SetInParent()
-            for rank in about.ranks:
-                layout = found.parameter_layouts_list.layouts.add()
-                layout.minor_to_major.extend(reversed(range(max(rank, 0))))
+            for layout in about.layouts:
+                found.parameter_layouts_list.layouts.add().minor_to_major.extend(layout)
             found.output_layouts_list.SetInParent()
             for output in about.outputs:
-                layout = found.output_layouts_list.layouts.add()
-                layout.minor_to_major.extend(reversed(range(len(output.shape))))
+                found.output_layouts_list.layouts.add().minor_to_major.extend(output.layout)
             kinds = found.output_memory_kinds.memory_kind_lists.add()
             kinds.memory_kinds.extend(output.memory for output in about.outputs)
             found.donated_input_indices.SetInParent()
@@ -268,11 +286,18 @@ class Programs:
         peak = self._book(program, arguments, donated)
         began = self._desk.now()
         buffers = [[buffer.number for buffer in array.buffers] for array in arguments]
+        places = {
+            result: [buffer.place for buffer in arguments[at].buffers]
+            for result, at in about.over.items()
+            if at not in kept
+        }
         for at in donated:
             self._holding.delete(arguments[at])
         shards = [
-            self._holding.make_all(output.dtype, placement)
-            for output, placement in zip(about.outputs, program.results, strict=True)
+            self._holding.make_all(output.dtype, placement, places.get(result))
+            for result, (output, placement) in enumerate(
+                zip(about.outputs, program.results, strict=True)
+            )
         ]
         made = [
             self._holding.array(output.dtype, output.shape, placement, each)
@@ -293,10 +318,13 @@ class Programs:
         )
 
         def heard(answer: Any, payload: bytearray) -> None:
+            if under_way:
+                under_way.popleft()
             self._launched(program, answer, began, peak)
             self._holding.fill(flat, failed(answer))
             run.end(failed(answer))
 
+        under_way = self._under_way.setdefault(program.number, deque())
         run = Run()
         answer_status = asked.result_status_handle
         if not answer_status and asked.execute_options.fill_status:
@@ -304,6 +332,7 @@ class Programs:
         if answer_status:
             self._runs[answer_status] = run
         self._desk.machine.ask(order, heard)
+        under_way.append(began)
         self._reply_launched(op, answer_status, bool(asked.result_array_handle), handles, program)
 
     def _fits(self, program: Program, arguments: Sequence[Array], asked: Any) -> None:

@@ -279,7 +279,7 @@ class Session:
             return int(all(buffer.filled or buffer.error for buffer in buffers))
         if not isinstance(found, Array) or found.deleted or len(found.buffers) != 1:
             return 0
-        return found.buffers[0].number
+        return found.buffers[0].place
 
     def on_check_value_ready(self, op: int, asked: Any) -> None:
         arrays = [self.get(handle) for handle in asked.value_handles]

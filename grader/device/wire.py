@@ -182,6 +182,8 @@ class OutputIs(msgspec.Struct, frozen=True):
     shard_shape: list[int]
     memory: str
     sharding: bytes
+    layout: list[int]
+    """The dimensions, the innermost first."""
 
 
 class Compiled(msgspec.Struct, tag=True):
@@ -194,9 +196,11 @@ class Compiled(msgspec.Struct, tag=True):
     outputs: list[OutputIs]
     ranks: list[int]
     """Of each parameter; -1 for a token, which may have any."""
+    layouts: list[list[int]]
+    """Of each parameter: its dimensions, the innermost first."""
     parameter_shardings: list[bytes] | None
-    donated: list[int]
-    """Parameters whose memory the program takes."""
+    over: dict[int, int]
+    """Result -> the donated parameter whose memory it takes."""
     code: int
     arguments_size: int
     outputs_size: int
@@ -208,6 +212,17 @@ class Compiled(msgspec.Struct, tag=True):
     collectives: list[tuple[str, int, int, int]]
     """Operation, bytes, count, runs."""
     costs: dict[str, float] = {}
+
+    @property
+    def donated(self) -> list[int]:
+        """Parameters whose memory the program takes."""
+        return sorted(set(self.over.values()))
+
+    @property
+    def odd_layouts(self) -> bool:
+        """Whether a parameter or a result does not lie in C order."""
+        found = [*self.layouts, *(output.layout for output in self.outputs)]
+        return any(layout != sorted(layout, reverse=True) for layout in found)
 
 
 class TextIs(msgspec.Struct, tag=True):

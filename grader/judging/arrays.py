@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from grader.judging.checking import Failure
-from grader.judging.differences import explanation
+from grader.judging.differences import OF_ALL, explanation
 from grader.judging.record import Leaf
 from grader.judging.words import plural, where
 
@@ -24,6 +24,10 @@ FORM = (
     "which type and shape?"
 )
 """The hint where a value has another form than was asked for: no hint about numbers helps."""
+LEFT_OUT = "is a part before them left out?"
+"""What a failure asks where the arrays of a tree stand in an earlier part than they belong to."""
+UNCHANGED = "A new array is asked for. Which line computes it, and does the result get out?"
+"""The hint where an array is what went in."""
 _APART = (" of ", " after ", " on ", " in ")
 """Words that end the name of a value and begin what it belongs to."""
 _INDEX, _STEP = re.compile(r"\[(\d+)\]"), re.compile(r"\[[^\]]*\]|\.\w+")
@@ -88,7 +92,9 @@ def _unchanged(failure: Failure, leaf: Leaf, before: Sequence[Leaf]) -> Failure:
     went_in = [one for one in before if one.data == leaf.data and one.shape == leaf.shape]
     if leaf.data is None or not went_in or not _tells(leaf):
         return failure
-    return replace_fields(failure, observed=f"{failure.observed}: it is what went in, unchanged")
+    observed = failure.observed.partition(", and ")[0]
+    observed = f"{observed}: the array is what went in, unchanged"
+    return replace_fields(failure, observed=observed, hint=failure.hint or UNCHANGED)
 
 
 def label(name: str, path: str) -> str:
@@ -98,7 +104,8 @@ def label(name: str, path: str) -> str:
     with the number of one of them, which is left out, too.
     """
     head, word, tail = next(
-        (name.partition(word) for word in _APART if word in name), (name, "", "")
+        (name.partition(word) for word in sorted(_APART, key=name.find) if word in name),
+        (name, "", ""),
     )
     number = _INDEX.match(path)
     names = head.split(" and ")
@@ -122,7 +129,10 @@ def _explained(
     words = words or _of_leaf(leaf, theirs[index])
     form = leaf.shape != theirs[index].shape or _what(leaf) != _what(theirs[index])
     hint = FORM if form else ""
-    observed = f"{failure.observed}: {words}" if words else failure.observed
+    observed = failure.observed
+    if words:  # how many values differ adds nothing where all of them are known
+        counted = observed.partition(", and ")[0] if words in OF_ALL else observed
+        observed = f"{counted}: {words}"
     return Failure(failure.expected, observed, failure.culprits, hint)
 
 
@@ -207,20 +217,34 @@ def _structure_failure(
             expected = f"{label(name, '')} is a {_tree(their_tree)}"
             return Failure(expected, f"a {_tree(my_tree)}", (), FORM)
         expected = f"{label(name, '')} has {_paths(missing) or f'no {_paths(surplus)}'}"
-        if exchanged := _exchanged_parts(got_paths, want_paths):
-            observed = exchanged
+        here, should, both = _exchanged_parts(got_paths, want_paths)
+        if both:
+            observed = f"`[{here}]` and `[{should}]` are exchanged"
+        elif here != should:
+            expected = f"{label(name, '')} has arrays at `[{should}]`"
+            observed = f"they stand at `[{here}]`{f': {LEFT_OUT}' * (here < should)}"
         else:
             said = [f"it has no {_paths(missing)}"] if missing else []
             said += [f"it has {_paths(surplus)}, for which nobody asked"] if surplus else []
             observed = "; ".join(said)
+    elif _keys(mine) and (lacking := _keys(theirs) - _keys(mine)):
+        observed += f", without {_paths([f'{key[2:-2]}' for key in sorted(lacking)])}"
     return Failure(expected, observed, (), FORM)
 
 
-def _exchanged_parts(got: Sequence[str], wanted: Sequence[str]) -> str:
-    """Which two parts of a sequence of trees are exchanged, or ""."""
+def _keys(leaves: Sequence[Leaf]) -> set[str]:
+    """The outer names of a dict, `['w']`; nothing for a list, a tuple or an object."""
+    return {key for leaf in leaves if (key := _outer(leaf.path)).startswith("['")}
+
+
+def _exchanged_parts(got: Sequence[str], wanted: Sequence[str]) -> tuple[int, int, bool]:
+    """Which part of a sequence of trees stands where another belongs, and whether both do.
+
+    The two numbers are equal if there is none.
+    """
     parts = {path: match for path in (*got, *wanted) if (match := _INDEX.match(path))}
     if len(parts) < len({*got, *wanted}):
-        return ""
+        return 0, 0, False
     count = max(int(match[1]) for match in parts.values()) + 1
     for a in range(min(count, MAX_PATHS)):
         for b in range(a + 1, min(count, MAX_PATHS)):
@@ -230,8 +254,10 @@ def _exchanged_parts(got: Sequence[str], wanted: Sequence[str]) -> str:
                 for path in got
             ]
             if sorted(moved) == sorted(wanted):
-                return f"`[{a}]` and `[{b}]` are exchanged"
-    return ""
+                there = {parts[path][1] for path in got}
+                here, should = (a, b) if str(a) in there else (b, a)
+                return here, should, {str(a), str(b)} <= there
+    return 0, 0, False
 
 
 def form_of(leaves: Sequence[Leaf]) -> str:
@@ -280,6 +306,12 @@ def _compare_leaf(name: str, leaf: Leaf, want: Leaf, rtol: float, atol: float) -
         return Failure(f"{name} is {_what(want)}", _what(leaf))
     if leaf.deleted:
         return Failure(f"{name} can be read", "its buffer was donated or deleted")
+    if leaf.unlike is not None:
+        device, difference = leaf.unlike
+        return Failure(
+            f"{name} is the same on all devices that hold it",
+            f"device {device} holds other numbers; they differ by up to {difference:.2g}",
+        )
     if leaf.shape != want.shape:
         return Failure(f"{name} has shape {want.shape}", f"shape {leaf.shape}, {where(leaf)}")
     if leaf.kind != "python" and want.kind != "python" and leaf.dtype != want.dtype:

@@ -11,9 +11,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from grader.judging import places
-from grader.judging.arrays import FORM, compare, form_of, load
+from grader.judging.arrays import FORM, compare, form_of, label, load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.record import (
+    POLLED,
     Collective,
     Event,
     EventKind,
@@ -26,7 +27,7 @@ from grader.judging.record import (
 )
 from grader.judging.said import in_words
 from grader.judging.verdict import Culprit
-from grader.judging.words import part_in_words
+from grader.judging.words import part_in_words, plural
 
 
 def seen(record: Record) -> Observed:
@@ -46,16 +47,35 @@ def events(observed: Observed, *kinds: EventKind, phase: str = "") -> Iterator[E
     return (e for e in observed.events if e.kind in kinds and e.phase.startswith(phase))
 
 
+def to_host(observed: Observed, phase: str = "") -> list[Event]:
+    """What brings values to the host: reads, and copies that `copy_to_host_async` starts.
+
+    A read may start a copy of its own, so copies count where there is no read.
+    """
+    reads = list(events(observed, "d2h", phase=phase))
+    return reads or list(events(observed, "async_copy", phase=phase))
+
+
 def culprits(record: Record, found: Sequence[Event]) -> list[Culprit]:
-    """The learner's lines behind events, most frequent first."""
+    """The learner's lines behind events, most frequent first; of polls, no count is given."""
     counts: dict[int, int] = {}
     kinds: dict[int, list[EventKind]] = {}
     for event in found:
         if event.line is not None:
-            counts[event.line] = counts.get(event.line, 0) + event.count
+            count = event.count if event.detail != POLLED else 0
+            counts[event.line] = counts.get(event.line, 0) + count
             kinds.setdefault(event.line, []).append(event.kind)
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return [places.at(record, line, count, kinds[line]) for line, count in ordered]
+    return [places.at(record, line, max(count, 1), kinds[line]) for line, count in ordered]
+
+
+def waits_in_words(found: Sequence[Event]) -> str:
+    """`3 waits, by asking is_ready again and again too`: how the host waited for the device."""
+    total = sum(event.count for event in found if event.detail != POLLED)
+    polled = "by asking again and again whether an array is ready"
+    if any(event.detail == POLLED for event in found):
+        return f"{plural(total, 'wait')}, and more {polled}," if total else f"it waits, {polled},"
+    return plural(total, "wait")
 
 
 def culprit(record: Record, line: int, count: int = 1) -> Culprit:
@@ -64,11 +84,14 @@ def culprit(record: Record, line: int, count: int = 1) -> Culprit:
 
 
 def definition(record: Record, name: str) -> list[Culprit]:
-    """The line on which the learner's file defines `name`, for failures without events."""
-    for number, text in enumerate(record.source.split("\n"), 1):
-        if text.startswith((f"def {name}(", f"class {name}", f"{name} =", f"{name}:")):
-            return [culprit(record, number)]
-    return []
+    """The line on which the learner's file last defines `name`, for failures without events."""
+    return places.of_definitions(places.File(record.source), [name])
+
+
+def calls_of(record: Record, names: Sequence[str]) -> list[Culprit]:
+    """The lines of the learner's file that call a function by one of these dotted endings."""
+    lines = places.File(record.source).calls(names)
+    return [culprit(record, line) for line in lines]
 
 
 def compiled_program(record: Record, name: str, expected: str = "") -> Measured | Failure | Unable:
@@ -160,7 +183,8 @@ def _compiled(
     if problem:
         line = exported.line if exported else None
         place = [culprit(record, line)] if line else definition(record, name)
-        return Failure(expected, problem, place, TRACED if in_words(problem) != problem else "")
+        traced = "cannot be traced" in problem or in_words(problem) != problem
+        return Failure(expected, problem, place, TRACED if traced else "")
     return measured or Unable("the program was not compiled")
 
 
@@ -264,6 +288,19 @@ def differing_leaf(record: Record, name: str, *, rtol: float, atol: float) -> Fa
     return failure
 
 
+def renamed(failure: Failure, name: str, word: str) -> Failure:
+    """The failure, in which the value that a drive kept as `name` is called `word`.
+
+    Of "params after step 1 of run 0", nothing but the word is left: `params['b1']`.
+    """
+    before, _, after = label(name, "").strip("`").partition("`")
+    expected, observed = (
+        text.replace(name, word).replace(f"`{before}", f"`{word}").replace(after or "\0", "")
+        for text in (failure.expected, failure.observed)
+    )
+    return replace_in(failure, expected=expected, observed=observed)
+
+
 def _of_another_name(name: str, mine: Observed, theirs: Observed) -> Failure | None:
     """The failure if a tree has the paths of another one that was asked for, not its own."""
     got = [leaf.path for leaf in mine.values[name]]
@@ -272,14 +309,15 @@ def _of_another_name(name: str, mine: Observed, theirs: Observed) -> Failure | N
     others = (
         other
         for other, leaves in theirs.values.items()
-        if other != name and [leaf.path for leaf in leaves] == got
+        if other != name and [leaf.path for leaf in leaves] == got and other in mine.values
     )
     found = next(others, None)
-    if found is None:
-        return None
+    right = [leaf.path for leaf in theirs.values[name]]
+    if found is None or [leaf.path for leaf in mine.values[found]] != right:
+        return None  # only one of them has the other's structure
     return Failure(
-        f"`{name}` is {form_of(theirs.values[name])}",
-        f"it has the structure of `{found}`: were two values exchanged?",
+        f"{label(name, '')} is {form_of(theirs.values[name])}",
+        f"it has the structure of {label(found, '')}: were two values exchanged?",
         (),
         FORM,
     )
@@ -294,7 +332,9 @@ def _other_form(name: str, mine: Observed, theirs: Observed) -> Failure | None:
     if got == wanted or [form == "*" for form in got] != [form == "*" for form in wanted]:
         return None  # trees of another shape: their paths say more
     mine_is, theirs_is = next(pair for pair in zip(got, wanted, strict=True) if len({*pair}) == 2)
-    return Failure(f"`{name}` is made of the same kinds as the reference's: {theirs_is}", mine_is)
+    return Failure(
+        f"{label(name, '')} is made of the same kinds as the reference's: {theirs_is}", mine_is
+    )
 
 
 def other_parts(leaf: Leaf, wanted: Leaf) -> str:
@@ -352,17 +392,77 @@ def step_ratio(record: Record, before: str, after: str) -> float | None:
 
     None if both steps are the same, or if they differ in more than their length.
     """
-    import numpy as np  # here: the command line starts without it
+    mine, theirs = seen(record).values, wanted(record).values
+    return _ratio(_step(mine[before], mine[after]), _step(theirs[before], theirs[after]))
 
-    def step(observed: Observed) -> Any:
-        old = [load(leaf.data or b"") for leaf in observed.values[before]]
-        new = [load(leaf.data or b"") for leaf in observed.values[after]]
-        return np.concatenate([np.subtract(b, a).ravel() for a, b in zip(old, new, strict=True)])
+
+def step_error(record: Record, before: str, after: str) -> float | None:
+    """How far the submission's step is from the reference's, in lengths of that step; or None."""
+    mine, theirs = seen(record).values, wanted(record).values
+    return _error(_step(mine[before], mine[after]), _step(theirs[before], theirs[after]))
+
+
+def output_error(record: Record, name: str) -> float | None:
+    """How far all results of a program are from the reference's, in lengths of those; or None."""
+    mine, theirs = record.measured.get(name), record.reference_measured.get(name)
+    if mine is None or theirs is None:
+        return None
+    return _error(_vector(mine.outputs), _vector(theirs.outputs))
+
+
+def _error(mine: Any, theirs: Any) -> float | None:
+    import numpy as np
+
+    if mine is None or theirs is None or mine.shape != theirs.shape or not theirs.any():
+        return None
+    return float(np.linalg.norm(mine - theirs) / np.linalg.norm(theirs))
+
+
+def _vector(leaves: Sequence[Leaf]) -> Any:
+    """All values as one vector; None if they cannot be read."""
+    import numpy as np
 
     try:
-        mine, theirs = step(seen(record)), step(wanted(record))
-        ratio = float(mine @ theirs / (theirs @ theirs))
-        same = np.allclose(mine, ratio * theirs, rtol=1e-2, atol=1e-2 * float(abs(theirs).max()))
+        return np.concatenate([np.ravel(load(leaf.data or b"")) for leaf in leaves])
+    except (ValueError, TypeError):
+        return None
+
+
+def output_step_ratio(record: Record, name: str, part: str) -> float | None:
+    """`step_ratio` of the arrays below the path `part` of a program's first result.
+
+    That result replaces the program's first argument, and has its form.
+    """
+    mine, theirs = record.measured.get(name), record.reference_measured.get(name)
+    if mine is None or theirs is None:
+        return None
+    old, got, want = (
+        [leaf for leaf in leaves if leaf.path.startswith(f"[0]{part}")]
+        for leaves in (given(record, name), mine.outputs, theirs.outputs)
+    )
+    return _ratio(_step(old, got), _step(old, want))
+
+
+def _step(before: Sequence[Leaf], after: Sequence[Leaf]) -> Any:
+    """What was added to all arrays, as one vector; None if they do not fit each other."""
+    import numpy as np
+
+    try:
+        pairs = [
+            (load(old.data or b""), load(new.data or b""))
+            for old, new in zip(before, after, strict=True)
+        ]
+        return np.concatenate([np.subtract(new, old).ravel() for old, new in pairs])
     except (ValueError, TypeError, EOFError):
         return None
+
+
+def _ratio(mine: Any, theirs: Any) -> float | None:
+    """By which factor two vectors differ; None if there is none, or if it is 1."""
+    import numpy as np
+
+    if mine is None or theirs is None or mine.shape != theirs.shape or not theirs.any():
+        return None
+    ratio = float(mine @ theirs / (theirs @ theirs))
+    same = np.allclose(mine, ratio * theirs, rtol=1e-2, atol=1e-2 * float(abs(theirs).max()))
     return ratio if same and abs(ratio - 1) > 1e-2 else None

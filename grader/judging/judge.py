@@ -17,7 +17,7 @@ from grader.judging.evidence import culprit
 from grader.judging.places import File, given_names, of_definitions, of_frames, of_words, shown
 from grader.judging.record import Outcome, Record
 from grader.judging.returns import Missing, missing
-from grader.judging.said import in_words, without_treedefs
+from grader.judging.said import hint_for, in_words, without_treedefs
 from grader.judging.unlike import difference
 from grader.judging.verdict import Culprit, Ground, Report, Status, Verdict
 
@@ -25,6 +25,16 @@ SOURCE = "source"
 RUNS = "runs"
 MAX_WORDS = 500
 NO_RETURN = "A function that ends without `return` gives None. What does its docstring promise?"
+WHAT_A_FILE_MAY_HOLD = "reference/what-a-file-may-hold"
+_OF_THE_FILE = {
+    "definitions": "The grader calls each function by its name, with the parameters that the "
+    "starter gives it.",
+    "edits": "Undo this change; what you add gets a name of its own. `grader reset` writes a fresh "
+    "starter, and keeps your version beside it.",
+    "policy": "Nothing of your code was run yet. An answer needs only what the page below lists: "
+    "everything else is refused, so that what is observed can be believed.",
+}
+"""What to do about each kind of finding."""
 _EXCEPTION = re.compile(r"[\w.]+(Error|Exception|Warning|Exit|Interrupt|Iteration)\b")
 _PROMISE = {
     "raised": "no exception",
@@ -111,11 +121,15 @@ def _source(record: Record, exercise: Exercise) -> Verdict:
     observed = "; ".join(dict.fromkeys(f.observed for f in record.findings))
     lines = dict.fromkeys(f.line for f in record.findings if f.line is not None)
     places = [culprit(record, line) for line in lines]
-    return Verdict(SOURCE, title, "fail", "source", expected, observed, places)
+    verdict = Verdict(SOURCE, title, "fail", "source", expected, observed, places)
+    if hint := _OF_THE_FILE.get(record.findings[0].check, ""):
+        verdict.lesson = WHAT_A_FILE_MAY_HOLD
+        verdict.hint, verdict.hint_level, verdict.hints = hint, 1, 1
+    return verdict
 
 
 def _runs(record: Record, exercise: Exercise) -> Verdict:
-    title = "The code runs to the end."
+    title = "The code runs to the end, and returns what the task asks for."
     lesson = f"{exercise.lesson}#{exercise.anchor}"
     verdict = Verdict(RUNS, title, "pass", "observed", lesson=lesson)
     if record.broken:
@@ -138,6 +152,8 @@ def _explain(verdict: Verdict, record: Record, outcome: Outcome, exercise: Exerc
     if outcome.frames:
         given = given_names(exercise.model, exercise.edits)
         verdict.culprits = of_frames(file, outcome.frames, given)
+    if outcome.kind in ("raised", "unusable") and (hint := hint_for(outcome.message)):
+        verdict.hint, verdict.hint_level, verdict.hints = hint, 1, 1
     if forgotten := _no_return(file, outcome, exercise):
         _forgotten(verdict, forgotten, outcome)
 

@@ -71,7 +71,7 @@ def state_at_once(
     if need <= limit:
         return None
     return (
-        f"at most {mib(limit)} on one {device}: what the reference needs, and a quarter of its "
+        f"at most {mib(limit)} on one {device}: what the reference needs plus a quarter of its "
         "state",
         f"{mib(need)}; the state is {mib(state)}, and {mib(mine.memory.temporaries)} are "
         f"temporaries that the step holds while it runs",

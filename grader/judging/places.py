@@ -24,7 +24,7 @@ _CAUSES: dict[EventKind, frozenset[str]] = {
     "d2h": _READS,
     "h2d": frozenset(["asarray", "array", "device_put", "zeros", "ones", "full", "arange"]),
     "d2d": frozenset(("device_put",)),
-    "wait": frozenset(("block_until_ready", "effects_barrier")),
+    "wait": frozenset(("block_until_ready", "effects_barrier", "is_ready")),
 }
 """What a call that causes an event is usually named."""
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -46,8 +46,8 @@ class File:
             return ast.Module([], [])
 
     def defined(self, name: str) -> ast.stmt | None:
-        """The statement at the top level that gives `name` its value."""
-        return next((node for node in self.tree.body if name in _named(node)), None)
+        """The last statement at the top level that gives `name` a value: the one that holds."""
+        return next((node for node in reversed(self.tree.body) if name in _named(node)), None)
 
     def function_at(self, line: int) -> str:
         """The innermost function that holds a line, `outer.inner`; "" at the top level."""
@@ -57,6 +57,13 @@ class File:
         """The name of the definition at the top level that holds a line, or ""."""
         held = (node for node in self.tree.body if _holds(node, line))
         return next((name for node in held for name in _named(node)), "")
+
+    def calls(self, names: Sequence[str]) -> list[int]:
+        """The lines of calls whose function ends in one of `names`: `debug.print`, `print`."""
+        found = (node for node in ast.walk(self.tree) if isinstance(node, ast.Call))
+        ends = tuple(f".{name}" for name in names)
+        lines = {n.lineno for n in found if f".{ast.unparse(n.func)}".endswith(ends)}
+        return sorted(lines)
 
     def _around(self, line: int) -> list[_Definition]:
         found: list[_Definition] = []

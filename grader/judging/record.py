@@ -34,6 +34,11 @@ class Leaf(msgspec.Struct, frozen=True, omit_defaults=True):
     replicated: bool | None = None
     parts: dict[int, tuple[tuple[int, int], ...]] = {}
     """Of an array on several devices: device -> the start and stop of its part, by axis."""
+    unlike: tuple[int, float] | None = None
+    """A device whose copy of a part is not that of another device, and the largest difference.
+
+    JAX believes an array that says it is replicated; nothing makes its copies equal. None where
+    they are, or where the values were not kept."""
     deleted: bool = False
     buffer: int | None = None
     """Address of the device buffer; None when the array spans devices."""
@@ -45,6 +50,11 @@ PREFETCHED = "after copy_to_host_async in an earlier step"
 """The detail of a read whose copy was started in an earlier step: the read does not wait."""
 STARTED = "after copy_to_host_async in this step"
 """The detail of a read whose copy was started in the same step: it waits for that copy."""
+POLLED = "is_ready"
+"""The detail of a wait by asking an array again and again whether it is ready.
+
+How many steps were waited for so hangs on how fast the machine was: it is in no message.
+"""
 EventKind = Literal["h2d", "d2h", "d2d", "compile", "trace", "wait", "async_copy", "launch"]
 
 
@@ -66,15 +76,20 @@ class Event(msgspec.Struct, omit_defaults=True):
 
 
 class Witnessed(msgspec.Struct, omit_defaults=True):
-    """What the book of a device next door has of one run. The grader fills it in, from outside.
+    """What a witness below Python says of one run: a device's book, or the runtime's trace.
 
-    Copies count once for each shard; `line` is the line after which the worker marked its place.
-    `grader.judging.witness` lays it beside what the probes saw.
+    The grader fills in what the book of a device next door has, from outside. The trace is the
+    runtime's own, read in the worker: its word adds to what the probes saw, and takes nothing
+    away. Copies count once for each shard; `line` is the line after which the worker marked its
+    place. `grader.judging.witness` lays either beside what the probes saw.
     """
 
     events: list[Event] = []
     problem: str = ""
-    """Why the book is no evidence, or ""."""
+    """Why it is no evidence, or ""."""
+    by: Literal["book", "trace"] = "book"
+    shared: list[str] = []
+    """Phases in which several threads worked, if a trace says so: there, steps are not exact."""
 
 
 class Program(msgspec.Struct, omit_defaults=True):
@@ -139,8 +154,8 @@ class Observed(msgspec.Struct, omit_defaults=True):
     targeted: dict[str, Program] = {}
     """Programs exported for a target's platform, if one was asked for."""
     witnessed: Witnessed | None = None
-    """The book's counts, where this ran on a device next door; what a worker says here is
-    replaced."""
+    """The counts of the second witness, if there is one. What a worker says here is taken as a
+    trace's, and replaced where this ran on a device next door."""
 
 
 class Collective(msgspec.Struct):

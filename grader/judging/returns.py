@@ -42,8 +42,10 @@ def missing(file: File, model: str, edits: tuple[str, ...]) -> list[Missing]:
     promises = {path: _promise(node) for path, node in _functions(File(model).tree) if _gives(node)}
     found = []
     for path, node in _functions(file.tree):
-        if path[0] in edits and path in promises and _forgets(node):
-            last, top = node.end_lineno or node.lineno, file.defined(path[0])
+        if path[0] not in edits or path not in promises or not _forgets(node):
+            continue
+        last, top = node.end_lineno or node.lineno, file.defined(path[0])
+        if top is None or top.lineno <= node.lineno <= (top.end_lineno or top.lineno):
             line = top.lineno if top else node.lineno
             found.append(Missing(node.name, node.lineno, last, promises[path], line))
     return found

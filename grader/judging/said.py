@@ -10,6 +10,31 @@ _NODE = re.compile(r"CustomNode\((?:\w+\[)?([\w.]+)\]?, \[([^\[\]]*)\]\)")
 MAX_LINES, MAX_LENGTH = 8, 300
 """How much of an exception is repeated below plain words for it."""
 
+_NO_NUMBERS = (
+    "While jit traces a function, its arrays have shapes and types, and no numbers. What needs a "
+    "number there?"
+)
+_HINTS = tuple(
+    (re.compile(pattern, re.DOTALL), hint)
+    for pattern, hint in (
+        (
+            r"Received incompatible devices for jitted computation",
+            "jax.device_put moves no array: it returns a new one, and the old one stays where it "
+            "was. Which array of this call, or which sharding, names the other devices?",
+        ),
+        (
+            r"Array has been deleted|Buffer has been deleted or donated|deleted or donated buffer",
+            "A call that donates an argument deletes it. What the call returned takes its place.",
+        ),
+        (r"TracerArrayConversionError|The numpy\.ndarray conversion method", _NO_NUMBERS),
+        (r"TracerBoolConversionError|Attempted boolean conversion", _NO_NUMBERS),
+        (r"method is not available on traced array", _NO_NUMBERS),
+        (r"ConcretizationTypeError|Abstract tracer value encountered where concrete", _NO_NUMBERS),
+        (r"does not support string indexing", "Were two values unpacked in the wrong order?"),
+    )
+)
+"""Where to look, for exceptions of which that is known."""
+
 _WORDS = tuple(
     (re.compile(pattern, re.DOTALL), words)
     for pattern, words in (
@@ -26,7 +51,12 @@ _WORDS = tuple(
         ),
         (
             r"'NoneType' object|NoneType object",
-            "a value is None where an array or a tuple was expected: was a `return` forgotten?",
+            "a value is None where another was expected: was a `return` forgotten, or was nothing "
+            "found?",
+        ),
+        (
+            r"does not support string indexing",
+            "an array was indexed with a name, as if it were a dict",
         ),
         (
             r"Array has been deleted|Buffer has been deleted or donated|deleted or donated buffer",
@@ -58,6 +88,19 @@ _WORDS = tuple(
             "a PartitionSpec names more dimensions than its array has",
         ),
         (
+            r"method is not available on traced array",
+            "a method that needs numbers was asked of a value that jit is still tracing",
+        ),
+        (
+            r"scan body output must be a pair",
+            "the body of a scan returns a pair (carry, output), and this one does not: was its "
+            "`return` forgotten?",
+        ),
+        (
+            r"memory_space of all inputs passed to",
+            "one operation got arrays in two kinds of memory, the device's and the host's",
+        ),
+        (
             r"cannot select an axis to squeeze out which has size not equal to one",
             "an axis longer than 1 was to be squeezed away",
         ),
@@ -74,6 +117,11 @@ def in_words(message: str) -> str:
     kept = [line if len(line) <= MAX_LENGTH else f"{line[:MAX_LENGTH]} ..." for line in lines]
     more = ["..."] if len(kept) > MAX_LINES else []
     return "\n".join([words, *kept[:MAX_LINES], *more])
+
+
+def hint_for(message: str) -> str:
+    """Where to look for what an exception says, or ""."""
+    return next((hint for pattern, hint in _HINTS if pattern.search(message)), "")
 
 
 def without_treedefs(text: str) -> str:

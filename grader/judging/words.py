@@ -53,7 +53,7 @@ def part_in_words(leaf: Leaf, device: int) -> str:
 
 
 def exchanges(collectives: Iterable[Collective]) -> str:
-    """`1 all-gather of 262,144 bytes, 2 all-reduces of 4 bytes, 3 times in a loop`."""
+    """`1 all-gather of 262,144 bytes, 2 all-reduces of 4 bytes in a loop of 3 rounds`."""
     found = [f"{plural(c.count, c.op)} of {c.nbytes:,} bytes{_often(c)}" for c in collectives]
     return ", ".join(found) or "no collective at all"
 
@@ -61,7 +61,7 @@ def exchanges(collectives: Iterable[Collective]) -> str:
 def _often(collective: Collective) -> str:
     if collective.runs == 1:
         return ""
-    return f", {collective.runs} times in a loop" if collective.runs else ", in a loop"
+    return f" in a loop of {collective.runs} rounds" if collective.runs else " in a loop"
 
 
 def line_on_stack(frame: FrameType | None, path: str | None) -> int | None:

@@ -9,6 +9,7 @@
     describe   trees, arrays and other leaves, as data
     plain      facts, as plain JSON values
     devices    starts the backend
+    runtime    what JAX's C++ runtime notes of a run: the second witness on CPU devices
     launches   launched programs, from the profiler's trace
     dumped     compiled programs, as text
     roofline   what this machine can do at most, and what a kernel asks of it

@@ -3,6 +3,7 @@
 It counts into a `Tally`, and judges nothing.
 """
 
+from contextlib import suppress
 from typing import Self
 
 import jax
@@ -30,7 +31,8 @@ class Compiles:
         return self
 
     def __exit__(self, *_: object) -> None:
-        jax.monitoring.unregister_event_duration_listener(self._heard)
+        with suppress(AssertionError, ValueError):  # the submission unregistered it
+            jax.monitoring.unregister_event_duration_listener(self._heard)
 
     def _heard(self, event: str, duration_secs: float, **facts: str | int) -> None:
         kind = _KINDS.get(event)

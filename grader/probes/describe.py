@@ -25,6 +25,9 @@ _KEYS = (bool, int, float, str, bytes, type(None))
 _SEQUENCES, _MAPPINGS = (list, tuple), (dict, OrderedDict, defaultdict)
 _SHARDINGS = (jax.sharding.NamedSharding, jax.sharding.SingleDeviceSharding)
 MAX_DATA = 1 << 24
+COPIES = 1e-6
+"""By how much copies of a part may differ, relative to its largest number. A GPU may round each
+in its own way."""
 MAX_TREE = 4000
 """Longer structures are cut in messages; what is compared is `Flat.forms`."""
 
@@ -59,7 +62,18 @@ def describe(tree: Any, *, data: bool = True) -> tuple[list[Leaf], str]:
 def leaves_of(flat: Flat, *, data: bool = True) -> list[Leaf]:
     """Describe every leaf. Arrays beyond 16 MiB keep no values."""
     array_type = private.array_type()
+    _await([leaf for _, leaf in flat.leaves if type(leaf) is array_type], data)
     return [_leaf(path, leaf, array_type, data) for path, leaf in flat.leaves]
+
+
+def _await(arrays: list[Any], data: bool) -> None:
+    """Wait for arrays, and with `data` begin to read them: all at once, since on a device next
+    door each is a question to another process."""
+    alive = [array for array in arrays if _is_known(array.sharding) and not array.is_deleted()]
+    for array in alive:
+        if data and array.nbytes <= MAX_DATA:
+            array.copy_to_host_async()
+    jax.block_until_ready(alive)
 
 
 def _key(key: Any) -> str:
@@ -115,15 +129,17 @@ def _host_leaf(path: str, kind: Any, name: str, plain: np.ndarray[Any, Any], dat
     return Leaf(path, kind, name, plain.shape, str(plain.dtype), data=dump(plain) if keep else None)
 
 
+def _is_known(sharding: Any) -> bool:
+    """Whether a sharding is JAX's, and no learner's class."""
+    return type(sharding) in _SHARDINGS or type(sharding).__module__.startswith("jax")
+
+
 def _jax_leaf(path: str, array: Any, data: bool) -> Leaf:
     sharding = array.sharding
-    if not (type(sharding) in _SHARDINGS or type(sharding).__module__.startswith("jax")):
+    if not _is_known(sharding):
         return Leaf(path, "other", f"array with a {type(sharding).__qualname__}")
     devices = sorted(sharding.device_set, key=lambda device: device.id)
     deleted = bool(array.is_deleted())
-    if not deleted:
-        # The pointer below waits and keeps Python's lock, which a callback may need to go on.
-        array.block_until_ready()
     return Leaf(
         path,
         "jax",
@@ -138,6 +154,7 @@ def _jax_leaf(path: str, array: Any, data: bool) -> Leaf:
         shard_shape=sharding.shard_shape(array.shape),
         replicated=bool(sharding.is_fully_replicated),
         parts=_parts(sharding, array.shape) if len(devices) > 1 else {},
+        unlike=_unlike(array) if data and not deleted and len(devices) > 1 else None,
         deleted=deleted,
         buffer=address(array) if len(devices) == 1 and not deleted else None,
         data=_values(array) if data and not deleted else None,
@@ -147,8 +164,11 @@ def _jax_leaf(path: str, array: Any, data: bool) -> Leaf:
 def address(array: Any) -> int | None:
     """What tells an array's buffer from others: its address, next door a number.
 
-    For an array on one device that is not deleted. None where neither can be had.
+    For an array on one device that is not deleted. None where neither can be had. An address waits
+    for the array and keeps Python's lock, which a callback may need to go on: wait before.
     """
+    # The pointer waits and keeps Python's lock, which a callback may need to go on.
+    array.block_until_ready()
     try:
         return int(array.unsafe_buffer_pointer())
     except jax.errors.JaxRuntimeError:
@@ -165,7 +185,37 @@ def _parts(sharding: Any, shape: tuple[int, ...]) -> dict[int, tuple[tuple[int, 
 
 
 def _values(array: Any) -> bytes | None:
-    if array.nbytes > MAX_DATA:
+    return None if array.nbytes > MAX_DATA else dump(_host(array))
+
+
+def _unlike(array: Any) -> tuple[int, float] | None:
+    """The device whose copy of a part differs most from another's, and by how much, if any does."""
+    shards = sorted(array.addressable_shards, key=lambda shard: shard.device.id)
+    if array.nbytes > MAX_DATA or sum(shard.data.size for shard in shards) == array.size:
         return None
+    first: dict[str, Any] = {}
+    found = []
+    for shard in shards:
+        values = _host(shard.data)
+        known = first.setdefault(str(shard.index), values)
+        if difference := _difference(known, values):
+            found.append((shard.device.id, difference))
+    return max(found, key=lambda one: one[1], default=None)
+
+
+def _difference(known: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> float:
+    """The largest difference of two arrays, 0.0 if they are equal to rounding."""
+    if known is values or np.array_equal(known, values):
+        return 0.0
+    wide = np.result_type(known, np.float64)  # no difference of bools, and none that wraps around
+    known, values = known.astype(wide), values.astype(wide)
+    largest = np.abs(known[np.isfinite(known)]).max(initial=0.0)
+    close = np.isclose(known, values, rtol=0, atol=COPIES * largest, equal_nan=True)
+    apart = np.nan_to_num(np.abs(known - values)[~close], nan=sys.float_info.max)
+    return float(apart.max(initial=0.0))
+
+
+def _host(array: Any) -> np.ndarray[Any, Any]:
+    """The values on the host; bfloat16 and the like widen to float32."""
     plain = np.asarray(array)
-    return dump(plain if plain.dtype.kind in "biufc" else plain.astype(np.float32))
+    return plain if plain.dtype.kind in "biufc" else plain.astype(np.float32)

@@ -1,15 +1,20 @@
-"""Keeps the text of the programs that JAX compiles in a block.
+"""Keeps the text of the programs that JAX compiles in a block, and finds constants in it.
 
-JAX itself writes them to a folder when its option `jax_dump_ir_to` is set. What the text means
+JAX itself writes them to a folder when its option `jax_dump_ir_to` is set. What else the text means
 is for the caller to say.
 """
 
+import math
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import jax
+
+_TENSOR = re.compile(r"((?:\d+x)*)[a-z]+(\d+)")
+"""The type of an array in StableHLO: `50x16xf32`."""
 
 
 @contextmanager
@@ -24,3 +29,17 @@ def programs() -> Iterator[list[str]]:
         finally:
             jax.config.update("jax_dump_ir_to", before)
         found += [path.read_text("utf-8") for path in sorted(Path(folder).rglob("*.mlir"))]
+
+
+def constants(program: str) -> Iterator[int]:
+    """The bytes of each constant of a program that holds numbers of its own, and not one for all.
+
+    That is what JAX makes of a NumPy array which a function closes over.
+    """
+    for line in program.splitlines():
+        _, found, value = line.partition("stablehlo.constant dense")
+        if not found or not value.startswith(("<[", '<"', "_resource<")):
+            continue
+        if kind := _TENSOR.match(value.rpartition(" : tensor<")[2]):
+            sizes = [int(size) for size in kind[1].split("x") if size]
+            yield math.prod(sizes) * int(kind[2]) // 8

@@ -37,10 +37,14 @@ MOST = 1 << 40
 
 
 class Launches(NamedTuple):
-    """How many programs were launched, and the names of their functions, sorted."""
+    """How many programs were launched, and how often each function was called, by its name.
+
+    A function that another one calls, or is traced into it, is not counted: only what Python
+    called from outside.
+    """
 
     total: int
-    functions: list[str]
+    functions: dict[str, int]
 
 
 class Counter:
@@ -64,18 +68,37 @@ class Counter:
     def count(self, run: Callable[[], Any]) -> tuple[Any, Launches]:
         """Call `run` and wait for its result; returns the result, and what was launched."""
         if self.problem:
-            return run(), Launches(0, [])
+            return run(), Launches(0, {})
         result, seen = _traced(run)
-        functions = {match[1] for name in seen if (match := _FUNCTION.fullmatch(name))}
-        return result, Launches(_count(self._name, seen), sorted(functions))
+        return result, Launches(_count(self._name, seen), _called(seen))
 
 
-def _count(name: str, seen: list[str]) -> int:
-    return sum(re.fullmatch(name, event) is not None for event in seen)
+class _Event(NamedTuple):
+    """An event of the host; `line` is that of its thread, times are in ns."""
+
+    line: int
+    begin: float
+    end: float
+    name: str
 
 
-def _traced(run: Callable[[], Any]) -> tuple[Any, list[str]]:
-    """What `run` returned, and the names of all events of the host until that was ready."""
+def _count(name: str, seen: list[_Event]) -> int:
+    return sum(re.fullmatch(name, event.name) is not None for event in seen)
+
+
+def _called(seen: list[_Event]) -> dict[str, int]:
+    """How often each function was called from outside all others, most often first."""
+    found, line, until = Multiset[str](), -1, 0.0
+    for event in sorted(seen, key=lambda event: (event.line, event.begin, -event.end)):
+        match = _FUNCTION.fullmatch(event.name)
+        if match and (event.line != line or event.begin >= until):
+            line, until = event.line, event.end
+            found[match[1]] += 1
+    return dict(found.most_common())
+
+
+def _traced(run: Callable[[], Any]) -> tuple[Any, list[_Event]]:
+    """What `run` returned, and all events of the host until that was ready."""
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0  # Python's own calls are not wanted
     with tempfile.TemporaryDirectory() as folder:
@@ -84,8 +107,12 @@ def _traced(run: Callable[[], Any]) -> tuple[Any, list[str]]:
         file = next(Path(folder).rglob("*.xplane.pb"))
         data = jax.profiler.ProfileData.from_file(str(file))
         planes = [plane for plane in data.planes if plane.name.startswith("/host:")]
-        lines = [line for plane in planes for line in plane.lines]
-        return result, [event.name for line in lines for event in line.events]
+        lines = enumerate(line for plane in planes for line in plane.lines)
+        return result, [
+            _Event(number, event.start_ns, event.start_ns + event.duration_ns, event.name)
+            for number, line in lines
+            for event in line.events
+        ]
 
 
 class Places:

@@ -7,8 +7,9 @@ runs in a worker. `grader.worker.observer` answers what it asks.
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from grader.judging.record import Program
 from grader.judging.words import plural, typed
 
 
@@ -35,8 +36,15 @@ class Observe(Protocol):
         """Whether `function` is what jax.jit returns; `evidence.not_jitted` reads the answer."""
         ...
 
-    def program(self, name: str, function: Any, *args: Any) -> None:
-        """Export `function` for `args` (arrays), without running it.
+    def without_trace(self) -> None:
+        """Go on without the second witness, where nothing that it sees is judged.
+
+        What it keeps of a run lies in the host's memory, which an exercise may weigh.
+        """
+        ...
+
+    def program(self, name: str, function: Any, *args: Any) -> Program:
+        """Export `function` for `args` (arrays), without running it; returns what was exported.
 
         A function that `jax.jit` did not make is jitted first, without donation. Called
         again under the same name, it adds `args` as another set of inputs to run on.
@@ -68,6 +76,18 @@ class Drive(Protocol):
         ...
 
 
+class Stretch(NamedTuple):
+    """One timed run of a loop."""
+
+    steps: int
+    unit: float
+    """The latest figure of `TimedDrive.seconds_of_a_step`."""
+    rng: Any
+    """Draws what differs from run to run."""
+    alike: Any
+    """Draws what all runs of a comparison have alike."""
+
+
 class TimedDrive(Drive, Protocol):
     """The module `drive.py` of an exercise with a `LoopTiming`."""
 
@@ -75,13 +95,11 @@ class TimedDrive(Drive, Protocol):
         """Seconds of one step: the unit that windows are sized in. Only the reference is timed."""
         ...
 
-    def pace(
-        self, submission: ModuleType, rng: Any, steps: int, unit: float
-    ) -> Callable[[], list[float]]:
-        """Prepare one timed run of `steps` steps, and return what to time.
+    def pace(self, submission: ModuleType, stretch: Stretch) -> Callable[[], list[float]]:
+        """Prepare one timed run, and return what to time.
 
-        `unit` is the latest figure of `seconds_of_a_step`. The returned function runs the
-        work and returns a flat list of floats, which is compared between the two sides.
+        The returned function runs the work and returns a flat list of floats, which is
+        compared between the two sides.
         """
         ...
 

@@ -1,7 +1,8 @@
 """Looks up the names that probes need and JAX does not promise.
 
 These are the type of a concrete array (`ArrayImpl`), the methods through which its values
-reach the host, and the functions by which JAX calls a compiled program. No name is assumed: one
+reach the host, the functions by which JAX calls a compiled program, the sessions of the
+profiler, and what the runtime calls its events in them. No name is assumed: one
 that is missing raises `Gone`, and the probe that needed it reports *could not check*. The names
 behind staged machines are in `grader.stages.machines`.
 """
@@ -15,12 +16,24 @@ import jax
 import numpy as np
 from jax._src import pjit
 from jax._src.interpreters import pxla
+from jax._src.lib import _profiler
+
+from grader.judging.book import EntryKind
 
 READS = ("_value", "__array__", "__buffer__", "__dlpack__", "item", "tolist")
 """Attributes of the array type that bring values to the host, on jax 0.11 and 0.12."""
 WAITS = ("block_until_ready",)
 COPIES = ("copy_to_host_async",)
 POLLS = ("is_ready",)
+RUNTIME: dict[str, EntryKind] = {
+    "CommonPjRtClient::LinearizeIntoImpl": "h2d",
+    "CopyToMemorySpace_Direct": "d2d",
+    "CompileCpuExecutable": "compile",
+    "CommonPjRtBuffer::Await": "wait",
+}
+"""What the runtime of CPU devices notes for the profiler, once for each shard, on jax 0.12."""
+_HOST_EVENTS = 1
+"""The level at which it notes them."""
 
 
 After = Callable[[bool], None]
@@ -123,6 +136,48 @@ def executions(ran_on: Callable[[list[str]], None]) -> Iterator[None]:
     with ExitStack() as stack:
         stack.callback(wrap(pxla.ExecuteReplicated, ["__call__"], before))
         yield
+
+
+class Profiler:
+    """JAX's profiler of C++ code, below the public functions, which write files.
+
+    In a process, one session can be open. Raises:
+      Gone: this version of JAX has no such sessions.
+    """
+
+    def __init__(self) -> None:
+        for name in ("ProfilerSession", "ProfileOptions", "TraceMe"):
+            if not hasattr(_profiler, name):
+                raise Gone(f"jaxlib._profiler.{name}")
+        self._session = _profiler.ProfilerSession
+        if not hasattr(self._session, "stop_and_get_profile_data"):
+            raise Gone("ProfilerSession.stop_and_get_profile_data")
+        self.span: Callable[[str], Any] = _profiler.TraceMe
+        """A context manager that notes its time under a name, where a session is open."""
+        self._factory: Any = None
+
+    def start(self, options: Any = None) -> Any:
+        """Open a session, of the events of C++ alone or with the `options` of others."""
+        if options is None:
+            options = _profiler.ProfileOptions()
+            options.python_tracer_level = 0
+            options.host_tracer_level = _HOST_EVENTS
+        options.host_tracer_level = max(options.host_tracer_level, _HOST_EVENTS)
+        return self._session(options)
+
+    def stop(self, session: Any) -> Any:
+        """End a session; returns its data (`ProfileData`)."""
+        return session.stop_and_get_profile_data()
+
+    def replace(self, factory: Callable[[Any], Any]) -> None:
+        """From now on, `factory` makes the sessions for which others ask JAX, of their options."""
+        self._factory = _profiler.ProfilerSession = factory
+
+    def restore(self) -> str:
+        """Let JAX make sessions itself; returns what had been replaced meanwhile, or ""."""
+        same = _profiler.ProfilerSession is self._factory and _profiler.TraceMe is self.span
+        _profiler.ProfilerSession = self._session
+        return "" if same else "JAX's profiler was replaced while the submission ran"
 
 
 def _none(*_: Any, **__: Any) -> None:

@@ -11,17 +11,19 @@ devices are counted in `grader.probes.transfers`.
 import threading
 import weakref
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, Self
 from unittest import mock
 
 import jax
 import numpy as np
 
-from grader.judging.record import PREFETCHED, STARTED
+from grader.judging.record import POLLED, PREFETCHED, STARTED
 from grader.probes import private
 from grader.probes.tally import Tally
 
+Seeing = Callable[[], AbstractContextManager[None]]
+"""Makes a block in which a second witness knows that a read or a wait is seen here."""
 POLLS = 3
 """So many questions in one step, whether one array is ready, are a wait for it."""
 
@@ -31,8 +33,8 @@ class Reads:
 
     name = "reads"
 
-    def __init__(self, tally: Tally) -> None:
-        self._tally = tally
+    def __init__(self, tally: Tally, seeing: Seeing = nullcontext) -> None:
+        self._tally, self._seeing = tally, seeing
         self._depth = threading.local()
         self._started: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._polled: dict[int, tuple[weakref.ref[Any], int, int]] = {}
@@ -59,11 +61,16 @@ class Reads:
         stack.enter_context(mock.patch.object(jax, name, wrapper))
 
     def _outermost(self, report: Callable[[], None]) -> private.After:
-        """Report only when the outermost of nested methods has done its work."""
+        """Report only when the outermost of nested methods has done its work; not while paused."""
+        if self._tally.paused:
+            return _nothing
         depth = getattr(self._depth, "value", 0)
         self._depth.value = depth + 1
+        seeing = self._seeing() if depth == 0 else nullcontext()
+        seeing.__enter__()
 
         def after(done: bool) -> None:
+            seeing.__exit__(None, None, None)
             self._depth.value = depth
             if done and depth == 0:
                 report()
@@ -96,11 +103,13 @@ class Reads:
 
         def report() -> None:
             if count == POLLS:
-                self._tally.saw("wait", detail="is_ready")
+                self._tally.saw("wait", detail=POLLED)
 
         return self._outermost(report)
 
     def _before_copy(self, tree: Any) -> private.After:
+        if self._tally.paused:  # what the drive starts is no learner's foresight
+            return _nothing
         arrays = [leaf for leaf in jax.tree.leaves(tree) if isinstance(leaf, jax.Array)]
 
         def report() -> None:
@@ -128,3 +137,7 @@ class Reads:
         array.block_until_ready()
         jax.block_until_ready((array, array))
         return "" if self._tally.total("wait") == 2 else "two known waits were not seen"
+
+
+def _nothing(_: bool) -> None:
+    """What a paused probe does after a call."""

@@ -45,6 +45,14 @@ class Tally:
         """Events of one kind so far."""
         return sum(n for key, n in self._counts.items() if key[0] == kind)
 
+    def take(self, phase: str) -> set[EventKind]:
+        """The kinds of events in a phase, which are forgotten."""
+        with self._lock:
+            keys = [key for key in self._counts if key[1] == phase]
+            for key in keys:
+                del self._counts[key]
+        return {key[0] for key in keys}
+
     def clear(self) -> None:
         """Forget all events."""
         self._counts.clear()

@@ -5,8 +5,10 @@ and on which inputs, comes from the grader. How it is measured is in `grader.pro
 and `grader.program.pairs`.
 """
 
+import os
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import jax
@@ -16,8 +18,8 @@ import numpy as np
 from grader.judging.record import Leaf, Measured, Timing
 from grader.probes.describe import describe
 from grader.program.export import export_program
-from grader.program.loading import Refused, load
-from grader.program.measuring import Built, examine
+from grader.program.loading import Refused
+from grader.program.measuring import Built, Lowered, build, examine, lower
 from grader.program.pairs import compare
 from grader.program.placing import runnable
 
@@ -31,10 +33,38 @@ Inputs = Mapping[str, list[list[Leaf]]]
 
 @dataclass
 class _Side:
-    """One program: what was measured and, unless it was refused, the program."""
+    """One program: what was measured and, unless it was refused, the program.
+
+    Where a step refuses it, the steps after that do nothing.
+    """
 
     measured: Measured
+    blob: bytes
+    lowered: Lowered | None = None
     built: Built | None = None
+
+    def lower(self) -> None:
+        """Load it."""
+        try:
+            self.lowered = lower(self.blob, self.measured)
+        except Refused as reason:
+            reason.note(self.measured)
+
+    def build(self) -> None:
+        """Compile it."""
+        try:
+            self.built = build(self.lowered) if self.lowered else None
+        except Refused as reason:
+            reason.note(self.measured)
+
+    def run(self, sets: Sequence[list[Leaf]]) -> None:
+        """Read what was compiled, and run it on the first of the sets of inputs."""
+        try:
+            if self.built:
+                examine(self.built, self.measured, sets[0] if sets else None)
+        except Refused as reason:
+            self.built = None
+            reason.note(self.measured)
 
 
 def measurements(
@@ -52,8 +82,9 @@ def measurements(
     draws the order of the windows. Returns what became of each program of either side, by
     name, and the timing by the name of the program that was timed.
     """
-    theirs = {name: _side(name, blob, inputs) for name, blob in reference.items()}
-    mine = {name: _side(name, blob, inputs) for name, blob in submission.items()}
+    theirs = {name: _Side(Measured(name), blob) for name, blob in reference.items()}
+    mine = {name: _Side(Measured(name), blob) for name, blob in submission.items()}
+    _examine([*theirs.values(), *mine.values()], inputs)
     timing = {}
     if timed in mine and timed in theirs:
         sets, rng = inputs.get(timed, []), random.Random(seed)
@@ -66,14 +97,15 @@ def _measured(sides: Mapping[str, _Side]) -> dict[str, Measured]:
     return {name: side.measured for name, side in sides.items()}
 
 
-def _side(name: str, blob: bytes, inputs: Inputs) -> _Side:
-    sets = inputs.get(name, [])
-    side = _Side(Measured(name))
-    try:
-        side.built = examine(load(blob), side.measured, sets[0] if sets else None)
-    except Refused as reason:
-        reason.note(side.measured)
-    return side
+def _examine(sides: Sequence[_Side], inputs: Inputs) -> None:
+    """Compile all programs, as many at a time as there are processors; then run one by one."""
+    for side in sides:
+        side.lower()
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        for _ in pool.map(_Side.build, sides):
+            pass
+    for side in sides:
+        side.run(inputs.get(side.measured.name, []))
 
 
 def _timing(

@@ -46,20 +46,48 @@ class Built:
         return place(inputs, self.loaded.exported.in_avals, self.in_shardings)
 
 
-def build(loaded: Loaded) -> Built:
-    """Compile a program again, with its own shardings and donation.
+@dataclass(frozen=True)
+class Lowered:
+    """A program that waits to be compiled."""
+
+    loaded: Loaded
+    lowered: jax.stages.Lowered
+
+
+def lower(blob: bytes, measured: Measured) -> Lowered:
+    """Load and check a program, and lower it again, with its own shardings and donation.
+
+    Raises:
+      Refused: it is no program that may run; what was found before is filled in.
+    """
+    loaded = load(blob)
+    measured.signature = loaded.signature
+    measured.donated = list(loaded.donated)
+    measured.operations = loaded.operations
+    try:
+        with mesh_context(loaded, jax.devices()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an unused donation shows in `aliases`
+            return Lowered(loaded, trace(loaded).lower())
+    except Exception as error:
+        raise _not_compiled(error) from error
+
+
+def build(lowered: Lowered) -> Built:
+    """Compile a program; several threads may do so, each with a program of its own.
 
     Raises:
       Refused: XLA does not compile it, or it needs more memory than there is.
     """
     try:
-        with mesh_context(loaded, jax.devices()), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an unused donation shows in `aliases`
-            built = Built(loaded, trace(loaded).lower().compile())
+        built = Built(lowered.loaded, lowered.lowered.compile())
     except Exception as error:
-        raise Refused(f"it does not compile here: {first_line(error)}") from error
+        raise _not_compiled(error) from error
     _check_room(built.compiled)
     return built
+
+
+def _not_compiled(error: Exception) -> Refused:
+    return Refused(f"it does not compile here: {first_line(error)}")
 
 
 def trace(loaded: Loaded) -> jax.stages.Traced:
@@ -95,7 +123,7 @@ def _check_room(compiled: jax.stages.Compiled) -> None:
     devices = len(next(iter(compiled.output_shardings)).device_set) if shared else 1
     needed = devices * (memory.arguments + memory.outputs + memory.temporaries - memory.aliased)
     if needed > room:
-        raise Refused(f"it needs {needed / 2**30:.1f} GiB, this machine has {room / 2**30:.1f} GiB")
+        raise Refused(f"it needs {needed / 2**30:,.1f} GiB, more than this machine has")
 
 
 def _room() -> int:
@@ -114,28 +142,23 @@ def measure(blob: bytes, name: str, inputs: Sequence[Leaf] | None) -> Measured:
     """
     measured = Measured(name)
     try:
-        examine(load(blob), measured, inputs)
+        examine(build(lower(blob, measured)), measured, inputs)
     except Refused as reason:
         reason.note(measured)
     return measured
 
 
-def examine(loaded: Loaded, measured: Measured, inputs: Sequence[Leaf] | None) -> Built:
-    """Fill in `measured` from a loaded program.
+def examine(built: Built, measured: Measured, inputs: Sequence[Leaf] | None) -> None:
+    """Read what the compiler made of a program, and run it if all its inputs have values.
 
     Raises:
-      Refused: a step failed; what the steps before it found is filled in.
+      Refused: it failed when it ran; what was read before is filled in.
     """
-    measured.signature = loaded.signature
-    measured.donated = list(loaded.donated)
-    measured.operations = loaded.operations
-    built = build(loaded)
     _read(built, measured)
     if inputs is not None and runnable(inputs):
         outputs = _run_once(built, inputs, measured)
-        tree = jax.tree.unflatten(loaded.exported.out_tree, map(plain, outputs))
+        tree = jax.tree.unflatten(built.loaded.exported.out_tree, map(plain, outputs))
         measured.outputs = describe(tree)[0]
-    return built
 
 
 def _run_once(built: Built, inputs: Sequence[Leaf], measured: Measured) -> tuple[jax.Array, ...]:

@@ -172,6 +172,8 @@ class PaceJob(msgspec.Struct, tag="pace"):
     source: str
     naive: str = ""
     """The function in whose place the drive's naive version is put, if any."""
+    seed: int = 0
+    """Of what all windows of a comparison have alike."""
 
 
 class Turn(msgspec.Struct):

@@ -93,9 +93,11 @@ def duel(entry: Entry, mine: PaceJob, session: Session, platform: str, devices: 
     """Time a submission's loop against the reference's, controls first."""
     wanted = entry.exercise.loop_timing
     assert wanted is not None
-    reference = PaceJob(entry.drive_module, entry.file_name, entry.solution.read_text("utf-8"))
-    naive = msgspec.structs.replace(reference, naive=wanted.function)
     rng = random.SystemRandom()
+    mine = msgspec.structs.replace(mine, seed=rng.getrandbits(63))
+    solution = entry.solution.read_text("utf-8")
+    reference = PaceJob(entry.drive_module, entry.file_name, solution, seed=mine.seed)
+    naive = msgspec.structs.replace(reference, naive=wanted.function)
     with ExitStack() as stack:
 
         def runner(job: PaceJob) -> Runner:

@@ -21,12 +21,23 @@ import msgspec
 from grader.course import catalog
 from grader.device.start import CouldNotStart, Device
 from grader.fences.system import REFUSED
+from grader.judging.book import Closing, Entry, Opening
 from grader.judging.checking import Exercise
-from grader.judging.record import Machine, Witnessed
+from grader.judging.record import Machine, Observed, Witnessed
 from grader.program import targets
 from grader.running import kept
 from grader.running.launch import ForkServer, KeptForkServer, Launcher, launcher
-from grader.running.messages import WORKER, DriveJob, Left, Ready, Request, Setup
+from grader.running.messages import (
+    WORKER,
+    DriveJob,
+    Ended,
+    Left,
+    Measurements,
+    Ready,
+    Request,
+    Setup,
+    Targeted,
+)
 from grader.running.next_door import Doors, environment, finish
 from grader.running.process import Failed, Worker
 
@@ -52,6 +63,9 @@ aliases) stays the same: it concerns LLVM alone."""
 START_SECONDS = 60.0
 FOR_TARGET = {"JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1"}
 """The plugin then asks for no driver, and no library but its own."""
+DECODED = (Ready, Ended, Observed, Measurements, Targeted, Opening, Entry, Closing)
+"""What the threads of a session read. msgspec looks into a type when it first meets it; two threads
+that do so at once end the process, so it is done before there are any."""
 
 
 Role = tuple[str, int, bool, bool, bool]
@@ -123,6 +137,8 @@ class Session(AbstractContextManager["Session"]):
     _lent: dict[Worker, Device] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
+        for kind in DECODED:
+            msgspec.json.Decoder(kind)
         if self.options.device == NEXT_DOOR:
             self.doors.open()
             self.modules = [*self.modules, CLIENT]
@@ -384,7 +400,8 @@ class Session(AbstractContextManager["Session"]):
         hidden = list(map(os.fsencode, hidden_folders())) if hide else []
         # A GPU's driver keeps large books, so that no limit on data fits every GPU.
         memory = 0 if platform == "gpu" else MEMORY
-        environment = {"XLA_FLAGS": UNOPTIMISED} if not timed and platform == "cpu" else {}
+        unoptimised = not timed and platform in ("cpu", NEXT_DOOR)
+        environment = {"XLA_FLAGS": UNOPTIMISED} if unoptimised else {}
         environment |= more
         fenced, modules = self.options.fenced, [] if platform == "target" else list(self.modules)
         # A comparison of times is about programs that were compiled for it.

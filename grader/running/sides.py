@@ -142,7 +142,8 @@ def drive(session: Session, place: Place, job: DriveJob, *, hide: bool) -> tuple
     try:
         raw = worker.ask(job, session.limit(place.platform))
         observed = msgspec.json.decode(raw, type=Observed)
-        observed.witnessed = None
+        if observed.witnessed is not None:
+            observed.witnessed.by = "trace"  # no worker has a book
         if observed.outcome.kind not in SAID_BY_WORKERS:
             said = f"the run ended in its own words: {observed.outcome.message}"
             observed = Observed(Outcome("unusable", said))
@@ -155,8 +156,8 @@ def drive(session: Session, place: Place, job: DriveJob, *, hide: bool) -> tuple
     except (msgspec.DecodeError, RecursionError) as error:
         observed = Observed(Outcome("garbled", f"the worker's answer is not a record: {error}"))
     finally:
-        witnessed = session.release(worker)
-    observed.witnessed = witnessed
+        book = session.release(worker)
+    observed.witnessed = book or observed.witnessed
     machine.isolation = worker.fences
     return observed, machine
 

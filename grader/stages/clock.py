@@ -42,7 +42,9 @@ class Staged:
         self.cost, self.shares = dict(cost), shares
         self._rounds, self._swapped = rounds, swapped
         self._now = 1000.0
-        self._calls = self._traces = self._polls = 0
+        self._calls = self._traces = 0
+        self._polls = self._polled = 0
+        """Polls since the last call, now and at the last reading of the clock."""
         self._traced = False
         self._pending: list[tuple[dict[str, Any], float]] = []
         """Results that were not yet there when the clock was read, and the work of each."""
@@ -59,10 +61,11 @@ class Staged:
         """How the clock and the program were used, as five values.
 
         They are the readings of the clock, the calls between the first reading and the last,
-        the calls still running at the last, whether a call was traced, and the polls.
+        the calls still running at the last, whether a call was traced, and the polls between the
+        last reading and the call before it.
         """
         calls = self._readings[-1] - self._readings[0] if self._readings else 0
-        return len(self._readings), calls, self._running, self._traced, self._polls
+        return len(self._readings), calls, self._running, self._traced, self._polled
 
     @contextmanager
     def counting_polls(self) -> Iterator[None]:
@@ -92,6 +95,7 @@ class Staged:
         work = self.cost["work"] * self.shares[self._calls % len(self.shares)]
         self._pending.append((self._run(left, right), work))
         self._calls += 1
+        self._polls = 0
         self._now += self.cost["dispatch"]
         if self._traces > traces:
             self._now += self.cost["compiling"]
@@ -134,6 +138,7 @@ class Staged:
         del self._pending[:done]
         self._running = len(self._pending)
         self._placed = jax.live_arrays()
+        self._polled = polls
         self._readings.append(self._calls)
         return self._now
 

@@ -13,7 +13,7 @@ from typing import cast
 import numpy as np
 
 from grader.judging.record import Observed, Outcome
-from grader.probes.observe import Drive, TimedDrive
+from grader.probes.observe import Drive, Stretch, TimedDrive
 from grader.running.messages import Done, DriveJob, PaceJob, Turn
 from grader.worker.learner import LearnersCode, Stopped, load
 from grader.worker.observer import Observer
@@ -28,6 +28,7 @@ def drive(job: DriveJob, observer: Observer) -> Observed:
             module = load(job.path, job.source, observer.follow)
             with LearnersCode(job.path):
                 exercise.drive(module, observer, np.random.default_rng(job.seed))
+            observer.prove_again()
             outcome = Outcome("finished")
         except Stopped as stopped:
             outcome = stopped.outcome
@@ -60,7 +61,8 @@ def pace(
                     case "measure":
                         answer(Done([timed.seconds_of_a_step(module, rng)]))
                     case "prepare":
-                        window = timed.pace(module, rng, turn.steps, turn.unit)
+                        alike = np.random.default_rng(job.seed)
+                        window = timed.pace(module, Stretch(turn.steps, turn.unit, rng, alike))
                         answer(Done())
                     case "go":
                         answer(Done(window()))

@@ -7,19 +7,21 @@ are seen is in `grader.probes`.
 
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from types import CodeType
 from typing import Any, Protocol, Self
 
 import jax
 
-from grader.judging.record import Leaf, Observed, Outcome, Program
+from grader.judging.record import EventKind, Leaf, Observed, Outcome, Program, Witnessed
+from grader.judging.witness import PROOF
 from grader.probes.compiles import Compiles
 from grader.probes.describe import describe, flatten, leaves_of
 from grader.probes.lines import Lines
 from grader.probes.marks import Marker
 from grader.probes.plain import plain
 from grader.probes.reads import Reads
+from grader.probes.runtime import Runtime
 from grader.probes.tally import Tally
 from grader.probes.transfers import GuardLog
 from grader.program.export import TARGET_PLATFORM, export_program
@@ -43,6 +45,14 @@ class Probe(Protocol):
         ...
 
 
+PROVED_AGAIN: dict[str, set[EventKind]] = {
+    "transfers": {"h2d", "d2d"},
+    "reads": {"d2h", "wait"},
+    "compiles": {"compile", "trace"},
+}
+"""What each probe must see of the known events after the learner's code."""
+
+
 class Observer:
     """One per worker. `watching()` counts; `missing` names each probe that does not work."""
 
@@ -62,8 +72,10 @@ class Observer:
         self._log = GuardLog()
         self._draining = threading.RLock()  # a learner's `__del__` may run while it is held
         self._stack = ExitStack()
-        self._marker: Marker | None = None
-        probes: list[Probe] = [self._log, Reads(self._tally), Compiles(self._tally)]
+        self._runtime = _runtime() if jax.default_backend() == "cpu" and not next_door else None
+        self._marker: Marker | Runtime | None = None
+        seeing = self._runtime.seeing if self._runtime else nullcontext
+        probes: list[Probe] = [self._log, Reads(self._tally, seeing), Compiles(self._tally)]
         for probe in probes[next_door:]:
             self._install(probe)
         if next_door:
@@ -98,13 +110,29 @@ class Observer:
         """Count events from here on, and attribute them to lines of `path`."""
         self._flush()
         self._tally.clear()
-        self._lines.path, self._tally.paused = path, False
-        with self._stack, self._lines:
+        self._lines.path = path
+        with self._stack, self._runtime or nullcontext(), self._lines:
+            self._marker = self._runtime or self._marker
+            self._flush()
+            self._tally.paused = False
             try:
                 yield
             finally:
                 self._flush()
                 self._tally.paused = True
+
+    def prove_again(self) -> None:
+        """Cause known events after the learner's code: each witness must see them still."""
+        if self._runtime is None:
+            return
+        with self.phase(PROOF):
+            self._runtime.prove()
+        seen = self._tally.take(PROOF)
+        for probe, kinds in PROVED_AGAIN.items():
+            if unseen := sorted(kinds - seen):
+                self.missing.setdefault(
+                    probe, f"after the submission, known events were not seen: {', '.join(unseen)}"
+                )
 
     def follow(self, code: CodeType) -> None:
         """Follow the lines of the learner's code."""
@@ -113,20 +141,22 @@ class Observer:
     def _line_passed(self, line: int) -> None:
         """The learner's code leaves `line`: what was logged until now belongs to it."""
         with self._draining:  # JAX runs callbacks, which may be the learner's, in its own threads
-            for transfer in self._log.drain():
-                self._tally.count(transfer.kind, line, transfer.nbytes, transfer.to)
+            self._drain(line)
             if self._marker is not None:
                 tally = self._tally
                 self._marker.send_line(tally.phase, tally.step, line, watched=not tally.paused)
 
+    def _drain(self, line: int) -> None:
+        for transfer in self._log.drain():
+            self._tally.count(transfer.kind, line, transfer.nbytes, transfer.to)
+
     def _flush(self) -> None:
         """What happened until now belongs to this phase and step."""
-        if self._marker is None:
-            self._line_passed(self._lines.current)
-            return
         with self._draining:
             tally, line = self._tally, self._lines.current
-            self._marker.send(tally.phase, tally.step, line, watched=not tally.paused)
+            self._drain(line)
+            if self._marker is not None:
+                self._marker.send(tally.phase, tally.step, line, watched=not tally.paused)
 
     # What `drive()` calls.
 
@@ -162,6 +192,12 @@ class Observer:
         """A block whose events do not count: the drive's own work."""
         return self._own()
 
+    def without_trace(self) -> None:
+        """Close the runtime's trace: from here on, the probes stand alone."""
+        if self._runtime is not None:
+            self._runtime.__exit__()
+            self._runtime = self._marker = None
+
     def value(self, name: str, tree: Any, *, data: bool = True) -> None:
         """Keep a pytree."""
         flat = flatten(tree)  # watched: a learner's nodes and keys may work while it is done
@@ -179,12 +215,13 @@ class Observer:
         self._facts[f"type of {name}"] = "jax.jit" if made else type(function).__name__
         return made
 
-    def program(self, name: str, function: Any, *args: Any) -> None:
+    def program(self, name: str, function: Any, *args: Any) -> Program:
         """Export `function` for `args`, without running it, and keep the inputs."""
         with self._own():
             if name not in self._programs:
                 self._programs[name] = export_program(name, function, args)
             self._inputs.setdefault(name, []).append(describe(args)[0])
+            return self._programs[name]
 
     def target(self, name: str, function: Any, *args: Any) -> None:
         """Export `function` for the target's platform, if there is a target."""
@@ -205,4 +242,19 @@ class Observer:
             inputs=self._inputs,
             missing_probes=self.missing,
             targeted=self._targeted,
+            witnessed=self._witnessed(outcome),
         )
+
+    def _witnessed(self, outcome: Outcome) -> Witnessed | None:
+        """What the runtime's trace says of a run that was proved when it had finished."""
+        if self._runtime is None or outcome.kind != "finished":
+            return None
+        return self._runtime.witnessed()
+
+
+def _runtime() -> Runtime | None:
+    """The second witness, if JAX's profiler can be used for it here."""
+    try:
+        return Runtime()
+    except Exception:  # noqa: BLE001 (as in `_install`; without it, the probes stand alone)
+        return None

@@ -8,34 +8,39 @@ another. Nothing here names an exercise: a new one is tested because its files e
 
 import ast
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from conftest import ROOT
+from conftest import GOLDEN, ROOT
 from variant_grading import (
     RIGHT,
     SEED,
     VARIANTS,
     WRONG,
     Grading,
+    as_kept,
     expectation,
     failed,
+    golden_of,
     graded,
+    message,
     name_of,
     problem,
+    steady,
     unplaced,
 )
 
 from grader.course import catalog
 from grader.course.catalog import Entry
+from grader.judging import witness
 from grader.judging.judge import judge
 from grader.judging.record import Record
 from grader.judging.source import inspect_source
 from grader.judging.verdict import Report, Status, Verdict
 from grader.program import targets
-from grader.running.grade import new_seed
 from grader.running.session import Session
 from grader.running.sides import Reference
 
@@ -172,9 +177,8 @@ def test_what_was_compiled_before_changes_no_evidence(
     Other tests of this module may therefore share what they compile. A fact that differs
     between two workers which do the same, such as a rate, is not compared.
     """
-    seed = new_seed()
-    reading, again = (evidence(stem, grading.session, seed) for _ in range(2))
-    compiling = evidence(stem, session, seed)
+    reading, again = (evidence(stem, grading.session) for _ in range(2))
+    compiling = evidence(stem, session)
     facts = [found.get("facts", {}) for found in (reading, again, compiling)]
     same = {name for name, fact in facts[0].items() if facts[1][name] == fact}
     for found, all_facts in zip((reading, again, compiling), facts, strict=True):
@@ -182,13 +186,19 @@ def test_what_was_compiled_before_changes_no_evidence(
     assert reading == again == compiling
 
 
-def evidence(stem: str, session: Session, seed: int) -> dict[str, Any]:
+def evidence(stem: str, session: Session) -> dict[str, Any]:
     """What is seen of the reference, without addresses, durations and lines of XLA's log."""
-    side = Reference(Entry(stem), session, seed).side
+    side = Reference(Entry(stem), session, SEED).side
     observed, machine = side.driven.result()
     assert observed.outcome.kind == "finished"
     assert not observed.missing_probes
-    found: dict[str, Any] = _lasting(msgspec.to_builtins(observed))
+    drive = (ROOT / "grader" / "checks" / stem / "drive.py").read_text("utf-8")
+    assert (observed.witnessed is None) == ("observe.without_trace()" in drive)
+    # Where memory begins decides whether it is copied, and what is read from a folder is not
+    # compiled. So the trace varies, and what is judged does not.
+    judged = witness.counted(observed)
+    assert not judged.missing_probes
+    found: dict[str, Any] = _lasting(msgspec.to_builtins(judged))
     return found | {
         "machine": machine,
         "measured": _lasting(msgspec.to_builtins(side.measured.result())),
@@ -217,12 +227,31 @@ def test_right_variants_pass(path: Path, grading: Grading) -> None:
 
 
 @pytest.mark.parametrize("path", WRONG, ids=name_of)
-def test_wrong_variants_fail_the_check_they_name(path: Path, grading: Grading) -> None:
+def test_wrong_variants_fail_the_check_they_name(
+    path: Path, grading: Grading, golden: Callable[[str, str], None]
+) -> None:
+    """And the report says what `tests/golden/messages` holds; `make messages` prints all of it.
+
+    Where it says something else, it is graded once more: on a busy machine, a thread may have its
+    turn so late that what it did is seen at another step.
+    """
     entry = Entry(path.parent.parent.name)
-    record, report = graded(entry.stem, path, grading)
-    assert not problem(report, expectation(path))
-    assert not unplaced(report), "a failure points into the learner's file"
-    assert blind(record, entry).get(expectation(path)) != "pass"
+    kept = GOLDEN / golden_of(path)
+    wanted = kept.read_text("utf-8") if kept.exists() else ""
+    for _ in range(2):
+        record, report = graded(entry.stem, path, grading)
+        assert not problem(report, expectation(path))
+        assert not unplaced(report), "a failure points into the learner's file"
+        assert blind(record, entry).get(expectation(path)) != "pass"
+        if (now := as_kept(message(report, path), wanted)) == wanted or not wanted:
+            break
+    golden(golden_of(path), now)
+
+
+def test_every_message_is_a_variants() -> None:
+    """What is left of a variant that was renamed would be read as if it were still said."""
+    kept = {str(path.relative_to(GOLDEN)) for path in (GOLDEN / "messages").rglob("*.*")}
+    assert kept == {golden_of(path) for path in WRONG} != set()
 
 
 @pytest.mark.parametrize("stem", STEMS)
@@ -244,6 +273,20 @@ def test_the_harness_can_fail() -> None:
     bad = [(failing, ""), (passing, "a"), (silent, "a"), (both, "a"), (failing, "b"), (unknown, "")]
     assert [problem(*case) for case in good] == [""] * len(good)
     assert all(problem(*case) for case in bad)
+
+
+def test_only_dates_of_logs_and_comparisons_of_times_are_masked() -> None:
+    assert steady("ERROR:2026-11-23 18:26:56,030:jax:522: x") == "ERROR:(date and time):jax:522: x"
+    kept = "step 12 holds 4,096 bytes, -0.0123, 1e-05 and 999."
+    near = "step 12 holds 4,090 bytes, -0.0124, 1.001e-05 and 999."
+    assert as_kept(near, kept) == kept
+    for old, new in (("12 h", "13 h"), ("4,096", "4,300"), ("-0", "0"), ("999", "998"), ("h", "H")):
+        other = kept.replace(old, new)
+        assert as_kept(other, kept) == other
+    compared = "2.45 x the reference's (quartiles 2.41 to 2.50), slower in 13 of 13 pairs"
+    masked = "N x the reference's (quartiles N to N), slower in N of N pairs"
+    kept = "observed  72.5 ms a call: 5 calls were timed, at [3], 0.7415 times as much, 13 of 13"
+    assert steady(f"{kept}\n{compared}") == f"{kept}\n{masked}"
 
 
 def test_a_right_variant_presented_as_wrong_is_noticed(grading: Grading) -> None:

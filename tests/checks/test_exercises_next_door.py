@@ -31,7 +31,7 @@ def on_the_device(record: Record) -> bool:
 
 
 def test_the_exercises_that_gain_run_there() -> None:
-    wanted = "02 03 04 05 06 07 08 09 11 12 17 19 20 21 26 27"
+    wanted = "02 03 04 05 06 07 08 09 11 12 14 17 19 20 21 26 27"
     assert [entry.id for entry in ENTRIES] == [f"ex{number}" for number in wanted.split()]
 
 

@@ -5,9 +5,15 @@ The files are `tests/variants/exNN_slug/{right,wrong}/*.py`. Used by the tests o
 `scripts/seeds.py`, which grades each variant many times.
 """
 
+import io
+import math
 import re
 from pathlib import Path
 
+import msgspec
+from rich.console import Console
+
+from grader.app.report import UNFOLDED, print_failure
 from grader.course.catalog import Entry
 from grader.judging.judge import judge
 from grader.judging.record import Record
@@ -23,6 +29,13 @@ RIGHT = [path for path in VARIANTS if path.parent.name == "right"]
 WRONG = [path for path in VARIANTS if path.parent.name == "wrong"]
 EXPECT = re.compile(r"# expect: (\w+)$")
 TARGET = re.compile(r"# target: (\w+)$")
+LOGGED = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}")
+RATIO = re.compile(
+    r"[\d.]+ x (the [\w ]+'s) \(quartiles [\d.]+ to [\d.]+\), slower in \d+ of \d+ pairs"
+)
+GROWN = re.compile(r"about [\d,]+ bytes more")
+CUT = re.compile(r"(?m)^(.{120}).* \.\.\.$")
+NUMBER = re.compile(r"-?\d(?:[\d,]*\d)?(?:\.\d+)?(?:e[-+]?\d+)?")
 USUAL_TARGET = "h200x8"
 ATTEMPTS = 3
 SEED = 7
@@ -98,6 +111,52 @@ def unplaced(report: Report) -> list[str]:
 def failed(report: Report) -> Verdict:
     """The first failure."""
     return next(verdict for verdict in report.verdicts if verdict.status == "fail")
+
+
+def golden_of(path: Path) -> str:
+    """Where `tests/golden` keeps the message of a wrong variant."""
+    return f"messages/{path.parent.parent.name}/{path.stem}.txt"
+
+
+def message(report: Report, path: Path) -> str:
+    """What a learner reads of the first failure: place, expected, observed and hint.
+
+    The link to the lesson is left out. Runs of one seed give one text: `steady` masks the rest,
+    and `as_kept` allows for another processor.
+    """
+    out = Console(file=io.StringIO(), width=UNFOLDED, highlight=False, emoji=False, markup=False)
+    with out.capture() as captured:
+        print_failure(msgspec.structs.replace(failed(report), lesson=""), path.name, out, "")
+    return steady(captured.get().replace(str(path), path.name))
+
+
+def as_kept(now: str, kept: str) -> str:
+    """`kept` where `now` says the same, else `now`.
+
+    Fractions, and numbers of 1,000 and more, may differ by a hundredth: another processor rounds
+    otherwise, and its compiler takes other room.
+    """
+    numbers = zip(NUMBER.findall(now), NUMBER.findall(kept), strict=False)
+    same_words = NUMBER.split(now) == NUMBER.split(kept)
+    same = same_words and all(one == other or _near(one, other) for one, other in numbers)
+    return kept if same else now
+
+
+def _near(one: str, other: str) -> bool:
+    a, b = (float(number.replace(",", "")) for number in (one, other))
+    counts = a.is_integer() and b.is_integer() and max(abs(a), abs(b)) < 1000
+    return not counts and math.isclose(a, b, rel_tol=0.01)
+
+
+def steady(text: str) -> str:
+    """The text without a log's date and time, and with N for what was measured: a comparison of
+    times, and how much a process has grown. Where a long line was cut hangs on the path.
+
+    Nothing else is masked.
+    """
+    text = LOGGED.sub("(date and time)", text)
+    text = CUT.sub(r"\1 ...", GROWN.sub("about N bytes more", text))
+    return RATIO.sub(r"N x \1 (quartiles N to N), slower in N of N pairs", text)
 
 
 def target_of(path: Path) -> str:

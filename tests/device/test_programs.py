@@ -124,6 +124,8 @@ def test_what_the_stock_client_refuses(device: Device, program: Program, entries
     calls = [each for each in entries() if each.event == "callback"]
     assert [(each.bytes, each.returned) for each in calls] == [(4, 4), (4, 0), (4, 0), (4, 0)]
     assert 0 not in {each.client for each in calls} != set()
+    launches = {each.asked for each in entries() if each.event == "launch"}
+    assert {each.asked for each in calls} <= launches, "a callback belongs to its launch"
 
 
 TRANSFORMER = Path(__file__).with_name("transformer.py")

@@ -122,13 +122,34 @@ def test_a_device_ends_with_whoever_has_started_it(sent: signal.Signals) -> None
         assert len(processes()) == before + 2
         starter.send_signal(sent)
     assert gone(lambda: len(processes()), before)
-    assert not (folder / "socket").exists()
     assert not in_memory(folder).exists()
+    assert list(folder.glob("*")) == []
     left = folders() - files
-    assert left <= {folder}
-    os.utime(folder, (0, 0))  # a folder whose book nobody has read goes with the next start
+    assert left <= {folder}  # where temporary files are root's, a front's user cannot remove it
+    for each in left:
+        os.utime(each, (0, 0))
     start.sweep(folder.parent)
     assert folders() == files
+
+
+def test_what_a_device_leaves_that_was_killed_with_its_starter_goes_with_the_next_start() -> None:
+    known, files = {each.pid for each in processes()}, folders()
+    with subprocess.Popen(
+        [sys.executable, "-c", STARTER], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as starter:
+        assert starter.stdout is not None
+        folder = Path(starter.stdout.readline().decode().strip())
+        for each in processes():
+            if each.pid not in known:
+                each.kill()
+        starter.kill()
+    assert gone(lambda: {each.pid for each in processes()}, known)
+    assert folders() - files == {folder}
+    assert in_memory(folder).is_dir()
+    os.utime(folder, (0, 0))
+    start.sweep(folder.parent)
+    assert folders() == files
+    assert not in_memory(folder).exists()
 
 
 def test_a_folder_in_use_is_not_swept(forked: Nursery) -> None:

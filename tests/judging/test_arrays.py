@@ -85,7 +85,8 @@ def test_lists_of_different_lengths_are_reported_by_their_lengths() -> None:
 
 def test_trees_are_reported_by_their_paths() -> None:
     both = keyed(w=1.0, b=2.0)
-    assert words(keyed(w=1.0), both) == ("`x` is a dict of `w`, `b`", "it is a dict of `w`")
+    lacking = ("`x` is a dict of `w`, `b`", "it is a dict of `w`, without `b`")
+    assert words(keyed(w=1.0), both) == lacking
     nested = [leaf(1.0, "['w']['b']")]
     assert words([leaf(1.0, "['w']['c']")], nested) == (
         "`x` has `['w']['b']`",
@@ -109,6 +110,7 @@ def test_trees_are_reported_by_their_paths() -> None:
 def test_a_value_has_the_name_that_python_would_give_it() -> None:
     assert label("losses of the first run", "[0]") == "`losses[0]` of the first run"
     assert label("params and state after 3 steps", "[1]['b']") == "`state['b']` after 3 steps"
+    assert label("params after step 1 of run 0", "['b']") == "`params['b']` after step 1 of run 0"
     assert label("step(...)", "[1]") == "`step(...)[1]`"
 
 
@@ -230,3 +232,9 @@ def test_hostile_bytes_are_a_failure_of_the_learner(raw: bytes) -> None:
 def test_values_of_another_shape_than_claimed() -> None:
     lying = leaf(FLOATS, data=dump(FLOATS.ravel()))
     assert words([lying], [leaf(FLOATS)]) == ("`x` has shape (2, 3)", "values of shape (6,)")
+
+
+def test_copies_that_differ_are_no_value_although_the_first_one_is_right() -> None:
+    expected, observed = words([leaf(FLOATS, unlike=(3, 0.25))], [leaf(FLOATS)])
+    assert expected == "`x` is the same on all devices that hold it"
+    assert observed == "device 3 holds other numbers; they differ by up to 0.25"

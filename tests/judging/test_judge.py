@@ -10,7 +10,7 @@ from made_up import add, exercise, record, statuses
 
 from grader.course.catalog import Entry
 from grader.judging.checking import Failure, Result, Unable
-from grader.judging.judge import judge, worth_timing
+from grader.judging.judge import WHAT_A_FILE_MAY_HOLD, judge, worth_timing
 from grader.judging.record import Finding, Frame, Observed, Outcome, Record, decode_record
 
 RECORDS = sorted((ROOT / "tests" / "golden" / "records").glob("*.json"))
@@ -133,6 +133,9 @@ def test_findings_block_everything() -> None:
     verdict = report.verdicts[0]
     assert (verdict.expected, verdict.observed) == ("no os; no sys", "os; sys")
     assert [(place.line, place.text) for place in verdict.culprits] == [(2, "b = 2")]
+    assert verdict.lesson == WHAT_A_FILE_MAY_HOLD
+    assert (ROOT / "docs" / f"{verdict.lesson}.md").is_file()
+    assert "page below" in verdict.hint
 
 
 def test_a_file_that_raises() -> None:

@@ -56,6 +56,20 @@ def test_a_place_has_its_function_and_the_lines_around() -> None:
     assert shown(FILE, Culprit(99, "")) == Culprit(99, "")
 
 
+def test_of_several_definitions_of_a_name_the_last_one_holds() -> None:
+    file = File("def step(x):\n    pass\n\n\nfirst = step\n\n\ndef step(x):\n    return first(x)\n")
+    assert [place.line for place in of_definitions(file, ["step"])] == [8]
+    model = "def step(x):\n    return x\n"
+    assert missing(file, model, ("step",)) == []
+    turned = File("def step(x):\n    return x\n\n\ndef step(x):\n    pass\n")
+    assert [one.line for one in missing(turned, model, ("step",))] == [5]
+
+
+def test_calls_are_found_by_the_end_of_what_is_called() -> None:
+    file = File("import jax\n\njax.debug.print('x')\nprint('y')\njax.pure_callback(f, x)\n")
+    assert file.calls(("debug.print", "pure_callback")) == [3, 5]
+
+
 def test_a_frame_in_given_code_leads_to_the_call() -> None:
     frames = [Frame(15, "step", "value = loss_fn(x)"), Frame(5, "given", "return x")]
     assert of_frames(FILE, frames, ["given"])[0].line == 15

@@ -6,7 +6,7 @@ from typing import Any
 from grader.judging import witness
 from grader.judging.book import Book, Closing, Entry, Mark, Opening, count
 from grader.judging.record import PREFETCHED, STARTED, Event, Observed, Outcome, Witnessed
-from grader.judging.witness import PROOF, UNSEEN, counted, witnessed
+from grader.judging.witness import PROOF, UNSEEN, UNTOLD, counted, traced, witnessed
 
 OPENING = Opening(1, "0", "0", 0.0, 1, "next door", 1 << 30)
 
@@ -79,6 +79,14 @@ def test_a_copy_to_pinned_memory_is_no_read() -> None:
     assert [event.kind for event in found.events] == ["d2d"]
 
 
+def test_a_callback_reads_what_it_is_given_and_puts_what_it_returns() -> None:
+    calls = entry("callback", 10.5, 4), entry("callback", 10.6, 8, returned=16)
+    silent = entry("callback", 10.7, 0)
+    found = witnessed(book(*calls, silent, mark(11.0, "step")))
+    counted = [(event.kind, event.nbytes, event.count) for event in found.events]
+    assert counted == [("d2h", 4, 1), ("d2h", 8, 1), ("h2d", 16, 1)]
+
+
 def test_a_read_that_a_probe_saw_keeps_its_line() -> None:
     assert of([read(1, line=9)], [read(1)]) == [read(1)]
 
@@ -122,6 +130,92 @@ def test_a_compile_that_jax_reported_to_nobody_is_counted() -> None:
     found = Event("compile", "run", 1, 6, 2, 3000)
     assert of([found], [known]) == [known, Event("compile", "run", 1, 6, 1, None, UNSEEN)]
     assert of([], [known, elsewhere]) == [known, elsewhere]
+
+
+KINDS: tuple[Any, ...] = ("h2d", "d2d", "compile", "wait")
+NOTED = [*(Entry(kind, 0.1, client=1) for kind in KINDS), mark(0.2, PROOF)]
+
+
+def noted(event: Any, start: float, client: int = 1) -> Entry:
+    """An entry of the runtime's trace; client 2 is another thread than the one that began."""
+    return Entry(event, start, start + 0.1, client=client)
+
+
+def of_trace(trace: Sequence[Event], probes: Sequence[Event], *shared: str) -> list[Event]:
+    """What is judged of the probes and a trace."""
+    second = Witnessed(list(trace), by="trace", shared=list(shared))
+    observed = Observed(Outcome("finished"), events=list(probes), witnessed=second)
+    return counted(observed).events
+
+
+def copies(step: int, count: int = 1, line: int | None = 7, **more: Any) -> Event:
+    return Event("d2d", "run", step, line, count, **more)
+
+
+def test_a_trace_is_read_like_a_book() -> None:
+    found = traced(
+        [*NOTED, noted("d2d", 1.0), mark(1.5, "run", 1, 12), noted("d2d", 2.0), mark(3.0, "")],
+        KINDS,
+    )
+    assert (found.by, found.problem, found.shared) == ("trace", "", [])
+    assert found.events == [copies(1, line=12, nbytes=0), Event("d2d", "", nbytes=0)]
+
+
+def test_a_kind_that_was_not_proved_at_first_does_not_count() -> None:
+    entries = [*NOTED, noted("d2d", 1.0), noted("compile", 1.1), mark(1.5, "run")]
+    assert [event.kind for event in traced(entries, ("d2d",)).events] == ["d2d"]
+
+
+def test_a_trace_that_fell_silent_is_no_evidence() -> None:
+    without = [each for each in NOTED if each.event != "d2d"]
+    found = traced([noted("d2d", 0.01), mark(0.02, "run"), *without], KINDS)
+    assert "a known event, d2d, is not in the runtime's trace" in found.problem
+    judged = counted(Observed(Outcome("finished"), witnessed=found))
+    assert set(judged.missing_probes) == {"transfers", "reads", "compiles"}
+    assert traced(NOTED, KINDS, "marks are missing").problem == "marks are missing"
+
+
+def test_a_copy_that_either_witness_saw_is_a_copy() -> None:
+    assert of_trace([], [copies(1)]) == [copies(1)]
+    assert of_trace([copies(1)], [copies(1, nbytes=8)]) == [copies(1, nbytes=8)]
+    assert of_trace([copies(1)], []) == [copies(1, detail=UNTOLD)]
+    more = [copies(1, 2), copies(1, 3, detail=UNTOLD)]
+    assert of_trace([copies(1, 5)], [copies(1, 2)]) == more
+
+
+def test_no_more_copies_are_counted_than_one_witness_saw_in_a_step() -> None:
+    assert of_trace([copies(1, 4, line=8)], [copies(1, 4)]) == [copies(1, 4)]
+    elsewhere = copies(2, 4)
+    assert of_trace([elsewhere], [copies(1, 4)]) == [copies(1, 4), copies(2, 4, detail=UNTOLD)]
+
+
+def test_what_both_saw_on_a_line_does_not_hide_another_line() -> None:
+    both = [copies(1, line=8), copies(1, line=9)]
+    assert of_trace(both, [copies(1, line=9)])[1:] == [copies(1, line=8, detail=UNTOLD)]
+
+
+def test_steps_are_not_compared_where_several_threads_worked() -> None:
+    assert of_trace([copies(1)], [copies(2)], "run") == [copies(2)]
+    assert of_trace([copies(1)], [copies(2)], "other")[1:] == [copies(1, detail=UNTOLD)]
+    entries = [*NOTED, noted("d2d", 1.0, client=2), mark(1.5, "run"), mark(2.0, "next")]
+    assert traced(entries, KINDS).shared == ["run"]
+
+
+def test_a_line_of_another_thread_is_not_the_one_that_copied() -> None:
+    other = Entry("mark", 1.2, 1.2, client=2, mark=Mark("run", 1, 30))
+    found = traced([*NOTED, noted("wait", 1.0), other, mark(1.5, "run", 1, 12)], KINDS)
+    assert [event.line for event in found.events] == [12]
+
+
+def test_a_wait_that_no_probe_saw_is_counted() -> None:
+    wait, seen = Event("wait", "run", 1, 7, nbytes=0), Event("wait", "run", 1, 9)
+    unseen = Event("wait", "run", 1, 7, detail=UNTOLD)
+    assert of_trace([wait], [seen]) == [seen, unseen]
+
+
+def test_a_trace_explains_no_event_away() -> None:
+    probes = [read(1), copies(1, 9), Event("compile", "run", 1, 5)]
+    assert of_trace([], probes) == probes
 
 
 def test_nothing_that_is_not_witnessed_is_changed() -> None:

@@ -15,6 +15,9 @@ from grader.probes import launches
 counter = launches.Counter()
 x = jnp.ones(3)
 loop = jax.jit(lambda x: jax.lax.fori_loop(0, 9, lambda _, y: y + 1, x))
+@jax.jit
+def outer(x):
+    return jnp.cos(jnp.sin(x))
 def eager():
     y = x
     for _ in range(9):
@@ -22,6 +25,7 @@ def eager():
     return y
 runs = {"none": lambda: None, "one": lambda: loop(x), "nine": eager}
 [run() for run in runs.values()]
+runs["traced"] = lambda: outer(outer(x))
 found = {name: list(counter.count(run)[1]) for name, run in runs.items()}
 launches.NAMES = ("no such event",)
 print(json.dumps({"problem": counter.problem, "found": found, "blind": launches.Counter().problem}))
@@ -120,8 +124,10 @@ def test_launches_are_counted_and_a_blind_counter_says_so() -> None:
         "none": 0,
         "one": 1,
         "nine": 9,
+        "traced": 2,
     }
-    assert found["found"]["nine"][1] == ["sin"]
+    assert found["found"]["traced"][1] == {"outer": 2}
+    assert found["found"]["nine"][1] == {"sin": 9}
     assert "3 known launches" in found["blind"]
 
 

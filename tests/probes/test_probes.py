@@ -8,6 +8,7 @@ worker does (`probe_cases.py`); compiles and traces have tests of their own.
 import base64
 import json
 import re
+import sys
 from collections import Counter
 from typing import Any
 
@@ -498,6 +499,20 @@ def run(make, observe):
     ])
     observe.value("large", {"a": np.ones((1 << 24) + 1, np.int8), "b": np.array([None])})
     observe.value("unkept", jnp.ones(2), data=False)
+    whole = jax.NamedSharding(spread.mesh, jax.P())
+    def copies(*values):
+        parts = [jax.device_put(x, d) for x, d in zip(values, (first, second))]
+        return jax.make_array_from_single_device_arrays(parts[0].shape, whole, parts)
+    one = np.float32
+    observe.value("copies", {
+        "equal": copies(one([1, np.nan]), one([1, np.nan])),
+        "rounded": copies(one([1000, 1]), one([1000, 1.0001])),
+        "differing": copies(one([1, 2]), one([1, 2.5])),
+        "unsigned": copies(np.uint8([1]), np.uint8([2])),
+        "bools": copies(np.array([True]), np.array([False])),
+        "brain": copies(jnp.ones(2, jnp.bfloat16), jnp.zeros(2, jnp.bfloat16)),
+        "lost": copies(one([1]), one([np.nan])),
+    })
     observe.fact("said", {"a": [1, None]})
 """
 
@@ -541,6 +556,20 @@ def test_which_device_holds_which_part_is_recorded(described: Any) -> None:
     leaves = {leaf["path"][2:-2]: leaf for leaf in described["values"]["placed"]}
     assert leaves["spread"]["parts"] == {"0": [[0, 2], [0, 2]], "1": [[2, 4], [0, 2]]}
     assert "parts" not in leaves["committed"]
+
+
+def test_copies_of_a_part_that_differ_are_recorded(described: Any) -> None:
+    leaves = {leaf["path"][2:-2]: leaf for leaf in described["values"]["copies"]}
+    assert leaves["differing"]["replicated"], "so it says"
+    assert {name: leaf.get("unlike") for name, leaf in leaves.items()} == {
+        "equal": None,
+        "rounded": None,
+        "differing": [1, 0.5],
+        "unsigned": [1, 1.0],
+        "bools": [1, 1.0],
+        "brain": [1, 1.0],
+        "lost": [1, sys.float_info.max],
+    }
 
 
 def test_values_are_kept_as_plain_arrays(described: Any) -> None:

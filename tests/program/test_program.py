@@ -270,7 +270,7 @@ def test_a_naive_receiver_dies_of_the_forged_callback(exports: Exports) -> None:
         ("other_platform", "it was exported for cuda, not for cpu"),
         ("unused_lie", "it is not a program JAX can read"),
         ("static", "it takes 1 array arguments, the exercise passes 2"),
-        ("huge", "it needs 49152.0 GiB, this machine has"),
+        ("huge", "it needs 49,152.0 GiB, more than this machine has"),
         ("large", "the program is larger than 16 MiB"),
         ("empty", "it is not a program JAX can read"),
         ("other_inputs", "argument 0 is float32[32,32], the exercise passes float32[64,32]"),

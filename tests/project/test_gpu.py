@@ -59,3 +59,28 @@ def test_every_probe_proves_itself_on_a_gpu(gpus: int) -> None:
 def test_the_fence_stands_on_a_gpu(gpus: int) -> None:
     fences = report(ENTRIES[0], "solutions")["machine"]["isolation"]
     assert any(line.startswith("namespaces") for line in fences), fences
+
+
+KNOWN_COPIES = """
+import jax, numpy as np, tempfile, pathlib
+from grader.probes.runtime import device_copies
+device = jax.devices()[0]
+host = np.ones(1_000_003, np.float32)
+with tempfile.TemporaryDirectory() as folder:
+    with jax.profiler.trace(folder):
+        placed = jax.device_put(host, device).block_until_ready()
+        jax.device_put(placed, device, may_alias=False).block_until_ready()
+        np.asarray(placed)
+    (trace,) = pathlib.Path(folder).rglob("*.xplane.pb")
+    data = jax.profiler.ProfileData.from_file(str(trace))
+for kind in ("H2D", "D2D", "D2H"):
+    copied = sum(copy.nbytes or 0 for copy in device_copies(data) if copy.kind == kind)
+    print(kind, copied >= host.nbytes)
+"""
+
+
+def test_a_known_copy_of_each_kind_is_in_the_planes_of_a_gpu(gpus: int) -> None:
+    command = [sys.executable, "-c", KNOWN_COPIES]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    seen = done.stdout.splitlines()[-3:]
+    assert seen == ["H2D True", "D2D True", "D2H True"], done.stdout + done.stderr

@@ -197,4 +197,5 @@ def test_an_exercise_that_gains_nothing_runs_on_simulated_devices(next_door: Ses
     assert record.machine is not None
     assert record.machine.instead == "this exercise asks for nothing that needs one"
     assert record.submission is not None
-    assert record.submission.witnessed is None
+    assert record.submission.witnessed is not None
+    assert record.submission.witnessed.by == "trace"

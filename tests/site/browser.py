@@ -3,15 +3,15 @@
 Not here: what pages must do (`test_in_a_browser`).
 """
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import ConsoleMessage, Page, sync_playwright
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-CHROMIUM = next(filter(None, map(shutil.which, NAMES)), "")
+import serving
+
+CHROMIUM = serving.chromium()
 WIDE, NARROW = 1280, 390  # of a desk, and of a phone
 MILLISECONDS = 60_000.0
 GRAVE = ("serious", "critical")

@@ -4,13 +4,12 @@ A plugin of pytest: test modules name it in `pytest_plugins`. Nothing is tested 
 """
 
 import fcntl
-import functools
 import os
-import threading
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from building import ROOT, mkdocs
+
+import serving
 
 
 @pytest.fixture(scope="session")
@@ -34,13 +33,5 @@ def site(tmp_path_factory):
 @pytest.fixture(scope="session")
 def served(site):
     """The site on a port of this machine."""
-    handler = functools.partial(SilentHandler, directory=str(site))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
-class SilentHandler(SimpleHTTPRequestHandler):
-    def log_message(self, format, *args):
-        """Say nothing."""
+    with serving.served(site) as address:
+        yield address

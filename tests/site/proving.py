@@ -15,7 +15,8 @@ import ast
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,9 @@ from typing import Any
 
 import jax
 
+from grader.device.options import Options
+from grader.device.start import start
+from grader.judging.book import Link
 from grader.judging.timing import decide
 from grader.program import targets
 
@@ -32,6 +36,9 @@ jax.config.update("jax_num_cpu_devices", 8)
 SECONDS = 120
 ALPHA, MOST_TRIALS = 1e-3, 200
 STEERING = ("JAX_", "XLA_", "TF_")
+
+type Machine = Callable[..., str]
+"""What runs a program, with environment variables as keywords, and returns what it prints."""
 
 
 class ProgramError(Exception):
@@ -69,6 +76,54 @@ def fresh(
     if ended.returncode and not may_fail:
         raise ProgramError(ended.stderr)
     return Ended(ended.returncode, ended.stdout.strip(), ended.stderr.strip())
+
+
+def on_gpu(program: str, **environment: str) -> str:
+    """The machine of a proof that needs a GPU: a fresh Python that sees what there is here.
+
+    A counter-example puts another machine in its place: one of the following.
+    """
+    return fresh(program, gpu=True, **environment).out
+
+
+def on_cpu(program: str, **environment: str) -> str:
+    """Two CPU devices, and no GPU."""
+    return fresh(program, devices=2, **environment).out
+
+
+def next_door(program: str, **environment: str) -> str:
+    """A device in another process, with 64 MiB of memory and a link of 1 GiB/s and 1 ms."""
+    link = Link(bandwidth=float(1 << 30), latency=1e-3)
+    with start(Options(devices=1, memory=64 << 20, host_link=link)) as device:
+        return fresh(program, gpu=True, **(dict(device.environment) | environment)).out
+
+
+def showing(machine: Machine, *readings: int) -> Machine:
+    """The machine, with an `nvidia-smi` that prints these MiB: one a call, the last for ever."""
+
+    def run(program: str, **environment: str) -> str:
+        with tempfile.TemporaryDirectory() as folder:
+            left, command = Path(folder, "left"), Path(folder, "nvidia-smi")
+            left.write_text("".join(f"{reading}\n" for reading in readings))
+            command.write_text(f"#!/bin/sh\nhead -1 {left}\nsed -i '1{{$!d}}' {left}\n")
+            command.chmod(0o755)
+            path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+            return machine(program, PATH=path, **environment)
+
+    return run
+
+
+def changed(machine: Machine, texts: Mapping[str, str]) -> Machine:
+    """The machine, running a program in which each of these texts is replaced by another."""
+
+    def run(program: str, **environment: str) -> str:
+        for old, new in texts.items():
+            if old not in program:
+                raise ProgramError(f"the program has no {old!r}")
+            program = program.replace(old, new)
+        return machine(program, **environment)
+
+    return run
 
 
 def places(tree: Any) -> set[jax.Device]:

@@ -12,7 +12,20 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
-from proving import Ended, beside_the_cpu, compiled, fresh, places, usually
+from proving import (
+    Ended,
+    Machine,
+    beside_the_cpu,
+    changed,
+    compiled,
+    fresh,
+    next_door,
+    on_cpu,
+    on_gpu,
+    places,
+    showing,
+    usually,
+)
 
 TELL_OPTIONS = """
 from jaxlib import xla_client
@@ -69,7 +82,13 @@ def test_what_the_gpu_client_takes_is_set_by_options_and_jit_is_not_among_them(
 
 @pytest.mark.gpu
 @pytest.mark.proves("S1-01: false", "S1-14: true with conditions")
-def test_on_a_gpu_the_pool_is_taken_once_without_any_jit_and_not_at_all_on_request() -> None:
+@pytest.mark.unless(
+    "a device that takes memory as it is needed",
+    run=changed(showing(next_door, 500, 501, 80_000, 501), {"256, 1024": "4, 1024"}),
+)
+def test_on_a_gpu_the_pool_is_taken_once_without_any_jit_and_not_at_all_on_request(
+    run: Machine = on_gpu,
+) -> None:
     program = (
         USED
         + """
@@ -79,18 +98,22 @@ big = jnp.ones((256, 1024, 1024)).block_until_ready()  # 1 GiB
 print(first / total(), used() - before - first, jax.devices()[0].memory_stats()["bytes_in_use"])
 """
     )
-    share, more, in_use = map(float, fresh(program, gpu=True).out.split())
+    share, more, in_use = map(float, run(program).split())
     assert 0.6 < share < 0.9  # three quarters, for one number
     assert more < 100  # MiB: the array of 1 GiB lies in the pool,
     assert in_use >= 2**30  # and memory_stats is what tells
-    lazy = fresh(program, gpu=True, XLA_PYTHON_CLIENT_PREALLOCATE="false").out.split()
+    lazy = run(program, XLA_PYTHON_CLIENT_PREALLOCATE="false").split()
     assert float(lazy[0]) < 0.1
     assert float(lazy[1]) >= 1000
 
 
 @pytest.mark.gpu
 @pytest.mark.proves("S1-01: false", "S1-08: false")
-def test_on_a_gpu_box_jit_on_the_cpu_takes_no_gpu_memory() -> None:
+@pytest.mark.unless(
+    "a GPU whose memory a program for the CPU takes",
+    run=changed(showing(on_cpu, 500, 60_500), {"256, 1024": "1, 1024"}),
+)
+def test_on_a_gpu_box_jit_on_the_cpu_takes_no_gpu_memory(run: Machine = on_gpu) -> None:
     program = (
         USED
         + """
@@ -98,7 +121,7 @@ jax.jit(lambda x: x * 2)(jnp.ones((256, 1024, 1024))).block_until_ready()
 print(used() - before)
 """
     )
-    assert int(fresh(program, gpu=True, JAX_PLATFORMS="cpu").out) < 50
+    assert int(run(program, JAX_PLATFORMS="cpu")) < 50
 
 
 @pytest.mark.proves("S1-02: true with conditions")
@@ -174,7 +197,17 @@ def test_an_argument_may_wait_in_host_memory_and_be_fetched_by_the_program(place
 
 @pytest.mark.gpu
 @pytest.mark.proves("S1-05: true with conditions")
-def test_on_a_gpu_layers_can_be_fetched_one_at_a_time() -> None:
+@pytest.mark.unless(
+    "layers that are fetched all at once",
+    run=changed(
+        next_door,
+        {
+            "run(layers": "run(jax.device_put(layers, host.with_memory_kind('device'))",
+            "2048": "256",
+        },
+    ),
+)
+def test_on_a_gpu_layers_can_be_fetched_one_at_a_time(run: Machine = on_gpu) -> None:
     program = """
 import jax, jax.numpy as jnp, numpy as np
 device = jax.devices()[0]
@@ -188,7 +221,7 @@ before = device.memory_stats()["bytes_in_use"]
 run(layers, x).block_until_ready()
 print(device.memory_stats()["peak_bytes_in_use"] - before < layers.nbytes / 2)
 """
-    assert fresh(program, gpu=True).out == "True"
+    assert run(program) == "True"
 
 
 def by_size(function: Any) -> Any:
@@ -296,7 +329,19 @@ def test_pinned_memory_is_a_kind_of_memory_and_no_flag_of_an_array(array=jnp.arr
 
 @pytest.mark.gpu
 @pytest.mark.proves("S1-11: true with conditions")
-def test_on_a_gpu_a_pinned_array_reaches_the_device_no_slower_than_numpy_data() -> None:
+@pytest.mark.unless(
+    "a pinned array that is sixteen times as large",
+    run=changed(
+        next_door,
+        {
+            "device_put(host, here.with": "device_put(np.tile(host, 16), here.with",
+            "50_000_000": "500_000",
+        },
+    ),
+)
+def test_on_a_gpu_a_pinned_array_reaches_the_device_no_slower_than_numpy_data(
+    run: Machine = on_gpu,
+) -> None:
     program = """
 import time, jax, numpy as np
 device = jax.devices()[0]
@@ -310,12 +355,17 @@ def timed(x):
     return time.perf_counter() - start
 print(best(host) / best(pinned))
 """
-    assert float(fresh(program, gpu=True).out) > 0.95
+    assert float(run(program)) > 0.95
 
 
 @pytest.mark.gpu
 @pytest.mark.proves("S1-12: true with conditions")
-def test_on_a_gpu_an_array_larger_than_the_pool_is_an_error_not_a_dead_process() -> None:
+@pytest.mark.unless(
+    "an array that fits", run=changed(next_door, {"ones(room, jnp": "ones(room // 64, jnp"})
+)
+def test_on_a_gpu_an_array_larger_than_the_pool_is_an_error_not_a_dead_process(
+    run: Machine = on_gpu,
+) -> None:
     program = """
 import jax, jax.numpy as jnp
 room = jax.devices()[0].memory_stats()["bytes_limit"]
@@ -325,7 +375,7 @@ except jax.errors.JaxRuntimeError as error:
     print(str(error).split(":")[0])
 print(jnp.ones(3).sum())
 """
-    assert fresh(program, gpu=True).out.split() == ["RESOURCE_EXHAUSTED", "3.0"]
+    assert run(program).split() == ["RESOURCE_EXHAUSTED", "3.0"]
 
 
 def wide(numbers: Any) -> jax.Array:
@@ -420,7 +470,17 @@ def test_transfers_do_not_wait_for_work_and_reads_can_be_started_early(work=MULT
 
 @pytest.mark.gpu
 @pytest.mark.proves("S1-18: true")
-def test_on_a_gpu_device_put_returns_before_the_copy_has_ended() -> None:
+@pytest.mark.unless(
+    "a copy that is waited for",
+    run=changed(
+        on_cpu,
+        {
+            "= jax.device_put(host)": "= jax.device_put(host).block_until_ready()",
+            "100_000_000": "1_000_000",
+        },
+    ),
+)
+def test_on_a_gpu_device_put_returns_before_the_copy_has_ended(run: Machine = on_gpu) -> None:
     program = """
 import time, jax, numpy as np
 host = np.ones(100_000_000, np.float32)
@@ -431,7 +491,7 @@ called = time.perf_counter() - start
 moved.block_until_ready()
 print(called / (time.perf_counter() - start))
 """
-    assert float(fresh(program, gpu=True).out) < 0.5
+    assert float(run(program)) < 0.5
 
 
 def spread(array: Any) -> jax.Array:

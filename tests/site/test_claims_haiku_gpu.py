@@ -18,7 +18,20 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
-from proving import FAILS, WORKS, beside_the_cpu, bytes_held, fresh, places, usually
+from proving import (
+    FAILS,
+    WORKS,
+    Machine,
+    beside_the_cpu,
+    bytes_held,
+    changed,
+    fresh,
+    next_door,
+    on_cpu,
+    on_gpu,
+    places,
+    usually,
+)
 
 INPUTS, TARGETS = jnp.ones((32, 32)), jnp.ones((32, 10))
 
@@ -196,7 +209,13 @@ print(best(program, jnp.ones(n)) / best(lambda x: x + 1, np.ones(n, np.float32))
 
 @pytest.mark.gpu
 @pytest.mark.proves("S0-10: true with conditions")
-def test_on_a_gpu_ten_numbers_are_slower_than_on_the_cpu_and_ten_million_faster() -> None:
+@pytest.mark.unless(
+    "a thousand numbers in the place of ten million, on a device that is far",
+    run=changed(next_door, {"10**7": "1000"}),
+)
+def test_on_a_gpu_ten_numbers_are_slower_than_on_the_cpu_and_ten_million_faster(
+    run: Machine = on_gpu,
+) -> None:
     program = """
 import time, jax, jax.numpy as jnp
 program = jax.jit(lambda x: jnp.sin(jnp.sin(x)) * 2 + 1)
@@ -209,7 +228,7 @@ def timed(x):
 gpu, cpu = jax.devices()[0], jax.devices("cpu")[0]
 print(best(10, gpu) > best(10, cpu), best(10**7, gpu) < best(10**7, cpu))
 """
-    assert fresh(program, gpu=True).out == "True True"
+    assert run(program) == "True True"
 
 
 BATCH = np.ones((1024, 1024), np.float64)  # in a type that has to be converted: never shared
@@ -242,7 +261,11 @@ def test_a_transfer_is_pure_cost_which_enough_work_for_each_byte_hides(host=BATC
 
 @pytest.mark.gpu
 @pytest.mark.proves("S0-11: true with conditions")
-def test_on_a_gpu_resident_data_is_faster_than_transferred_data() -> None:
+@pytest.mark.unless(
+    "data that is on the device both times",
+    run=changed(on_cpu, {"best(host)": "best(jax.device_put(host))", "50_000_000": "500_000"}),
+)
+def test_on_a_gpu_resident_data_is_faster_than_transferred_data(run: Machine = on_gpu) -> None:
     program = """
 import time, jax, jax.numpy as jnp, numpy as np
 total = jax.jit(jnp.sum)
@@ -253,7 +276,7 @@ def timed(x):
     return time.perf_counter() - start
 print(best(host) > 3 * best(jax.device_put(host)))
 """
-    assert fresh(program, gpu=True).out == "True"
+    assert run(program) == "True"
 
 
 @pytest.mark.proves("S0-12: true")

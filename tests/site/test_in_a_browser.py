@@ -8,13 +8,16 @@ import json
 import os
 import random
 import re
-import shutil
+import zipfile
+from html import unescape
+from urllib.parse import unquote, urlsplit
 
 import proving  # sets eight CPU devices before a backend starts
 import pytest
 from browser import CHROMIUM, NARROW, WIDE
-from building import ROOT, mkdocs, paths
+from building import ROOT, paths
 
+import offline
 import placement_table
 
 pytest_plugins = ["built_site", "looking"]
@@ -59,13 +62,18 @@ def test_what_makes_a_page_too_wide_is_seen(page):
 
 
 WAYS = ((WIDE, False), (WIDE, True), (NARROW, True), (NARROW, False))
-OF_EACH_KIND = ("/", "/lessons/12-meshes-and-shardings/", "/exercises/ex07_quiet_loop/", "/symptoms/")
+OF_EACH_KIND = (
+    "/",
+    "/lessons/12-meshes-and-shardings/",
+    "/exercises/ex07_quiet_loop/",
+    "/symptoms/",
+)
 
 
 def test_no_page_keeps_anybody_out(page, site):
-    """axe-core finds nothing serious: one page of each kind is seen in all four ways (light or dark,
-    on a desk or a phone), others in one, but for those of exercises, which are made alike. With
-    EVERY_WAY=1, and ten minutes more, every page is seen in every way."""
+    """axe-core finds nothing serious: one page of each kind is seen in all four ways (light or
+    dark, on a desk or a phone), others in one, but for those of exercises, which are made alike.
+    With EVERY_WAY=1, and ten minutes more, every page is seen in every way."""
     found = []
     for number, path in enumerate(paths(site)):
         every = "EVERY_WAY" in os.environ or path in OF_EACH_KIND
@@ -100,6 +108,7 @@ QUESTIONS = {
     "hangs at start": "symptoms#hangs-at-start",
     "donation": "lessons/09-what-jit-does-to-memory",
     "which exercise teaches donation": "exercises/ex14_donate",
+    "which lesson explains donation": "lessons/09-what-jit-does-to-memory",
     "ragged batch": "lessons/12-meshes-and-shardings",
     "pinned memory": "lessons/15-host-memory-and-pinned-transfers",
     "prefetch": "exercises/ex27_prefetch",
@@ -262,6 +271,8 @@ def test_the_ledger_is_filtered_by_verdict_word_and_gpu_and_its_rows_have_addres
     page("/claims/#s3-22", NARROW, forget=False)
     assert browser.run("document.getElementById('s3-22').closest('tr').className") == "open"
     assert browser.run("document.documentElement.scrollHeight") < 20_000
+    wide = "[...document.querySelectorAll('.ledger, .ledger *')].filter(one => one.scrollWidth >"
+    assert not browser.run(f"{wide} innerWidth).map(one => one.outerHTML.slice(0, 80))")
 
 
 def test_drawers_are_inert_while_closed_and_open_by_key(page):
@@ -324,6 +335,17 @@ def test_code_of_78_columns_fits_beside_the_sidebars(page):
       return code.clientWidth - padding - width;
     })()""")
     assert room >= 0
+
+
+def test_starters_fit_beside_the_sidebar(page):
+    longest = sorted(
+        (ROOT / "exercises").glob("ex*.py"),
+        key=lambda path: max(map(len, path.read_text("utf-8").splitlines())),
+    )[-3:]
+    code = "document.querySelector('.highlight:has(.hll) code')"
+    for path in longest:
+        browser = page(f"/exercises/{path.stem}/", forget=False)
+        assert browser.run(f"{code}.clientWidth - {code}.scrollWidth") >= 0, path
 
 
 # The figure that moves.
@@ -484,25 +506,52 @@ def jax_on_eight():
     return JaxOnEight()
 
 
-# The offline copy, from a small site.
+# The copy for readers without a network.
 
 
-def test_the_offline_copy_is_read_and_searched_from_files(chromium, tmp_path):
-    (tmp_path / "docs" / "lessons").mkdir(parents=True)
-    shutil.copytree(ROOT / "docs" / "_build", tmp_path / "docs" / "_build")
-    shutil.copytree(ROOT / "docs" / "assets", tmp_path / "docs" / "assets")
-    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
-    (tmp_path / "docs" / "index.md").write_text("# Start\n\n[other](other.md#here)\n")
-    (tmp_path / "docs" / "other.md").write_text("# Other\n\n## Here { #here }\n\nA platypus.\n")
-    built = mkdocs(tmp_path, tmp_path / "site", COURSE_DIRECTORY_URLS="false")
-    assert built.returncode == 0, built.stderr
+@pytest.fixture(scope="module")
+def copy(site, tmp_path_factory):
+    """The copy as a reader unpacks it."""
+    folder = tmp_path_factory.mktemp("copy")
+    with zipfile.ZipFile(site / f"{offline.NAME}.zip") as archive:
+        archive.extractall(folder)
+    return folder / offline.NAME
+
+
+def test_the_start_page_offers_the_copy_with_its_size(page, site):
+    offer = "document.querySelector('.offline')"
+    browser = page("/")
+    size = (site / f"{offline.NAME}.zip").stat().st_size
+    assert f"({size / 1e6:.1f} MB)" in browser.run(f"{offer}.textContent")
+    assert browser.run(f"{offer}.querySelector('a').getAttribute('href')") == f"{offline.NAME}.zip"
+
+
+def test_each_link_of_the_copy_leads_to_a_file(copy):
+    seen = 0
+    pages = sorted(copy.rglob("*.html"))
+    for path in pages:
+        links = re.findall(r'<(?:a|link|script)\b[^>]*? (?:href|src)="([^"]*)"', path.read_text())
+        for address in links:
+            parts = urlsplit(unescape(address))
+            if not parts.scheme and parts.path:
+                seen += 1
+                assert (path.parent / unquote(parts.path)).is_file(), f"{path}: {address}"
+    assert len(pages) > 60
+    assert seen > 5000
+
+
+def test_the_copy_is_read_searched_and_moved_from_files(chromium, copy):
     chromium.errors.clear()
+    chromium.asked.clear()
     chromium.look(WIDE)
-    chromium.open((tmp_path / "site" / "index.html").as_uri())
-    chromium.run("document.querySelector('.md-content a[href*=other]').click()")
-    chromium.wait("document.querySelector('h1')?.textContent.startsWith('Other')")
-    chromium.open((tmp_path / "site" / "index.html").as_uri())
+    chromium.open((copy / "index.html").as_uri())
+    assert "no network" in chromium.run("document.querySelector('.offline').textContent")
+    ready(chromium)
     chromium.run("document.querySelector('.md-header__button[for=__search]').click()")
-    found = asked_for(chromium, "platypus")
-    assert any(one.endswith("other#here") for one in found), found
+    assert "symptoms#resource-exhausted" in " ".join(asked_for(chromium, "RESOURCE_EXHAUSTED"))
+    chromium.run("document.querySelector('.md-search-result__link').click()")
+    chromium.wait("document.querySelector('h1')?.textContent.startsWith('What do you see')")
+    chromium.run("document.querySelector('.md-content a[href*=ex14]').click()")
+    chromium.wait("document.querySelector('h1')?.textContent.startsWith('ex14')")
+    assert all(address.startswith(("file:", "data:")) for address in chromium.asked)
     assert not chromium.errors

@@ -223,7 +223,7 @@ def without(folder):
 
 
 def test_a_page_without_its_device_is_an_error_that_says_why(without):
-    with pytest.raises(lesson.LessonError, match="no device next door.*no device: no grpc"):
+    with pytest.raises(lesson.LessonError, match=r"no device next door.*no device: no grpc"):
         loaded(without)
 
 
@@ -375,18 +375,20 @@ def test_recording_on_this_gpu_covers_every_cell_with_output(tmp_path):
 
 CODES = {"exercises": 1, "solutions": 0}
 STUB = """
-import os, pathlib, sys
+import json, os, pathlib, sys
 words = sys.argv[1:]
-print("called with", *words)
+print("called with", *words[:6])
 print("in", os.getcwd() + "/exercises", file=sys.stderr)
 open("calls", "a").write("x")
 if words[0] == "judge":
-    kind = pathlib.Path(words[1]).read_text()
+    kind = json.loads(pathlib.Path(words[1]).read_text())["path"]
 else:
     kind = words[words.index("--submission") + 1].split("/")[0]
 if "--save" in words:
+    record = {"path": kind, "submission": {"values": {"x": [{"shape": [2], "data": "heavy"}]}}}
     for path in pathlib.Path(kind).iterdir():
-        pathlib.Path(words[words.index("--save") + 1], path.stem + ".json").write_text(kind)
+        saved = pathlib.Path(words[words.index("--save") + 1], path.stem + ".json")
+        saved.write_text(json.dumps(record))
 sys.exit(CODES[kind])
 """
 
@@ -415,6 +417,13 @@ def test_a_capture_is_the_output_of_the_command_without_our_paths(grader, tmp_pa
         "    in exercises\n"
         "    ```\n\nafter\n"
     )
+
+
+def test_the_record_of_a_starter_is_kept_without_values(grader, tmp_path):
+    for _ in range(2):
+        record = grader().record("ex07")
+        assert record == {"path": "exercises", "submission": {"values": {"x": [{"shape": [2]}]}}}
+    assert calls(tmp_path) == 1
 
 
 def calls(tmp_path):
@@ -525,6 +534,10 @@ def test_the_table_of_checks_is_read_from_source_without_importing_it(tmp_path):
     )
 
 
+def no_record(exercise):
+    raise AssertionError(f"{exercise}: no picture is asked for")
+
+
 def test_an_exercise_page_names_checks_grounds_and_paragraphs(tmp_path):
     folder = package(tmp_path / "grader" / "checks" / "ex07_quiet_loop")
     (tmp_path / "docs" / "lessons").mkdir(parents=True)
@@ -532,7 +545,7 @@ def test_an_exercise_page_names_checks_grounds_and_paragraphs(tmp_path):
     (tmp_path / "exercises").mkdir()
     written(tmp_path / "exercises", "x = 1\n\n\ndef f():\n    pass\n", "ex07_quiet_loop.py")
     author, meta = "# ex07 T\n\nDo it.\n\nMore.", {"minutes": 15, "level": "easy", "why": "So."}
-    text = exercise_pages.page(tmp_path, "ex07_quiet_loop", author, meta)
+    text = exercise_pages.page(tmp_path, "ex07_quiet_loop", author, meta, no_record)
     assert text.startswith("# ex07 T\n\nDo it.\n\nAbout 15 minutes · Difficulty: easy · Lesson: ")
     assert "**Why it matters.** So." in text
     assert 'hl_lines="4-5"' in text
@@ -545,7 +558,7 @@ def test_an_exercise_page_names_checks_grounds_and_paragraphs(tmp_path):
     aimed = CHECKS.replace('"program"', '"target"')
     package(folder, checks=aimed)
     assert "grader check ex07 --target h200x8" in exercise_pages.page(
-        tmp_path, "ex07_quiet_loop", author, {}
+        tmp_path, "ex07_quiet_loop", author, {}, no_record
     )
 
 

@@ -344,6 +344,16 @@ def test_an_exercise_page_says_why_how_long_and_how_hard_and_gives_one_hint(site
     assert all(block.find_parent("details") for block in page.select("details.spoiler .capture"))
 
 
+def test_pictures_of_exercises_show_a_starter_and_a_solution_that_differ(pages):
+    pictures = [picture for page in pages.values() for picture in page.select(".before-after")]
+    assert len(pictures) > 10
+    for picture in pictures:
+        starter, solution = picture.select(".picture")
+        assert starter["aria-label"].startswith("The starter. ")
+        assert starter["aria-label"].partition(". ")[2] != solution["aria-label"].partition(". ")[2]
+        assert str(starter.svg) != str(solution.svg)
+
+
 def test_a_lessons_notebook_is_there_as_executed_and_runs_alone(site):
     for path in LESSONS:
         page = lesson_page(site, path)

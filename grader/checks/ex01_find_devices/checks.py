@@ -24,6 +24,16 @@ from grader.judging.evidence import culprit, definition, seen, wanted
 from grader.judging.record import Observed, Record
 from grader.judging.verdict import Culprit
 
+PLATFORM = 'A GPU\'s platform is "gpu", whoever made it.'
+DEFAULT = (
+    "The default backend is not always that of the GPUs: with JAX_PLATFORMS=cpu,cuda it is that of "
+    'the CPU. jax.devices("gpu") finds the GPUs, whatever the default is.'
+)
+NUMBERS = (
+    "With n GPUs, their numbers are 0 to n - 1. No GPU has the number n, and none has the number "
+    "-1, though -1 is an index of a list."
+)
+
 
 def _answers(observed: Observed) -> list[Answer]:
     return msgspec.convert(observed.facts.get(ANSWERS, []), list[Answer])
@@ -44,14 +54,28 @@ def _judged(record: Record, function: str, concerns: Callable[[str], bool]) -> R
         if not want.raised and concerns(want.answer) and mine.answer != want.answer:
             expected = f"`{mine.call}` is {want.answer} on {mine.machine}"
             place = _place(record, mine, function)
-            return Failure(expected, _said(mine), place, _other_kind(mine.answer))
+            return Failure(expected, _said(mine), place, _hint(mine, want))
     return _no_stage(record)
 
 
-def _other_kind(answer: str) -> str:
-    """The hint for an answer that is no device, no number and no list, or ""."""
-    is_text = answer.startswith(("'", '"'))
-    return FORM if answer == "None" or is_text or answer.startswith(("a ", "an ")) else ""
+def _hint(mine: Answer, want: Answer) -> str:
+    """The hint that an answer asks for in place of the check's first one, or ""."""
+    if not mine.raised and _kind(mine.answer) != _kind(want.answer):
+        return FORM
+    if _kind(want.answer) == "a number" and mine.answer == "0":
+        return DEFAULT if "JAX_PLATFORMS=cpu" in want.machine else PLATFORM
+    if want.answer == A_CPU and (mine.raised or "(-" in mine.call):
+        return NUMBERS
+    return ""
+
+
+def _kind(answer: str) -> str:
+    """What kind of answer this is, by its text."""
+    if answer.isdecimal():
+        return "a number"
+    if answer.startswith("["):
+        return "a list"
+    return "a device" if answer == A_CPU or answer.startswith("GPU ") else answer
 
 
 def _no_stage(record: Record) -> Unable | None:
@@ -90,10 +114,9 @@ def no_bare_except(record: Record) -> Result:
 @EXERCISE.check(
     ground="observed",
     hints=(
-        "jax.device_count() without an argument counts the default backend's devices, CPUs too. "
-        'A GPU\'s platform is "gpu", whoever made it.',
-        "The default backend is not always that of the GPUs: with JAX_PLATFORMS=cpu,cuda it is "
-        'that of the CPU. jax.devices("gpu") finds the GPUs, whatever the default is.',
+        "jax.device_count() without an argument counts the default backend's devices, CPUs too.",
+        PLATFORM,
+        DEFAULT,
     ),
 )
 def counts_gpus(record: Record) -> Result:
@@ -101,7 +124,14 @@ def counts_gpus(record: Record) -> Result:
     return _judged(record, "num_gpus", lambda _: True)
 
 
-@EXERCISE.check(ground="observed", after=("counts_gpus",))
+@EXERCISE.check(
+    ground="observed",
+    after=("counts_gpus",),
+    hints=(
+        'jax.devices("gpu") lists the GPUs in the order of their numbers, whatever the default '
+        "backend is. Which of them does `try_gpu` return?",
+    ),
+)
 def gives_gpu_i(record: Record) -> Result:
     """`try_gpu(i)` is GPU i where there is one."""
     return _judged(record, "try_gpu", lambda answer: answer != A_CPU)
@@ -111,9 +141,8 @@ def gives_gpu_i(record: Record) -> Result:
     ground="observed",
     after=("counts_gpus", "gives_gpu_i"),
     hints=(
-        "With n GPUs, their numbers are 0 to n - 1. No GPU has the number n, and none has the "
-        "number -1, though -1 is an index of a list.",
-        'Where there are GPUs, jax.devices()[0] is one of them. jax.devices("cpu") is not.',
+        'Where there are GPUs, jax.devices()[0] is one of them, and jax.devices("cpu")[0] is not.',
+        NUMBERS,
     ),
 )
 def falls_back_to_a_cpu(record: Record) -> Result:
@@ -121,7 +150,11 @@ def falls_back_to_a_cpu(record: Record) -> Result:
     return _judged(record, "try_gpu", lambda answer: answer == A_CPU)
 
 
-@EXERCISE.check(ground="observed", after=("counts_gpus", "gives_gpu_i"))
+@EXERCISE.check(
+    ground="observed",
+    after=("counts_gpus", "gives_gpu_i"),
+    hints=('jax.devices("gpu") has each GPU once, in order. Which of them are in your list?',),
+)
 def lists_every_gpu(record: Record) -> Result:
     """`try_all_gpus` lists every GPU, in order."""
     return _judged(record, "try_all_gpus", lambda answer: answer != A_CPU_LIST)

@@ -43,12 +43,15 @@ def _name(leaf: Leaf) -> str:
     return f"`{'arrays' if part == '[0]' else 'state'}{rest}`"
 
 
+TRACED = (
+    "A traced `step` is called once, however often it runs later, and is given no arrays. Leave "
+    "the loop in Python, and call `step` there."
+)
+
+
 @EXERCISE.check(
     ground="observed",
-    hints=(
-        "A traced `step` is called once, however often it runs later, and is given no arrays. "
-        "Leave the loop in Python, and call `step` there.",
-    ),
+    hints=("How often does your loop run, and which `step` does it call?", TRACED),
 )
 def every_step_is_called(record: Record) -> Result:
     """`run` calls `step` once for each step, with arrays."""
@@ -61,6 +64,7 @@ def every_step_is_called(record: Record) -> Result:
                 f"{steps} calls of `step` with arrays, for {steps} steps",
                 plural(calls, "call") + tracers,
                 definition(record, "run"),
+                TRACED if traced else "",
             )
     return None
 
@@ -77,6 +81,9 @@ def same_state(record: Record) -> Result:
         if failure:
             return replace(failure, culprits=definition(record, "run"))
     return None
+
+
+ELSEWHERE = "`device` says where the steps run. Where does your code take the place from?"
 
 
 @EXERCISE.check(
@@ -97,10 +104,12 @@ def steps_on_the_device(record: Record) -> Result:
             wrong = [leaf for leaf in leaves if where(leaf) != place]
             if wrong:
                 listed = ", ".join(f"{_name(leaf)} on {_place(leaf)}" for leaf in wrong)
+                free = any(leaf.kind == "jax" and not leaf.committed for leaf in wrong)
                 return Failure(
                     f"step {index + 1} is given arrays on {place} only",
                     listed,
                     definition(record, "run"),
+                    "" if free else ELSEWHERE,
                 )
     return None
 
@@ -131,22 +140,29 @@ def result_on_the_device(record: Record) -> Result:
     return None
 
 
+READ = (
+    "The marked line reads an array: the host waits for the device, and the values come to it. "
+    "What does `run` need them for?"
+)
+
+
 @EXERCISE.check(
     ground="observed",
     after=("every_step_is_called",),  # a compiled loop takes its bounds from the host
     hints=("np.asarray and jax.device_get go through the host. device_put does not have to.",),
 )
 def not_through_the_host(record: Record) -> Result:
-    """No array goes to another device through the host."""
+    """No array goes through the host, or is read by it."""
     found = list(events(seen(record), "d2h", "h2d"))
     if not found:
         return probe_gap(seen(record), "reads", "transfers")
     reads = sum(event.count for event in found if event.kind == "d2h")
     total = sum(event.count for event in found)
     return Failure(
-        "arrays are copied from device to device",
+        "arrays are copied from device to device, and the host reads none",
         f"{plural(reads, 'read')} by the host, {plural(total - reads, 'copy')} from it",
         culprits(record, found),
+        READ if reads == total else "",
     )
 
 
@@ -189,11 +205,16 @@ def _copied_in_place(observed: Observed, target: str) -> set[str]:
 def no_copy_in_the_loop(record: Record) -> Result:
     """From the first step on, nothing is copied."""
     for target, steps in _rounds(record).items():
-        found = [e for e in events(seen(record), "d2d", phase=target) if e.step > 0]
+        between = [e for e in events(seen(record), "d2d", phase=target) if e.step > 0]
+        started = [e for e in events(seen(record), "async_copy", phase=target) if e.step > 0]
+        found = [*between, *started]
         renewed, states = _renewed(record, target), _states_copied(record, target)
         if not (found or renewed or states):
             continue
-        total = f"{plural(sum(event.count for event in found), 'copy')} between devices"
+        total = f"{plural(sum(event.count for event in between), 'copy')} between devices"
+        total += f", {plural(sum(event.count for event in started), 'copy')} to the host" * bool(
+            started
+        )
         anew = "".join(f"; {_name(leaf)} came in {n} different buffers" for leaf, n in renewed)
         copied = f"; {plural(states, 'state')} copied on the same device" * bool(states)
         return Failure(

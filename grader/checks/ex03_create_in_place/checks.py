@@ -12,6 +12,7 @@ from grader.judging.evidence import (
     differing_leaf,
     events,
     probe_gap,
+    renamed,
     seen,
     wanted,
 )
@@ -20,6 +21,9 @@ from grader.judging.words import plural, where
 
 NUMBER = 8
 """A copy of at most so many bytes is a single number."""
+
+
+CONSTANTS = "What does the docstring say of this array: zeros, ones, or a range?"
 
 
 @EXERCISE.check(
@@ -31,7 +35,9 @@ def same_arrays(record: Record) -> Result:
     for name in ROUNDS:
         failure = differing_leaf(record, name, rtol=1e-5, atol=1e-6)
         if failure:
-            return replace(failure, culprits=definition(record, "create"))
+            failure = renamed(failure, name, "create(...)")
+            hint = failure.hint or ("" if "'weights'" in failure.expected else CONSTANTS)
+            return replace(failure, culprits=definition(record, "create"), hint=hint)
     return None
 
 
@@ -44,7 +50,10 @@ def _unlike(record: Record, name: str, judge: Callable[[Leaf, Leaf], bool]) -> l
 @EXERCISE.check(
     ground="observed",
     after=("same_arrays",),
-    hints=("If you name no place, an array is made on the default device.",),
+    hints=(
+        "If you name no place, an array is made on the default device. If you name one, is it "
+        "`device`?",
+    ),
     anchor="every-array-has-a-place",
 )
 def on_the_device(record: Record) -> Result:
@@ -82,13 +91,21 @@ def committed(record: Record) -> Result:
     return None
 
 
+FILL = (
+    "Outside jit, jnp.ones sends its fill value to the device: one number, and one copy. Inside "
+    "jit, the number is part of the program."
+)
+
+
 def _copied(record: Record, kind: EventKind, expected: str) -> Failure | None:
     """The failure for copies of one kind, those made while the file is imported included."""
     found = list(events(seen(record), kind))
     if not found:
         return None
     expected += ", in two calls of `create`"
-    return Failure(expected, _told(kind, found), culprits(record, found))
+    small = all((event.nbytes or NUMBER + 1) <= NUMBER for event in found)
+    hint = FILL if kind == "h2d" and small else ""
+    return Failure(expected, _told(kind, found), culprits(record, found), hint)
 
 
 def _told(kind: EventKind, found: list[Event]) -> str:
@@ -125,8 +142,7 @@ def not_from_another_device(record: Record) -> Result:
     after=("not_from_another_device",),
     hints=(
         "A NumPy array or a list is made in host memory, and is copied to the device.",
-        "Outside jit, jnp.ones sends its fill value to the device: one number, and one copy. "
-        "Inside jit, the number is part of the program.",
+        FILL,
         "Inside jit too, the host makes a NumPy array or a list: it goes to the device with the "
         "program. jnp.arange inside jit is an instruction, and the device makes the array.",
     ),

@@ -12,18 +12,28 @@ from grader.checks.ex04_place_model.facts import (
     STEPPED,
     TREES,
 )
+from grader.judging.arrays import LEFT_OUT
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
+    culprit,
     culprits,
     definition,
     differing_leaf,
     events,
     probe_gap,
+    renamed,
     seen,
+    to_host,
     wanted,
 )
 from grader.judging.record import Event, Leaf, Record
+from grader.judging.verdict import Culprit
 from grader.judging.words import plural, where
+
+ANY_TREE = (
+    "The types and the number of parts of an optimizer's state are up to optax. For "
+    "jax.device_put and jax.tree.map, it is a tree like any other."
+)
 
 
 @EXERCISE.check(
@@ -31,24 +41,44 @@ from grader.judging.words import plural, where
     hints=(
         "Placing is a copy: same structure, same dtypes, same numbers. A state that "
         "`optimizer.init` made anew has forgotten all its steps.",
-        "The types and the number of parts of an optimizer's state are up to optax. For "
-        "jax.device_put and jax.tree.map, it is a tree like any other.",
+        ANY_TREE,
     ),
 )
 def same_trees(record: Record) -> Result:
     """The trees that `place` returns hold the same values."""
     raised = seen(record).facts.get(PLACE_RAISED)
     if raised:
+        told, line = raised
         return Failure(
             "`place` takes the state of any optax optimizer",
-            str(raised),
-            definition(record, "place"),
+            str(told),
+            [culprit(record, int(line))] if line else definition(record, "place"),
+            ANY_TREE,
         )
-    for name in (prefix + tree for prefix in _models(record) for tree in TREES):
-        failure = differing_leaf(record, name, rtol=0, atol=0)
-        if failure:
-            return replace(failure, culprits=definition(record, "place"))
+    for model in _models(record):
+        for tree in TREES:
+            failure = differing_leaf(record, model + tree, rtol=0, atol=0)
+            if failure:
+                found = renamed(failure, model + tree, tree)
+                left_out = tree == "opt_state" and found.observed.endswith(LEFT_OUT)
+                return replace(
+                    found,
+                    expected=found.expected + _call(model),
+                    culprits=definition(record, "place"),
+                    hint=EMPTY_PARTS if left_out else found.hint,
+                )
     return None
+
+
+EMPTY_PARTS = (
+    "A state may have parts without any array, such as optax.EmptyState(). They keep their places. "
+    "jax.tree.map and jax.device_put leave them where they are."
+)
+
+
+def _call(model: str) -> str:
+    """`, in the third call of `place``; nothing for the first call."""
+    return f", in the {model.strip()} call of `place`" if model else ""
 
 
 def _models(record: Record) -> tuple[str, ...]:
@@ -57,10 +87,10 @@ def _models(record: Record) -> tuple[str, ...]:
 
 
 def _leaves(record: Record, model: str) -> list[tuple[str, Leaf, Leaf]]:
-    """Every placed leaf of a model: its tree's name, the submission's leaf, the reference's."""
+    """Every placed leaf of a model: its tree, the submission's leaf, the reference's."""
     mine, theirs = seen(record).values, wanted(record).values
     return [
-        (model + tree, leaf, want)
+        (tree, leaf, want)
         for tree in TREES
         for leaf, want in zip(mine[model + tree], theirs[model + tree], strict=True)
     ]
@@ -78,25 +108,54 @@ def _listed(found: list[tuple[str, Leaf]]) -> str:
     return "; ".join(listed)
 
 
+IN_NUMPY = "NumPy arrays are in host memory. A jitted call copies them each time."
+
+
+AS_IT_CAME = (
+    "`place` returns the copies that jax.device_put makes on `device`. Which line returns what it "
+    "was given?"
+)
+NOT_IN_THIS_CALL = "The calls before moved their arrays. What is different in this one?"
+
+
+def _whose(trees: set[str], model: str, moved: bool) -> str:
+    """The hint for what is elsewhere, or "" for the check's first one."""
+    if not moved:
+        return NOT_IN_THIS_CALL if model else AS_IT_CAME
+    if trees == {"batch"}:
+        return IN_NUMPY
+    if "params" in trees:
+        return "`device` is where all three trees are to go. Which device does your code name?"
+    return ANY_TREE if model and trees == {"opt_state"} else ""
+
+
+def _as_it_came(leaf: Leaf) -> bool:
+    """Whether an array lies where it may have been before: uncommitted, or in NumPy."""
+    return not leaf.committed if leaf.kind == "jax" else leaf.kind == "numpy"
+
+
 @EXERCISE.check(
     ground="observed",
     after=("same_trees",),
     hints=(
         "The optimizer state does not move with the parameters, and its `count` is an array "
         "like any other.",
-        "NumPy arrays are in host memory. A jitted call copies them each time.",
+        IN_NUMPY,
     ),
 )
 def on_the_device(record: Record) -> Result:
     """Every leaf lies on the device, and on no other."""
     for model in _models(record):
         leaves = _leaves(record, model)
-        wrong = [(name, mine) for name, mine, want in leaves if where(mine) != where(want)]
+        wrong = [(tree, mine) for tree, mine, want in leaves if where(mine) != where(want)]
         if wrong:
+            moved = len(wrong) < len(leaves) or not all(_as_it_came(leaf) for _, leaf in wrong)
+            elsewhere = f"{len(wrong)} of {len(leaves)} are elsewhere"
             return Failure(
-                f"every array is on {where(leaves[0][2])}",
-                f"{len(wrong)} of {len(leaves)} are elsewhere. {_listed(wrong)}",
+                f"every array is on {where(leaves[0][2])}{_call(model)}",
+                f"{elsewhere if moved else 'nothing was moved'}. {_listed(wrong)}",
                 definition(record, "place"),
+                _whose({tree for tree, _ in wrong}, model, moved),
             )
     return None
 
@@ -108,7 +167,7 @@ def on_the_device(record: Record) -> Result:
 )
 def not_through_the_host(record: Record) -> Result:
     """No array is read to the host while it is placed."""
-    reads = list(events(seen(record), "d2h", phase="place"))
+    reads = to_host(seen(record), phase="place")
     if not reads:
         return probe_gap(seen(record), "reads")
     total = sum(event.count for event in reads)
@@ -134,14 +193,34 @@ def copied_once(record: Record) -> Result:
     (total, size), (fewest, least) = map(_weight, (mine, theirs))
     if total <= fewest and size <= least:
         return probe_gap(seen(record), "transfers")
-    between = sum(event.count for event in mine if event.kind == "d2d")
+    moves = [event for event in mine if event.kind == "d2d"]
+    between_devices = _weight([event for event in theirs if event.kind == "d2d"])[1]
+    between, more = sum(event.count for event in moves), size - least
+    # A batch that goes to the default device first makes as many bytes more as it has.
+    detour = more > 0 and more != _weight([e for e in theirs if e.kind == "h2d"])[1]
     return Failure(
         f"{plural(fewest, 'copy')} of {least:,} bytes in {plural(len(_models(record)), 'call')} "
         "of `place`",
         f"{plural(total, 'copy')} of {size:,} bytes: {total - between} from host to device, "
         f"{between} from device to device",
-        culprits(record, mine),
+        _heaviest_first(record, mine) if more > 0 else culprits(record, mine),
+        DETOUR if detour and _weight(moves)[1] > between_devices else "",
     )
+
+
+DETOUR = (
+    "One copy takes an array from the device where it is to `device`. Which line copies it to "
+    "another device on its way?"
+)
+
+
+def _heaviest_first(record: Record, copies: list[Event]) -> list[Culprit]:
+    """The learner's lines behind copies, those first that copy the most bytes."""
+    weights: dict[int, int] = {}
+    for event in copies:
+        if event.line is not None:
+            weights[event.line] = weights.get(event.line, 0) + _weight([event])[1]
+    return sorted(culprits(record, copies), key=lambda place: -weights[place.line])
 
 
 def _weight(copies: list[Event]) -> tuple[int, int]:
@@ -168,19 +247,21 @@ def step_copies_nothing(record: Record) -> Result:
     for model in _models(record):
         if ordered := seen(record).facts[model + IN_OTHER_ORDER]:
             return Failure(
-                "each array lies in memory as a program expects it",
-                f"the dimensions of `{ordered[0]}` are in another order: each step copies it",
+                f"each array lies in memory as a program expects it{_call(model)}",
+                f"the dimensions of `{ordered[0].removeprefix(model)}` are in another order: each "
+                "step copies it",
                 definition(record, "place"),
+                "Which line asks for an order of dimensions? Without it, they have the usual one.",
             )
     for name in (model + STEPPED for model in _models(record)):
         if name not in wanted(record).values:
-            continue  # a model with another optimizer
+            continue  # a model with which no step is taken
         target = where(wanted(record).values[name][0])
         places = sorted({where(leaf) for leaf in seen(record).values[name]})
         if copies or places != [target]:
             return Failure(
                 f"0 copies in a step, and its results are on {target}",
-                f"{plural(copies, 'copy')} in all steps, and results are on {', '.join(places)}",
+                f"{plural(copies, 'copy')} in the step, and results are on {', '.join(places)}",
                 definition(record, "place"),
             )
     return probe_gap(seen(record), "transfers")
@@ -199,11 +280,11 @@ def committed(record: Record) -> Result:
     """Every leaf is committed to the device."""
     for model in _models(record):
         leaves = _leaves(record, model)
-        uncommitted = [f"`{name}{mine.path}`" for name, mine, _ in leaves if not mine.committed]
+        uncommitted = [f"`{tree}{mine.path}`" for tree, mine, _ in leaves if not mine.committed]
         if uncommitted:
             count, listed = len(uncommitted), ", ".join(uncommitted)
             return Failure(
-                "every array is committed",
+                f"every array is committed{_call(model)}",
                 f"{count} of {len(leaves)} are on the device, but uncommitted: {listed}",
                 definition(record, "place"),
             )

@@ -1,15 +1,17 @@
-"""Drives ex04_place_model: places models of drawn sizes, and takes a step with some of them.
+"""Drives ex04_place_model: places models of drawn sizes, and takes a step with one of them.
 
-The first model, and one more, have the file's optimizer: a step is taken with these. The others
-have other optimizers, whose states have other types. So it helps nobody to take Adam's state apart,
-or to name one device always. Counts are positive: a state made anew by `init` differs. A
-step that JAX refuses is a fact about the placement, and no error of the run.
+The first model, and one more, have the file's optimizer: a step is taken with one of the two, and
+`place` cannot know with which. The others have other optimizers, whose states have other types. So
+it helps nobody to take Adam's state apart, or to name one device always. Counts are positive: a
+state made anew by `init` differs. A step that JAX refuses is a fact about the placement, and no
+error of the run.
 
-Drawn: how many models are placed (5 to 7), the default device and the device asked for each time,
-the optimizers, their order and what they clip at, the features and rows of each batch, and all
-numbers.
+Drawn: how many models are placed (5 to 7), with which a step is taken, the default device and the
+device asked for each time, the optimizers, their order and what they clip at, the features and
+rows of each batch, and all numbers.
 """
 
+import traceback
 from types import ModuleType
 from typing import Any
 
@@ -32,6 +34,8 @@ from grader.probes.observe import Observe, unpack
 PROMISE = "`place` returns (params, opt_state, batch)"
 SIZES = (range(3, 16), range(16, 64), range(64, 200), range(60, 200, 60))
 """Features are drawn from one of these; rows from each of them at least once."""
+TRACED = 9973
+"""Features of the network that is traced: no other size of its parameters."""
 FEWEST = 5
 """So many models are placed at least."""
 
@@ -61,15 +65,25 @@ def _values(rng: Any, shape: Any) -> Any:
     return (rng.random(shape.shape) / 4).astype(shape.dtype)
 
 
-def _inputs(network: Any, optimizer: Any, rng: Any, features: int, rows: int) -> tuple[Any, ...]:
+def _parameters(network: Any) -> Any:
+    """The parameters of `network` for inputs of `TRACED` features, as `ShapeDtypeStruct`s."""
+    key = jax.ShapeDtypeStruct((2,), np.uint32)
+    return jax.eval_shape(network.init, key, jax.ShapeDtypeStruct((1, TRACED), np.float32))
+
+
+def _inputs(traced: Any, optimizer: Any, rng: Any, features: int, rows: int) -> tuple[Any, ...]:
     """Parameters and optimizer state on the default device, uncommitted; a NumPy batch.
 
-    inputs (rows, features) float32, labels (rows,) int32.
+    `traced` is what `_parameters` returns. inputs (rows, features) float32, labels (rows,) int32.
     """
     inputs = rng.standard_normal((rows, features)).astype(np.float32)
     labels = rng.integers(0, 4, rows).astype(np.int32)
-    key = jax.ShapeDtypeStruct((2,), np.uint32)
-    params = jax.eval_shape(network.init, key, inputs)
+
+    def sized(leaf: Any) -> Any:
+        shape = tuple(features if size == TRACED else size for size in leaf.shape)
+        return jax.ShapeDtypeStruct(shape, leaf.dtype)
+
+    params = jax.tree.map(sized, traced)
     state = params, jax.eval_shape(optimizer.init, params)
     placed = jax.device_put(jax.tree.map(lambda shape: _values(rng, shape), state))
     return *placed, (inputs, labels)
@@ -92,13 +106,16 @@ def _layout(leaf: Any) -> Any:
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
-    """Place models, and take a step with those that have the file's optimizer."""
+    """Place models, and take a step with one of those that have the file's optimizer."""
     others = _others(rng)
     count = int(rng.integers(FEWEST, len(MODELS) + 1))
     drawn = rng.choice(list(others), count - 2, replace=False).tolist()
     words = ["", *rng.permutation([*drawn, ""]).tolist()]
     ranges = rng.permutation(np.arange(count) % len(SIZES)).tolist()
     observe.fact(PLACED, count)
+    stepped = MODELS[rng.choice([index for index, name in enumerate(words) if not name])]
+    with observe.unwatched():
+        traced = _parameters(submission.network)
     for prefix, name in zip(MODELS[:count], words, strict=True):
         default, device = rng.permutation(jax.devices())[:2]
         with jax.default_device(default):
@@ -106,7 +123,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             with observe.unwatched():
                 features = int(rng.choice(SIZES[rng.integers(len(SIZES))]))
                 rows = int(rng.choice(SIZES[ranges.pop()]))
-                inputs = _inputs(submission.network, optimizer, rng, features, rows)
+                inputs = _inputs(traced, optimizer, rng, features, rows)
             try:
                 with observe.phase("place"):
                     placed = submission.place(*inputs, device)
@@ -114,13 +131,16 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
                 if prefix == MODELS[0]:
                     raise
                 said = f"for a state of {name or 'the same optimizer'}, it raised "
-                observe.fact(PLACE_RAISED, f"{said}{type(error).__name__}: {error}")
+                stack = traceback.extract_tb(error.__traceback__)
+                lines = [frame.lineno for frame in stack if frame.filename == submission.__file__]
+                told = f"{said}{type(error).__name__}: {error}"
+                observe.fact(PLACE_RAISED, [told, lines[-1] if lines else None])
                 return
             placed = unpack(placed, 3, PROMISE)
             for kind, tree in zip(TREES, placed, strict=True):
                 observe.value(prefix + kind, tree)
             observe.fact(prefix + IN_OTHER_ORDER, _in_other_order(prefix, placed))
-            if not name:
+            if prefix == stepped:
                 _step(submission, observe, placed, prefix)
 
 

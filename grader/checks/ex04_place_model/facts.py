@@ -1,6 +1,6 @@
-"""The trees that `place` returns for several models, and what came of steps with some of them.
+"""The trees that `place` returns for several models, and what came of a step with one of them.
 
-The calls of `place` are the phase `place`, and the steps are the phase `step`. A fact that
+The calls of `place` are the phase `place`, and the step is the phase `step`. A fact that
 says what was raised is there only if something was.
 """
 
@@ -10,6 +10,7 @@ MODELS = ("", "second ", "third ", "fourth ", "fifth ", "sixth ", "seventh ")
 """What the names of a model's values begin with: `params`, `second params`."""
 PLACED = "how many models are placed"
 PLACE_RAISED = "what `place` raised, and for which optimizer's state"
+"""The fact that holds that text, and the learner's line; None if that is not known."""
 STEP_RAISED = "step"
 """The fact that says what a step raised."""
 STEPPED = "the step's results"

@@ -17,15 +17,18 @@ from grader.checks.ex05_model_state.facts import (
 from grader.judging.arrays import compare
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
+    calls_of,
     culprits,
     definition,
     differing_leaf,
     events,
     probe_gap,
     seen,
+    to_host,
     wanted,
 )
 from grader.judging.record import Event, Leaf, Observed, Record
+from grader.judging.verdict import Culprit
 from grader.judging.words import plural, where
 
 
@@ -76,10 +79,14 @@ def all_on_the_device(record: Record) -> Result:
         left = [leaf for leaf in leaves if where(leaf) != place]
         if left:
             elsewhere = ", ".join(sorted({where(leaf) for leaf in left}))
+            every = len(left) == len(leaves)
             return Failure(
                 f"all {len(leaves)} arrays of the model are on {place}",
-                f"{len(left)} on {elsewhere}: {_listed(left)}",
+                f"all are on {elsewhere}"
+                if every
+                else f"{len(left)} on {elsewhere}: {_listed(left)}",
                 definition(record, "place"),
+                "`device` says where the model is to go. Is it used?" if every else "",
             )
     return None
 
@@ -106,21 +113,28 @@ def committed(record: Record) -> Result:
 @EXERCISE.check(
     ground="observed",
     after=("same_values",),
-    hints=("A checkpoint or jax.device_get takes the arrays through host memory.",),
+    hints=("np.asarray, jax.device_get and a checkpoint take the arrays through host memory.",),
     anchor="one-call-moves-the-tree",
 )
 def not_through_the_host(record: Record) -> Result:
     """No array goes through the host while the model is placed."""
-    found = list(events(seen(record), "d2h", "h2d", phase="place"))
+    read = to_host(seen(record), phase="place")
+    found = [*read, *events(seen(record), "h2d", phase="place")]
     if not found:
         return probe_gap(seen(record), "reads", "transfers")
-    reads = sum(event.count for event in found if event.kind == "d2h")
+    reads = sum(event.count for event in read)
     copies = sum(event.count for event in found) - reads
     return Failure(
         "0 reads by the host and 0 copies from it in `place`",
         f"{plural(reads, 'read')} by the host, {plural(copies, 'copy')} from it",
-        culprits(record, found),
+        _reads_first(record, read, found),
     )
+
+
+def _reads_first(record: Record, read: list[Event], found: list[Event]) -> list[Culprit]:
+    """The lines behind `found`, first those that read: the others may have no choice."""
+    reading = {event.line for event in read}
+    return sorted(culprits(record, found), key=lambda place: place.line not in reading)
 
 
 @EXERCISE.check(
@@ -152,6 +166,12 @@ def _weight(copies: list[Event]) -> tuple[int, int]:
     return sum(event.count for event in copies), bytes_copied
 
 
+UNCHANGED = "after the step, the model has the values from before it"
+ONCE = (
+    "In train mode, each call of the model changes the statistics once. In eval mode, no call does."
+)
+
+
 def _lost(record: Record, name: str, number: int, kind: str) -> Failure | None:
     """The failure for the first variable of a kind that is not the reference's in a round.
 
@@ -166,8 +186,8 @@ def _lost(record: Record, name: str, number: int, kind: str) -> Failure | None:
     kept = [leaf for leaf in mine if leaf.path in changing and leaf.data == old[leaf.path]]
     if len(kept) == len(changing):
         failure = Failure(
-            f"a step changes {_listed(kept)}",
-            "after it they are what they were before: it changed a copy of the model, or nothing",
+            f"a step changes {_listed(kept)}" + f", in round {number} of steps" * bool(number),
+            f"{UNCHANGED}: the step changed a copy, or nothing",
         )
     return replace(failure, culprits=definition(record, "train_step"))
 
@@ -182,15 +202,17 @@ def _of_kind(observed: Observed, name: str, kind: str) -> list[Leaf]:
     hints=(
         "jax.jit hands your function a copy of the model. What the function writes into the copy "
         "is gone when it returns, without a word.",
-        "In train mode, each call of the model changes the statistics once. In eval mode, no call "
-        "does.",
+        ONCE,
     ),
     anchor="what-a-step-changes-has-to-come-out",
 )
 def statistics_go_on(record: Record) -> Result:
     """After a step, the batch statistics of the model are the reference's."""
     # After one step only: later statistics depend on the new parameters, too.
-    return _lost(record, FIRST, 0, "BatchStat")
+    failure = _lost(record, FIRST, 0, "BatchStat")
+    if failure and not failure.hint and not failure.observed.startswith(UNCHANGED):
+        return replace(failure, hint=ONCE)
+    return failure
 
 
 @EXERCISE.check(
@@ -213,7 +235,8 @@ def dropout_goes_on(record: Record) -> Result:
     ground="observed",
     after=("dropout_goes_on",),
     hints=(
-        "Gradients are taken in train mode, and each step starts from what the step before left.",
+        "Gradients are taken in train mode, each step starts from what the step before left, and "
+        "params change by -0.1 times their gradient.",
     ),
     anchor="what-a-step-changes-has-to-come-out",
 )
@@ -226,34 +249,57 @@ def same_training(record: Record) -> Result:
         failure = failure or _lost(record, name, number, "BatchStat")
         failure = failure or _lost(record, name, number, "Rng")
         if failure:
-            return replace(failure, culprits=definition(record, "train_step"))
+            hint = failure.hint or (LATER if number else "")
+            return replace(failure, culprits=definition(record, "train_step"), hint=hint)
     return None
+
+
+LATER = "The round before came out right. What does `train_step` do otherwise in later calls?"
+BROUGHT = (
+    "All that a step needs is on the device. A read is a copy, and so is a NumPy array or a number "
+    "that is passed to a jitted function, and what a callback hands to Python."
+)
+CALLBACKS = ("debug.callback", "debug.print", "io_callback", "pure_callback")
+CALLS_BACK = (
+    "A callback goes through the host in each step in which it runs: what it is given is copied "
+    "there. The loss is returned anyway."
+)
+FEW = 3
+"""So few copies a step are of single values; a step outside jit makes many more."""
 
 
 @EXERCISE.check(
     ground="observed",
     hints=(
         "Is all of `train_step` compiled? Outside jit, each operation copies its constants again.",
-        "All that a step needs is on the device. A read is a copy, and so is a NumPy array or a "
-        "number that is passed to a jitted function.",
+        BROUGHT,
         "Constants inside the jitted function are a part of the program.",
     ),
     anchor="committed-or-not",
 )
 def step_copies_nothing(record: Record) -> Result:
     """A step with a placed model copies nothing, and leaves the model where it was."""
-    found = list(events(seen(record), "h2d", "d2d", "d2h", phase="step"))
+    read = to_host(seen(record), phase="step")
+    found = [*events(seen(record), "h2d", "d2d", phase="step"), *read]
     place = where(wanted(record).values[AT_THE_END][0])
     moved = [leaf for leaf in seen(record).values[AT_THE_END] if where(leaf) != place]
     if not (found or moved):
         return probe_gap(seen(record), "reads", "transfers")
-    ways = {"h2d": "from the host", "d2d": "between devices", "d2h": "to the host"}
-    counts = {kind: sum(e.count for e in found if e.kind == kind) for kind in ways}
-    told = [f"{plural(n, 'copy')} {ways[kind]}" for kind, n in counts.items() if n]
+    called: list[Culprit] = []
+    ways = {"h2d": "from the host", "d2d": "between devices"}
+    counts = {way: sum(e.count for e in found if e.kind == kind) for kind, way in ways.items()}
+    counts["to the host"] = sum(e.count for e in read)
+    told = [f"{plural(n, 'copy')} {way}" for way, n in counts.items() if n]
     if moved:
         told.append(f"no longer on {place}: {_listed(moved)}")
+    steps, hint = wanted(record).facts[STEPS][1], ""
+    if not found:
+        hint = "Nothing is copied before the step ends. Where does it leave the new values?"
+    elif sum(counts.values()) <= FEW * steps:
+        hint = CALLS_BACK if (called := calls_of(record, CALLBACKS)) else BROUGHT
     return Failure(
-        f"0 copies in {wanted(record).facts[STEPS][1]} steps, and the model stays on {place}",
+        f"0 copies in {steps} steps, and the model stays on {place}",
         "; ".join(told),
-        culprits(record, found) or definition(record, "train_step"),
+        culprits(record, found) or called or definition(record, "train_step"),
+        hint,
     )

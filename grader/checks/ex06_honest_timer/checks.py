@@ -1,11 +1,22 @@
 """Checks of ex06_honest_timer: what the timer timed, what it waited for, and its figures."""
 
+import math
+import statistics
+
 import msgspec
 
 from grader.checks.ex06_honest_timer import EXERCISE
-from grader.checks.ex06_honest_timer.facts import TIMINGS, ProgramName, TimedProgram
+from grader.checks.ex06_honest_timer.facts import TIMINGS, ProgramName, TimedProgram, phase
 from grader.judging.checking import Failure, Result
-from grader.judging.evidence import culprits, definition, events, probe_gap, seen, wanted
+from grader.judging.evidence import (
+    culprits,
+    definition,
+    events,
+    probe_gap,
+    seen,
+    to_host,
+    wanted,
+)
 from grader.judging.record import Record
 from grader.judging.words import plural
 
@@ -30,18 +41,23 @@ def _as_drawn(timing: TimedProgram, known: TimedProgram) -> TimedProgram:
     return msgspec.structs.replace(timing, cost=known.cost, shares=known.shares, asked=known.asked)
 
 
-def _failure(record: Record, expected: str, observed: str) -> Failure:
-    return Failure(expected, observed, definition(record, "seconds_per_call"))
+def _failure(record: Record, expected: str, observed: str, hint: str = "") -> Failure:
+    return Failure(expected, observed, definition(record, "seconds_per_call"), hint)
 
 
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1000:.4g} ms"
+def _time(seconds: float) -> str:
+    """`72.5 ms`, `4.5 µs`: four digits, in the unit in which they are easy to read."""
+    size = abs(seconds)
+    factor, unit = (1, "s") if size >= 1 else (1e3, "ms") if size >= 1e-4 else (1e6, "µs")
+    return f"{seconds * factor:.4g} {unit}" if seconds else "0 s"
 
 
-def _wrong(record: Record, timing: TimedProgram, why: str, what: str = "") -> Failure:
+def _wrong(
+    record: Record, timing: TimedProgram, why: str, what: str = "", hint: str = ""
+) -> Failure:
     """The failure for a figure that is not the work; `what` is said of the work."""
-    expected = f"{_ms(timing.cost['work'])} a call, the work of the program{what}"
-    return _failure(record, expected, f"{_ms(timing.figure)} a call: {why}")
+    expected = f"{_time(timing.cost['work'])} a call, the work of the program{what}"
+    return _failure(record, expected, f"{_time(timing.figure)} a call: {why}", hint)
 
 
 @EXERCISE.check(ground="observed", hints=("Call clock() once before the calls, and once after.",))
@@ -49,7 +65,11 @@ def reads_the_clock(record: Record) -> Result:
     """The time is read from the clock that is given."""
     for timing in _timings(record):
         if timing.readings < 2:
-            read = f"it was read {plural(timing.readings, 'time')}"
+            read = (
+                f"it was read {plural(timing.readings, 'time')}"
+                if timing.readings
+                else "it was not read"
+            )
             return _failure(record, "`clock` is read before and after the calls", read)
     return None
 
@@ -85,38 +105,72 @@ def waits_for_the_work(record: Record) -> Result:
     """The clock is stopped when the work is done, not when the call returns."""
     for timing in _timings(record, "work", "swapped"):
         if timing.figure < (1 - BAND) * timing.cost["work"]:
-            return _wrong(record, timing, _short(timing))
+            return _wrong(record, timing, *_short(timing))
     for timing in _timings(record):
         if timing.running:
             expected = "when the clock is read for the last time, all results are there"
             observed = f"the results of {plural(timing.running, 'call')} were not there yet"
             return _failure(record, expected, observed)
-    gap = probe_gap(seen(record), "reads")
-    waited = any(timing.polls for timing in _timings(record))
-    if waited or gap or any(events(seen(record), "wait", "d2h")):
-        return None if waited else gap
+    if gap := probe_gap(seen(record), "reads"):
+        return gap
+    if all(_waits(record, timing) for timing in _timings(record)):
+        return None
     return _failure(
         record,
-        "the timer waits for the result",
+        "between the last call and the last reading of the clock, the timer waits for the result",
         "it did not wait: the result happened to be there when the clock was read",
     )
 
 
-def _short(timing: TimedProgram) -> str:
-    """Why a figure is too small, or right by chance with work from before the clock started."""
+MEAN = "What is the time of all calls, and by which number is it divided?"
+
+
+def _waits(record: Record, timing: TimedProgram) -> bool:
+    """Whether a timer waited, read or polled between its last call and its last reading."""
+    found = events(seen(record), "wait", "d2h", phase=phase(timing.staged))
+    steps = range(timing.last_call, timing.last_reading)
+    return timing.polls > 0 or any(event.step in steps for event in found)
+
+
+def _short(timing: TimedProgram) -> tuple[str, str, str]:
+    """Why a figure is too small, or right by chance with work from before the clock started.
+
+    Nothing is said of the work; last comes the hint, if that is not to wait.
+    """
+    if timing.figure < 0:
+        why = "a time below zero. Was the later reading taken from the earlier one?"
+        return why, "", "The clock goes forward: the last reading less the first is the time."
     if timing.figure < 3 * timing.cost["dispatch"]:
-        return "that is how long the call takes to return"
+        return "that is how long the call takes to return", "", ""
     if timing.running:
-        return f"{plural(timing.running, 'call')} still ran when the clock was last read"
-    return "some of the work was not done when the clock was read"
+        why = f"{plural(timing.running, 'call')} still ran when the clock was last read"
+        return why, "", ""
+    if why := _divided(timing):
+        return why, "", MEAN
+    return "some of the work was not done when the clock was read", "", ""
+
+
+def _divided(timing: TimedProgram) -> str:
+    """By which wrong number the time of all timed calls was divided, or ""."""
+    divisor = timing.timed * timing.cost["work"] / timing.figure
+    if not _near(divisor, round(divisor)) or round(divisor) == timing.timed:
+        return ""
+    if round(divisor) == 1:
+        return f"that is the sum over {plural(timing.timed, 'call')}, not their mean"
+    return f"{timing.timed} calls were timed, and their time was divided by {round(divisor)}"
+
+
+WARM_UP = (
+    "A call that you did not wait for before the clock started still runs while the clock does."
+)
 
 
 @EXERCISE.check(
     ground="observed",
     after=("waits_for_the_work",),
     hints=(
-        "The figure is for one call. And a call that you did not wait for before the clock "
-        "started still runs while the clock does.",
+        "The figure is for one call. What is in it beside the work of one call?",
+        WARM_UP,
         "Wait for the warm-up too: jax.block_until_ready(function(*args)).",
     ),
 )
@@ -124,24 +178,28 @@ def tells_of_one_call(record: Record) -> Result:
     """The figure is what the work of one call takes."""
     for timing in _timings(record, "work", "swapped"):
         if timing.figure > (1 + BAND) * timing.cost["work"]:
-            return _wrong(record, timing, _long(timing))
+            return _wrong(record, timing, *_long(timing))
     return None
 
 
-def _long(timing: TimedProgram) -> str:
-    """Why a figure is too large, for a program that costs little but its work."""
+def _long(timing: TimedProgram) -> tuple[str, str, str]:
+    """Why a figure is too large, for a program that costs little but its work.
+
+    As from `_short`: the reason, what is said of the work, and the hint.
+    """
     calls, times = timing.asked, timing.figure / timing.cost["work"]
-    divisor = timing.timed / times  # what the time was divided by, if every timed call is in it
     if _near(times, 1000):
-        return "milliseconds? A figure in seconds is a thousandth of that"
+        why = "milliseconds? A figure in seconds is a thousandth of that"
+        return why, "", "The clock counts seconds, and so does the figure."
+    if _near(timing.figure * timing.cost["work"], 1):
+        why = "that is how many calls fit into a second, not how long one takes"
+        return why, "", MEAN
     if timing.timed == calls and _near(times * calls, calls + 1):
         counted = f"it holds the work of {calls + 1} calls, not of {calls}"
-        return f"{counted}: the call before the clock started was still running"
-    if _near(divisor, 1):
-        return f"that is the sum over {plural(timing.timed, 'call')}, not their mean"
-    if _near(divisor, round(divisor)):
-        return f"{timing.timed} calls were timed, and their time was divided by {round(divisor)}"
-    return f"that is {times:.3g} x the work of a call"
+        return f"{counted}: the call before the clock started was still running", "", WARM_UP
+    if why := _divided(timing):
+        return why, "", MEAN
+    return f"that is {times:.3g} x the work of a call", "", ""
 
 
 def _near(number: float, whole: int) -> bool:
@@ -161,14 +219,39 @@ def _near(number: float, whole: int) -> bool:
 )
 def tells_of_all_calls(record: Record) -> Result:
     """The figure is the mean of all calls, however short they are."""
-    (timing,) = _timings(record, "uneven")
-    low, high = (
-        _ms(share * timing.cost["work"]) for share in (min(timing.shares), max(timing.shares))
-    )
-    why = f"single calls take {low} to {high}, and that is not their mean"
+    found = (_not_the_mean(record, timing) for timing in _timings(record, "uneven", "varied"))
+    return next((failure for failure in found if failure), None)
+
+
+def _not_the_mean(record: Record, timing: TimedProgram) -> Result:
     if timing.figure == round(timing.figure, 6):
-        why = "it was rounded"
-    return _unlike_the_work(record, timing, why, ", on average")
+        hint = "A call may take microseconds. Leave rounding to the code that prints the figure."
+        return _unlike_the_work(record, timing, "it was rounded", ", on average", hint)
+    return _unlike_the_work(record, timing, _which(timing), ", on average")
+
+
+def _which(timing: TimedProgram) -> str:
+    """Which of the calls the figure describes, for calls that take different times."""
+    share = (timing.figure - timing.cost["dispatch"]) / timing.cost["work"]
+    shares = sorted(timing.shares)
+    named = {
+        "the fastest call": shares[0],
+        "the slowest call": shares[-1],
+        "the median of the calls": statistics.median(shares),
+        "the geometric mean of the calls": math.exp(statistics.fmean(map(math.log, shares))),
+        "the mean without the fastest and the slowest call": statistics.fmean(shares[1:-1]),
+    }
+    found = [
+        f"that is {name}, not the mean of all" for name, one in named.items() if _alike(share, one)
+    ]
+    if not found and any(_alike(share, one) for one in shares):
+        found = ["that is one of the calls, not the mean of all"]
+    low, high = (_time(one * timing.cost["work"]) for one in (shares[0], shares[-1]))
+    return found[0] if found else f"single calls take {low} to {high}, and that is not their mean"
+
+
+def _alike(share: float, known: float) -> bool:
+    return abs(share / known - 1) < BAND / 5
 
 
 @EXERCISE.check(
@@ -200,14 +283,16 @@ def leaves_compiling_out(record: Record) -> Result:
 def leaves_copies_out(record: Record) -> Result:
     """Copying the inputs to the device is not in the figure."""
     (timing,) = _timings(record, "copy")
-    what = f"; copying its two inputs takes {_ms(2 * timing.cost['copy'])}"
+    what = f"; copying its two inputs takes {_time(2 * timing.cost['copy'])}"
     return _unlike_the_work(record, timing, "inputs were copied while the clock ran", what)
 
 
-def _unlike_the_work(record: Record, timing: TimedProgram, why: str, what: str) -> Result:
+def _unlike_the_work(
+    record: Record, timing: TimedProgram, why: str, what: str, hint: str = ""
+) -> Result:
     """The failure if a figure is not the work; `why` explains it, `what` is said of the work."""
     close = abs(timing.figure - timing.cost["work"]) <= BAND * timing.cost["work"]
-    return None if close else _wrong(record, timing, why, what)
+    return None if close else _wrong(record, timing, why, what, hint)
 
 
 @EXERCISE.check(
@@ -217,7 +302,7 @@ def _unlike_the_work(record: Record, timing: TimedProgram, why: str, what: str) 
 def reads_no_result(record: Record) -> Result:
     """No result is copied to the host."""
     gap = probe_gap(seen(record), "reads")
-    reads = list(events(seen(record), "d2h"))
+    reads = to_host(seen(record))
     if not reads:
         return gap
     return Failure(

@@ -5,8 +5,10 @@ of this machine makes no difference. Each program stages what another mistake ov
 `ProgramName` in `facts`.
 
 Drawn: the order of the programs, for each the number of calls (4 to 9) and what it costs, and
-how the work of the uneven one differs from call to call: one of them, drawn too, takes most of
-the time, so that the mean of fewer calls is never near the mean of all.
+how the work of two of them differs from call to call. In one, a drawn call takes most of the time,
+so that the mean of fewer calls is never near the mean of all; in the other, all take about as long,
+and none takes the mean. Calls and readings of the clock are marked, so that a wait between the last
+two is told from a wait before.
 """
 
 import math
@@ -17,7 +19,7 @@ import jax
 import msgspec
 import numpy as np
 
-from grader.checks.ex06_honest_timer.facts import TIMINGS, ProgramName, TimedProgram
+from grader.checks.ex06_honest_timer.facts import TIMINGS, ProgramName, TimedProgram, phase
 from grader.probes.observe import Misused, Observe
 from grader.stages import clock
 
@@ -30,33 +32,75 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     for name in rng.permutation(get_args(ProgramName)).tolist():
         calls = int(rng.integers(4, 10))  # of more, one call makes too little difference
         # One share for each call: only then is the mean over all calls the work.
-        shares = _shares(rng, calls) if name == "uneven" else [1.0]
+        shares = _shares(name, rng, calls)
         staged = clock.Staged(_cost(name, rng), busy, shares, swapped=name == "swapped")
         args = staged.arguments(rng)
-        with staged.counting_polls():
-            figure = submission.seconds_per_call(staged.program, args, calls, staged.clock)
+        marked = _Marked(observe, staged)
+        with staged.counting_polls(), observe.phase(phase(name)):
+            figure = submission.seconds_per_call(marked.program, args, calls, marked.clock)
         timings.append(
-            TimedProgram(name, staged.cost, shares, calls, _number(figure), *staged.history)
+            TimedProgram(
+                name,
+                staged.cost,
+                shares,
+                calls,
+                _number(figure),
+                *staged.history,
+                marked.last_call,
+                marked.last_reading,
+            )
         )
     observe.fact(TIMINGS, msgspec.to_builtins(timings))
 
 
-def _shares(rng: Any, calls: int) -> list[float]:
+class _Marked:
+    """A staged program and its clock, with a mark at each call and at each reading."""
+
+    def __init__(self, observe: Observe, staged: clock.Staged) -> None:
+        self._observe, self._staged = observe, staged
+        self._step = self._call = self.last_call = self.last_reading = 0
+
+    def program(self, left: Any, right: Any) -> dict[str, Any]:
+        """Call the program."""
+        self._call = self._mark()
+        return self._staged.program(left, right)
+
+    def clock(self) -> float:
+        """Read the clock."""
+        self.last_call, self.last_reading = self._call, self._mark()
+        return self._staged.clock()
+
+    def _mark(self) -> int:
+        self._observe.mark()
+        self._step += 1
+        return self._step
+
+
+def _shares(name: ProgramName, rng: Any, calls: int) -> list[float]:
     """The work of each call, as a share of their mean.
 
-    One call takes most of the time, so that the mean of fewer calls, whichever they are, is at
-    least 0.7 / (calls - 1) away from the mean of all.
+    In `uneven`, one call takes most of the time, so that the mean of fewer calls, whichever they
+    are, is at least 0.7 / (calls - 1) away from the mean of all. In `varied`, half of the calls
+    take some more than the others, so that no single call takes the mean.
     """
-    shares = rng.uniform(0.1, 0.3, calls)
-    longest = int(rng.integers(calls))
-    shares[longest] += calls - shares.sum()
+    if name == "uneven":
+        shares = rng.uniform(0.1, 0.3, calls)
+        shares[rng.integers(calls)] += calls - shares.sum()
+    elif name == "varied":
+        shares = rng.permutation(np.where(np.arange(calls) % 2, 1.0, rng.uniform(1.3, 1.7)))
+        shares *= calls / shares.sum()
+    else:
+        return [1.0]
     return [float(share) for share in shares]
 
 
 def _cost(name: ProgramName, rng: Any) -> dict[str, float]:
     """What a program costs, in seconds: its work, its dispatch, and what it is named for."""
     work = float(rng.uniform(0.02, 0.09))
-    if name == "uneven":  # some microseconds and a half: a figure rounded to microseconds is wrong
+    if name in (
+        "uneven",
+        "varied",
+    ):  # some microseconds and a half: a figure rounded to microseconds is wrong
         work = (int(rng.integers(2, 9)) + 0.5) * 1e-6
     cost = {"work": work, "dispatch": work / 200, "compiling": 0.0, "copy": 0.0}
     if name == "compiling":

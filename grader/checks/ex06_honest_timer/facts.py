@@ -6,11 +6,12 @@ import msgspec
 
 TIMINGS = "timings"
 """The fact that holds a list of `TimedProgram`."""
-ProgramName = Literal["work", "swapped", "uneven", "compiling", "copy"]
+ProgramName = Literal["work", "swapped", "uneven", "varied", "compiling", "copy"]
 """The staged programs, named for what a timer may get wrong.
 
 `work` and `swapped` cost little but their work; of two results, the last one takes long in
-`work`, the first one in `swapped`. The work of `uneven` differs from call to call.
+`work`, the first one in `swapped`. The work of `uneven` and `varied` differs from call to call: in
+`uneven` one call takes most of the time, in `varied` all take about as long.
 `compiling` takes long to compile, and `copy` takes long to copy its inputs.
 """
 
@@ -23,7 +24,10 @@ class TimedProgram(msgspec.Struct):
     `asked` is the number of calls that the timer was asked for, and `figure` is what it
     returned. `readings` counts its readings of the clock. `timed` counts the calls between
     the first and the last reading, `running` those that were not done at the last. `traced`
-    says whether a call was traced; `polls` counts calls of `is_ready`.
+    says whether a call was traced.
+
+    The last reading of the clock, and the call before it, are steps of the phase `phase(staged)`;
+    `polls` counts calls of `is_ready` between them.
     """
 
     staged: ProgramName
@@ -36,3 +40,10 @@ class TimedProgram(msgspec.Struct):
     running: int
     traced: bool
     polls: int
+    last_call: int
+    last_reading: int
+
+
+def phase(staged: ProgramName) -> str:
+    """The phase in which a program is timed."""
+    return f"timing {staged}"

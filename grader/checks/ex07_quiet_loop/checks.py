@@ -8,6 +8,7 @@ from grader.checks.ex07_quiet_loop.facts import AHEAD, CALLS, RUNS, WAITED, phas
 from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
+    calls_of,
     culprits,
     definition,
     differing_leaf,
@@ -15,9 +16,10 @@ from grader.judging.evidence import (
     probe_gap,
     seen,
     timing_result,
+    waits_in_words,
     wanted,
 )
-from grader.judging.record import PREFETCHED, Event, Record
+from grader.judging.record import POLLED, PREFETCHED, Event, Record
 from grader.judging.words import plural, typed
 
 LOOKAHEAD = 2
@@ -54,7 +56,7 @@ def one_step_for_each_batch(record: Record) -> Result:
             return Failure(
                 f"{plural(steps, 'call')} of `step` in a run of {steps} batches",
                 plural(calls, "call"),
-                definition(record, "train"),
+                (calls > steps and calls_of(record, ["step"])) or definition(record, "train"),
             )
     return None
 
@@ -62,8 +64,8 @@ def one_step_for_each_batch(record: Record) -> Result:
 @EXERCISE.check(
     ground="observed",
     hints=(
-        "Take the batches one at a time, as they come: list(batches) prepares all of them "
-        "before the first step.",
+        "Take the batches one at a time, as they come: a list of them, or of a dozen, is prepared "
+        "whole before its first step.",
     ),
 )
 def batches_as_they_come(record: Record) -> Result:
@@ -72,18 +74,27 @@ def batches_as_they_come(record: Record) -> Result:
         if ahead - 1 > LOOKAHEAD:
             return Failure(
                 f"when a step begins, at most {LOOKAHEAD} batches after its own have been taken",
-                f"{ahead - 1} had been taken when a step began, in a run of {steps} batches",
+                f"{ahead - 1} after its own had been taken when a step began, in a run of {steps} "
+                "batches",
                 definition(record, "train"),
             )
     return None
+
+
+FLOATS = (
+    "`losses` is a list of plain Python floats, one for each batch. An array is not a float, "
+    "neither JAX's nor NumPy's."
+)
+SCALED = "times as much everywhere"
+"""The given `step` multiplies each loss of `sgd_step`: these are such losses, not multiplied."""
 
 
 @EXERCISE.check(
     ground="observed",
     after=("one_step_for_each_batch",),
     hints=(
-        "`losses` is a list of plain Python floats, one for each batch. An array is not a float, "
-        "neither JAX's nor NumPy's.",
+        "`losses[i]` is the loss that `step` returned with batch i. Which value stands there?",
+        FLOATS,
         "float() waits for an array and turns it into a number. After the loop, waiting costs "
         "nothing.",
     ),
@@ -93,6 +104,9 @@ def same_losses(record: Record) -> Result:
     for steps in _lengths(record):
         name = f"losses of {steps}"
         failure = _not_floats(record, name) or differing_leaf(record, name, rtol=1e-4, atol=1e-6)
+        if failure and failure.observed.endswith(SCALED):
+            observed = f"{failure.observed}, as if not the given `step` had returned it"
+            failure = replace(failure, observed=observed)
         if failure:
             return _in_words(record, failure, steps)
     return None
@@ -109,16 +123,18 @@ def _not_floats(record: Record, name: str) -> Failure | None:
         return Failure("`losses` is a list of floats", "it is a dict, as `params` is", (), FORM)
     for leaf in seen(record).values.get(name, ()):
         if leaf.kind == "jax":
-            return Failure("losses are floats", f"`losses{leaf.path}` is still a jax.Array")
+            observed = f"`losses{leaf.path}` is still a jax.Array"
+            return Failure("losses are floats", observed, (), FLOATS)
         if leaf.type not in ("float", "float32", "float64"):
-            return Failure("losses are floats", f"`losses{leaf.path}` is {typed(leaf.type)}")
+            observed = f"`losses{leaf.path}` is {typed(leaf.type)}"
+            return Failure("losses are floats", observed, (), FLOATS)
     return None
 
 
 @EXERCISE.check(
     ground="observed",
     after=("one_step_for_each_batch", "same_losses"),
-    hints=("Each step starts with the params that the step before returned.",),
+    hints=("The losses are right, so each step had the right params. Which does `train` return?",),
 )
 def same_params(record: Record) -> Result:
     """The parameters after training are the reference's."""
@@ -160,12 +176,15 @@ def no_reads_in_loop(record: Record) -> Result:
     )
 
 
+POLLING = "Asking an array again and again whether it is ready is a wait, too."
+
+
 @EXERCISE.check(
     ground="observed",
     after=("no_reads_in_loop",),
     hints=(
         "block_until_ready is a wait like any other: it belongs after the loop, if anywhere.",
-        "Asking an array again and again whether it is ready is a wait, too.",
+        POLLING,
     ),
 )
 def no_waits_in_loop(record: Record) -> Result:
@@ -173,11 +192,11 @@ def no_waits_in_loop(record: Record) -> Result:
     gap = probe_gap(seen(record), "reads")
     waits = _in_loop(record, events(seen(record), "wait"))
     if waits:
-        total = sum(event.count for event in waits)
         return Failure(
             "no wait between the steps",
-            f"{plural(total, 'wait')} between the steps of {_runs(record)}",
+            f"{waits_in_words(waits)} between the steps of {_runs(record)}",
             culprits(record, waits),
+            POLLING if all(event.detail == POLLED for event in waits) else "",
         )
     if waited := seen(record).facts[WAITED]:
         return Failure(
@@ -186,6 +205,14 @@ def no_waits_in_loop(record: Record) -> Result:
             definition(record, "train"),
         )
     return gap
+
+
+FIRST_COMPILES = 2
+"""Up to this step, a loop that compiles nothing anew may compile."""
+ANEW = (
+    "A compile takes longer than a step. Every call of jax.jit makes a new function, for which "
+    "nothing is compiled yet."
+)
 
 
 @EXERCISE.check(
@@ -199,4 +226,11 @@ def no_waits_in_loop(record: Record) -> Result:
 )
 def as_fast_as_the_reference(record: Record) -> Result:
     """Apart from preparing batches, a few steps take at most twice the reference's time."""
-    return timing_result(record, "loop", "a step, apart from preparing its batch,")
+    result = timing_result(record, "loop", "a step, apart from preparing its batch,")
+    compiles = _in_loop(record, events(seen(record), "compile"))
+    again = [event for event in compiles if event.step > FIRST_COMPILES]
+    if not isinstance(result, Failure) or not again:
+        return result
+    total = plural(sum(event.count for event in again), "compile")
+    observed = f"{result.observed}; {total} between the steps of {_runs(record)}"
+    return Failure(result.expected, observed, culprits(record, again), ANEW)

@@ -20,7 +20,7 @@ import numpy as np
 from grader.checks.ex07_quiet_loop import facts
 from grader.checks.ex07_quiet_loop.facts import PREPARING
 from grader.probes.devices import is_next_door
-from grader.probes.observe import Observe, unpack
+from grader.probes.observe import Observe, Stretch, unpack
 from grader.stages.busy_step import staged
 from grader.stages.held import Held
 
@@ -132,22 +132,22 @@ def seconds_of_a_step(submission: ModuleType, rng: Any) -> float:
     return (time.perf_counter() - start) / len(batches)
 
 
-def pace(submission: ModuleType, rng: Any, steps: int, unit: float) -> Callable[[], list[float]]:
-    """A run of `steps` steps, before each of which the host prepares a batch.
+def pace(submission: ModuleType, stretch: Stretch) -> Callable[[], list[float]]:
+    """A run of some steps, before each of which the host prepares a batch.
 
     Any loop spends that time, so it is not counted. What is left is the wait for the device:
     a quarter of a step where the two overlap, a whole step where they do not.
     """
-    step, params, ready = _timed(submission, rng)
+    step, params, ready = _timed(submission, stretch.rng)
     taken = []
 
     def batches() -> Iterator[Any]:
         # As if a file or a socket were read: the host waits, and the device could work.
-        for index in range(steps):
-            time.sleep(PREPARING * unit)
+        for index in range(stretch.steps):
+            time.sleep(PREPARING * stretch.unit)
             taken.append(index)
             yield ready[index % 2]
-        time.sleep(PREPARING * unit)  # finding out that there is no more takes as long
+        time.sleep(PREPARING * stretch.unit)  # finding out that there is no more takes as long
 
     def run() -> list[float]:
         _, losses = submission.train(step, params, batches())

@@ -5,11 +5,13 @@ The log of JAX says how many copies to the device a run made; `Run.came` says of
 
 from collections import Counter
 from dataclasses import replace
+from math import prod
 
 import msgspec
 
 from grader.checks.ex08_boundary_copy import EXERCISE
 from grader.checks.ex08_boundary_copy.facts import RUNS, Run
+from grader.judging.arrays import label
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
     culprit,
@@ -19,10 +21,12 @@ from grader.judging.evidence import (
     events,
     probe_gap,
     seen,
+    to_host,
+    wanted,
 )
 from grader.judging.record import Event, Record
 from grader.judging.verdict import Culprit
-from grader.judging.words import plural
+from grader.judging.words import plural, where
 
 NUMBER = 16
 """Bytes of the largest number: arrays of params, stats and batches are larger."""
@@ -38,6 +42,12 @@ def _copies(record: Record, run: Run) -> tuple[int, list[Event]]:
     """The copies to the device in a run, by JAX's log: their number, and the events."""
     found = list(events(seen(record), "h2d", phase=run.phase))
     return sum(event.count for event in found), found
+
+
+BEFORE = (
+    "The first batch needs care too: until then the params are NumPy arrays, and two calls get "
+    "them."
+)
 
 
 def _miscounted(record: Record, name: str) -> Result:
@@ -64,13 +74,25 @@ def _copied_too_often(record: Record, run: Run, name: str, key: str) -> Failure 
         what = "a NumPy array"
     lines = [line for how, line in copied if how == "numpy" or not too_many]
     own = _own_lines(record, lines, len(copied))
-    rest = "" if own else f". All lines that copy are below, {plural(total, 'copy')} in all"
+    rest = "" if own else f". All lines that copy are listed, {plural(total, 'copy')} in all"
     return Failure(
         f"{plural(fewest, 'copy')} of `{name}[{key!r}]` to the device in a run of "
         f"{run.batches} batches",
         f"{plural(len(copied), 'copy')}: the calls got {what}{rest}",
-        own or culprits(record, found),
+        own or _likely_first(record, run, found, lines, (name, key)),
+        BEFORE if name == "params" and len(copied) == fewest + 1 else "",
     )
+
+
+def _likely_first(
+    record: Record, run: Run, found: list[Event], lines: list[int], array: tuple[str, str]
+) -> list[Culprit]:
+    """All lines that copy: first those known to copy this array, or one of as many bytes."""
+    name, key = array
+    leaves = wanted(record).values[run.results[1]] if name == "params" else []
+    sizes = {4 * prod(leaf.shape) for leaf in leaves if leaf.path == f"[{key!r}]"}
+    likely = {*lines, *(event.line for event in found if event.nbytes in sizes)}
+    return sorted(culprits(record, found), key=lambda place: place.line not in likely)
 
 
 def _own_lines(record: Record, lines: list[int], copies: int) -> list[Culprit]:
@@ -92,10 +114,13 @@ def one_batch_at_a_time(record: Record) -> Result:
     for run in _runs(record):
         if run.steps != run.batches:
             expected = f"{plural(run.batches, 'call')} of `step`, one for each batch"
-            return Failure(expected, plural(run.steps, "call"), definition(record, "train"))
+            hint = "`step` is the first argument of `train`. It is called once for each batch."
+            place = definition(record, "train")
+            return Failure(expected, plural(run.steps, "call"), place, hint)
         if run.ahead > AHEAD:
             expected = f"when a step begins, at most {AHEAD} batches after its own have been taken"
-            observed = f"{run.ahead} had been taken when a step began, of {run.batches} batches"
+            observed = f"{run.ahead} after its own had been taken when a step began, in a run of "
+            observed += f"{run.batches} batches"
             return Failure(expected, observed, definition(record, "train"))
     return None
 
@@ -127,8 +152,7 @@ def stats_copied_once(record: Record) -> Result:
     after=("one_batch_at_a_time",),
     hints=(
         "What `step` returns is on the device already. It need not be copied there.",
-        "The first batch needs care too: until then the params are NumPy arrays, and two calls "
-        "get them.",
+        BEFORE,
     ),
 )
 def params_copied_once(record: Record) -> Result:
@@ -139,7 +163,7 @@ def params_copied_once(record: Record) -> Result:
 @EXERCISE.check(
     ground="observed",
     after=("batch_copied_once", "stats_copied_once", "params_copied_once"),
-    hints=("Each call copies a number of Python or NumPy to the device, as it does an array.",),
+    hints=("Each call copies a Python or NumPy number to the device, as it does an array.",),
 )
 def nothing_else_is_copied(record: Record) -> Result:
     """Nothing but params, stats and batches is copied to the device."""
@@ -155,7 +179,25 @@ def nothing_else_is_copied(record: Record) -> Result:
                 f"{plural(total, 'copy')} to the device",
                 culprits(record, [e for e in found if (e.nbytes or NUMBER + 1) <= NUMBER] or found),
             )
+        # Fewer copies of what is put together first leave no room for copies of anything else.
+        copied = sum((event.nbytes or 0) * event.count for event in found)
+        # A NumPy array that a function closes over goes to the device with its program.
+        baked = [size for size in run.constants if size > NUMBER]
+        copied += sum(baked)
+        if not gap and copied > run.bytes_of_all:
+            return Failure(
+                f"{run.bytes_of_all:,} bytes are copied to the device in a run of {run.batches} "
+                "batches: params and stats once, and each batch once",
+                f"{copied:,} bytes{_baked(baked)}",
+                culprits(record, found),
+            )
     return gap
+
+
+def _baked(sizes: list[int]) -> str:
+    """What of the copied bytes were constants of programs, in words."""
+    what = f"; of these, {sum(sizes):,} in {plural(len(sizes), 'constant')} of compiled programs"
+    return what * bool(sizes)
 
 
 @EXERCISE.check(
@@ -169,11 +211,17 @@ def nothing_else_is_copied(record: Record) -> Result:
 )
 def nothing_is_read(record: Record) -> Result:
     """No array is copied back to the host: errors and params stay on the device."""
-    found = list(events(seen(record), "d2h"))
-    if not found:
-        return probe_gap(seen(record), "reads")
-    observed = f"{plural(sum(event.count for event in found), 'read')} in two runs"
-    return Failure("no read of an array in `train`", observed, culprits(record, found))
+    found = to_host(seen(record))
+    if found:
+        observed = f"{plural(sum(event.count for event in found), 'read')} in two runs"
+        return Failure("no read of an array in `train`", observed, culprits(record, found))
+    for name in (name for run in _runs(record) for name in run.results):
+        kinds = {leaf.memory_kind for leaf in wanted(record).values[name]}
+        leaves = (leaf for leaf in seen(record).values[name] if leaf.kind == "jax")
+        if moved := next((leaf for leaf in leaves if leaf.memory_kind not in kinds), None):
+            place = definition(record, "train")
+            return Failure(f"{label(name, moved.path)} stays on the device", where(moved), place)
+    return probe_gap(seen(record), "reads")
 
 
 @EXERCISE.check(
@@ -183,11 +231,11 @@ def nothing_is_read(record: Record) -> Result:
 )
 def same_numbers(record: Record) -> Result:
     """Params and errors are the reference's."""
-    for count in (run.batches for run in _runs(record)):
-        for name in (f"errors of {count}", f"params after {count}"):
+    for run in _runs(record):
+        for name in run.results:
             failure = differing_leaf(record, name, rtol=1e-4, atol=1e-5)
             if failure:
-                return _in_words(record, failure, count)
+                return _in_words(record, failure, run.batches)
     return None
 
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from grader.checks.ex08_boundary_copy.facts import NAMES, RUNS, How, Run
 from grader.judging.words import line_on_stack
+from grader.probes import dumped
 from grader.probes.describe import address
 from grader.probes.observe import Observe, unpack
 
@@ -124,15 +125,17 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     runs = []
     for count in (int(rng.integers(*span)) for span in rng.permutation(LENGTHS)):
         params, stats, batches = _inputs(rng, count)
-        sizes = {k: len(v) for k, v in zip(NAMES, (params, stats, batches[0]), strict=True)}
-        run = Run(count, sizes)
+        given = dict(zip(NAMES, (params, stats, batches[0]), strict=True))
+        nbytes = {name: sum(x.nbytes for x in arrays.values()) for name, arrays in given.items()}
+        run = Run(count, {name: len(arrays) for name, arrays in given.items()}, nbytes)
         runs.append(run)
         loop = Loop(submission, observe, run)
         vars(submission)["error_of"] = loop.error_of
-        with observe.phase(run.phase):
+        with dumped.programs() as programs, observe.phase(run.phase):
             returned = submission.train(loop.step, params, stats, loop.incoming(batches))
+        run.constants = [size for text in programs for size in dumped.constants(text)]
         vars(submission)["error_of"] = loop.own_error_of
         params, errors = unpack(returned, 2, PROMISE)
-        observe.value(f"params after {count}", params)
-        observe.value(f"errors of {count}", errors)
+        for name, tree in zip(run.results, (errors, params), strict=True):
+            observe.value(name, tree)
     observe.fact(RUNS, msgspec.to_builtins(runs))

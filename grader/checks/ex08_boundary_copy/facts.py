@@ -20,10 +20,14 @@ class Run(msgspec.Struct):
     batches: int
     arrays: dict[str, int]
     """How many arrays there are in each of NAMES."""
+    nbytes: dict[str, int]
+    """How many bytes the arrays in each of NAMES have together."""
     steps: int = 0
     """How often `step` was called."""
     ahead: int = 0
     """How many batches after a step's own had been taken when it began, at most."""
+    constants: list[int] = []
+    """The bytes of each array that was made a constant of a program in this run."""
     came: dict[str, dict[str, list[tuple[How, int]]]] = {}
     """Argument, of NAMES -> key of an array -> each array that no call had got before under that
     key: how it came, and the learner's line, or 0 if that is unknown."""
@@ -34,9 +38,19 @@ class Run(msgspec.Struct):
         return f"{self.batches} batches"
 
     @property
+    def results(self) -> tuple[str, str]:
+        """The names of what the run returned: its errors and its params."""
+        return f"errors of {self.batches}", f"params after {self.batches}"
+
+    @property
     def fewest(self) -> int:
         """How many copies to the device a run must make."""
         return self.batches * self.arrays["batch"] + self.arrays["params"] + self.arrays["stats"]
+
+    @property
+    def bytes_of_all(self) -> int:
+        """The bytes of all that a run must copy."""
+        return self.batches * self.nbytes["batch"] + self.nbytes["params"] + self.nbytes["stats"]
 
     def fewest_of_each(self, name: str) -> int:
         """How often a run must copy each array of `name`, of NAMES."""

@@ -15,6 +15,7 @@ from grader.checks.ex09_stay_on_cpu.facts import (
 )
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
+    calls_of,
     culprits,
     definition,
     differing_leaf,
@@ -23,7 +24,9 @@ from grader.judging.evidence import (
     seen,
     wanted,
 )
+from grader.judging.places import File
 from grader.judging.record import Event, EventKind, Record
+from grader.judging.verdict import Culprit
 from grader.judging.words import plural, where
 
 COPIES: Mapping[EventKind, tuple[str, str]] = {
@@ -55,13 +58,25 @@ def _in_words(copies: list[Event]) -> str:
     return ", ".join(words)
 
 
-@EXERCISE.check(ground="observed")
+@EXERCISE.check(
+    ground="observed",
+    hints=(
+        "The numbers are those of add_noise(standardise(raw), seed). Only the place where they are "
+        "made changes.",
+    ),
+)
 def same_batch(record: Record) -> Result:
     """`prepare` returns the reference's numbers."""
-    names = (batch(call) for call in range(len(_prepared(record))))
-    found = (differing_leaf(record, name, rtol=1e-4, atol=1e-5) for name in names)
-    failure = next((failure for failure in found if failure), None)
-    return failure and replace(failure, culprits=definition(record, "prepare"))
+    for name in (batch(call) for call in range(len(_prepared(record)))):
+        if failure := differing_leaf(record, name, rtol=1e-4, atol=1e-5):
+            return _named(record, failure, name, "prepare")
+    return None
+
+
+def _named(record: Record, failure: Failure, name: str, function: str) -> Failure:
+    """The failure, in which the value of a call is called by its function: `prepare(...)`."""
+    expected = failure.expected.replace(f"`{name}", f"`{function}(...)")
+    return replace(failure, expected=expected, culprits=definition(record, function))
 
 
 @EXERCISE.check(
@@ -76,13 +91,22 @@ def batch_on_the_cpu(record: Record) -> Result:
         for leaf in seen(record).values[batch(call)]:
             if (found := where(leaf)) == cpu:
                 continue
-            place = f"on {found}" if leaf.kind == "jax" else found
+            place, hint = found, "Return the jax.Array: what turns it into something else?"
+            if leaf.kind == "jax":
+                place, hint = f"on {found}", "`cpu` is the device that is asked for. Is it used?"
             if found == default:
                 place += ", the default device: no other device was named where it was made"
-            return Failure(
-                f"the batch is on {cpu}", f"it is {place}", definition(record, "prepare")
-            )
+                hint = ""
+            here = definition(record, "prepare")
+            return Failure(f"the batch is on {cpu}", f"it is {place}", here, hint)
     return None
+
+
+def _calls_first(record: Record, found: list[Culprit]) -> list[Culprit]:
+    """The learner's calls of the given functions that hold these lines, and then the lines."""
+    file = File(record.source)
+    inside = {file.function_at(place.line) for place in found} & {"add_noise", "standardise"}
+    return [*calls_of(record, sorted(inside)), *found]
 
 
 @EXERCISE.check(
@@ -106,11 +130,13 @@ def no_visit_to_the_accelerator(record: Record) -> Result:
         "read to the host"
     )
     if visits:
+        between = any(event.kind == "d2d" for event in visits)
+        why = "an array was made on another device first" if between else "an array was read"
         return Failure(
             expected,
-            f"{_in_words(visits)} in {plural(len(_prepared(record)), 'call')}: an array was made "
-            "on another device first",
-            culprits(record, visits),
+            f"{_in_words(visits)} in {plural(len(_prepared(record)), 'call')}: {why}",
+            _calls_first(record, culprits(record, visits)),
+            "" if between else "NumPy, float() and print read an array. Nothing here needs that.",
         )
     if problem := seen(record).facts[UNSEEN]:
         return Unable(str(problem))
@@ -128,13 +154,18 @@ def no_visit_to_the_accelerator(record: Record) -> Result:
     return probe_gap(seen(record), "transfers", "reads")
 
 
-@EXERCISE.check(ground="observed")
+@EXERCISE.check(
+    ground="observed",
+    hints=(
+        "The numbers are those of model(params, batch), with the params and batch of the call.",
+    ),
+)
 def same_prediction(record: Record) -> Result:
     """`predict` returns the reference's numbers."""
-    names = map(prediction, range(len(_predicted(record))))
-    found = (differing_leaf(record, name, rtol=1e-3, atol=1e-4) for name in names)
-    failure = next((failure for failure in found if failure), None)
-    return failure and replace(failure, culprits=definition(record, "predict"))
+    for name in map(prediction, range(len(_predicted(record)))):
+        if failure := differing_leaf(record, name, rtol=1e-3, atol=1e-4):
+            return _named(record, failure, name, "predict")
+    return None
 
 
 @EXERCISE.check(
@@ -164,6 +195,7 @@ def model_on_the_default_device(record: Record) -> Result:
                 f"the prediction from the {commitment} batch is on {default}",
                 observed,
                 definition(record, "predict"),
+                "" if place == cpu else "`device` is the device that is asked for. Is it used?",
             )
     return None
 

@@ -48,11 +48,12 @@ def _first(
     record: Record,
     wrong: Callable[[Answer, str], bool],
     in_words: Callable[[Answer, str], tuple[str, str]],
+    hint: Callable[[Answer, str], str] = lambda _, __: "",
 ) -> Result:
     """A failure for the first report whose answer is `wrong`.
 
     Both functions get an answer and the true cause; `in_words` gives what was expected and
-    what was observed.
+    what was observed, `hint` a hint in place of the check's first one.
     """
     answers = _answers(record)
     if isinstance(answers, Unable):
@@ -64,11 +65,17 @@ def _first(
     expected, observed = in_words(answer, truth)
     count = f"Wrong for {len(found)} of {plural(len(answers), 'report')}; the first of them reads"
     return Failure(
-        expected, f"{observed}. {count}\n{answer.report}", definition(record, "diagnose")
+        expected,
+        f"{observed}. {count}\n{answer.report}",
+        definition(record, "diagnose"),
+        hint(answer, truth),
     )
 
 
-@EXERCISE.check(ground="observed")
+@EXERCISE.check(
+    ground="observed",
+    hints=("The cause comes first, and is a key of CAUSES; the remedy is a text of REMEDIES.",),
+)
 def answers_in_the_words(record: Record) -> Result:
     """`diagnose` returns a pair: a key of CAUSES and a text of REMEDIES."""
     words = wanted(record).facts
@@ -89,8 +96,9 @@ def answers_in_the_words(record: Record) -> Result:
     after=("answers_in_the_words",),
     hints=(
         "JAX prints that line whenever there is a GPU's device node and no CUDA backend has "
-        "started. JAX does not know why. What stands above the line?",
-        "The line means a missing plugin only if no plugin is listed and no error stands above it.",
+        "started. JAX does not know why. What do other lines say?",
+        "The line means a missing plugin only if no plugin is listed and no other line has an "
+        "error.",
     ),
 )
 def looks_above_the_generic_line(record: Record) -> Result:
@@ -101,7 +109,7 @@ def looks_above_the_generic_line(record: Record) -> Result:
 
     def in_words(_: Answer, truth: str) -> tuple[str, str]:
         line = f'the line "{GENERIC} ... Falling back to cpu" was taken for the cause'
-        why = "it is printed after any plugin that fails, and the cause stands above it"
+        why = "it is printed after any plugin that fails, and another line tells the cause"
         return f"the cause is `{truth}`", f"{line}; {why}"
 
     return _first(record, wrong, in_words)
@@ -116,7 +124,10 @@ def _family(record: Record, causes: tuple[str, ...]) -> Result:
     def in_words(mine: Answer, truth: str) -> tuple[str, str]:
         return f"the cause is `{truth}`", f"`{mine.cause}`{_why_not(mine.cause, truth)}"
 
-    return _first(record, wrong, in_words)
+    def hint(mine: Answer, truth: str) -> str:
+        return f"Which line of this report tells `{truth}` from `{mine.cause}`?"
+
+    return _first(record, wrong, in_words, hint)
 
 
 _CONFUSED: Mapping[tuple[str, str], str] = {
@@ -153,7 +164,7 @@ _SIGNS: Mapping[str, str] = {
     "no device node": "that a plugin is listed, there is no GPU, and no text says why",
     "JAX_PLATFORMS is gpu": "an error that names the backend of another maker of GPUs",
     "JAX_PLATFORMS is misspelt": "an error that names a backend in a wrong spelling",
-    "JAX_PLATFORMS is cpu": "a variable that asks for the CPU",
+    "JAX_PLATFORMS is cpu": "a variable that asks for the CPU, and for no GPU before it",
     "XLA_FLAGS is misspelt": "an error that names a flag",
 }
 """What a report shows if this is its cause."""

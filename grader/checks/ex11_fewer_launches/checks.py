@@ -24,7 +24,10 @@ def _runs(record: Record, *phases: str) -> list[Run]:
     return [run for run in runs if not phases or run.phase in phases]
 
 
-@EXERCISE.check(ground="observed")
+@EXERCISE.check(
+    ground="observed",
+    hints=("A run of n steps calls `step` n times, each time with what it returned before.",),
+)
 def same_state(record: Record) -> Result:
     """Angles and speeds after the run are the reference's."""
     names = (state_after(run.steps, run.number) for run in _runs(record))
@@ -50,12 +53,18 @@ def start_is_kept(record: Record) -> Result:
     return None
 
 
+ONE_CALL = (
+    "Each call of a jitted function is a launch. One call can take all steps, however many there "
+    "are, if the whole loop is in it."
+)
+
+
 @EXERCISE.check(
     ground="observed",
     after=("same_state",),
     hints=(
         "If the step is jitted, each step is one launch. How many steps does a run have?",
-        "The loop itself belongs in the jitted function.",
+        ONE_CALL,
     ),
 )
 def one_launch(record: Record) -> Result:
@@ -72,17 +81,40 @@ def one_launch(record: Record) -> Result:
         f"1 program is launched for a run of {plural(wrong[0].steps, 'step')}",
         _launched(wrong[0]) + some,
         definition(record, "simulate"),
+        _why_launched(wrong[0]),
     )
 
 
+def _why_launched(run: Run) -> str:
+    """The hint for a number of launches, or "" for the check's first one."""
+    if not run.launches:
+        return ON_THE_HOST
+    return ONE_CALL if run.launches < run.steps else ""
+
+
+ON_THE_HOST = "What computes the steps, if no program of JAX does? NumPy works on the host."
+MOST_NAMES = 6
+"""So many functions are listed, those that were called most often."""
+
+
 def _launched(run: Run) -> str:
-    """`140 launches, 5 for each step: of add, multiply, sin, subtract`."""
+    """How many launches there were, and of what: "140 launches, 2 for each step: 70 of `sin`"."""
     if not run.launches:
         return "no program is launched: the device computes nothing"
     each = run.launches / run.steps
     often = f", {each:.3g} for each step" if each >= 1 else ""
-    names = f": of {', '.join(run.functions[:6])}" if run.functions else ""
-    return f"{run.launches} launches{often}{names}"
+    names = [f"{count} of `{name}`" for name, count in run.functions.items()]
+    more = ", ..." if len(names) > MOST_NAMES else ""
+    listed = f": {', '.join(names[:MOST_NAMES])}{more}" if names else ""
+    return f"{run.launches} launches{often}{listed}"
+
+
+NEW_BODY = (
+    "Outside jit, lax.fori_loop and lax.scan compile their body again in each call if it is a new "
+    "function."
+)
+LOOPS = {"jit(scan)", "jit(while)", "jit(while_loop)", "jit(fori_loop)"}
+"""What JAX calls a loop of its own that it compiles outside jit."""
 
 
 @EXERCISE.check(
@@ -92,8 +124,8 @@ def _launched(run: Run) -> str:
         "jax.jit keeps compiled programs by function. A function that is made in each call is a "
         "new one in each call.",
         "Make the jitted function once, at the top level of the file, for example with a "
-        "decorator. Outside jit, lax.fori_loop and lax.scan compile their body again if it is a "
-        "new function.",
+        "decorator.",
+        NEW_BODY,
     ),
     anchor="compiled-once",
 )
@@ -109,6 +141,7 @@ def compiled_once(record: Record) -> Result:
         "a later run with the same number of steps uses the compiled program of the first",
         f"{plural(total, 'program')} compiled again: {', '.join(names)}",
         culprits(record, found),
+        NEW_BODY if LOOPS.issuperset(names) else "",
     )
 
 
@@ -116,8 +149,8 @@ def compiled_once(record: Record) -> Result:
     ground="observed",
     after=("one_launch",),
     hints=(
-        "A Python loop inside jit runs while the function is traced. What does it leave in the "
-        "program?",
+        "A loop that Python runs while the function is traced, or that JAX is told to unroll, "
+        "puts a copy of the step into the program for each round. Which of your loops does that?",
         "Every pass through the loop is written into the program, and the compiler works on each "
         "copy. lax.fori_loop and lax.scan write the step down once.",
     ),

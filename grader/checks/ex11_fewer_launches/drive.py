@@ -7,9 +7,8 @@ compiles is read: it shows whether the text of the program grows with the number
 
 Drawn: the numbers of steps (6 short, 6 long, of which 4 follow each other); how many runs each has,
 one that is read and at least one that is counted, about 80 in all, in drawn order; the number of
-pendulums for each number of steps, and their starts. The runs of a timed window have four lengths
-in turn. They are drawn from TIMED, in pairs of one sum, so that every window holds as much work as
-another. Three of the short runs are such ones, too.
+pendulums for each number of steps, and their starts. A step of a timed window is a run of each
+of four lengths, drawn as those of short runs are, once for all windows of a comparison.
 """
 
 from collections.abc import Callable
@@ -23,23 +22,20 @@ import numpy as np
 
 from grader.checks.ex11_fewer_launches.facts import AGAIN, FIRST, Run, state_after
 from grader.probes import launches
-from grader.probes.observe import Observe, unpack
+from grader.probes.observe import Observe, Stretch, unpack
 
 PROMISE = "`simulate` returns (angle, speed)"
 PENDULUMS = (64, 128)
 """From how many pendulums on, and below how many, a run has."""
-STEPS = ((range(5, 10), 1), (range(10, 100), 2), (range(160, 300), 1), (range(300, 450), 1))
+STEPS = ((range(5, 10), 1), (range(10, 100), 5), (range(160, 300), 1), (range(300, 450), 1))
 """Numbers of steps that a run may have, and how many of them are drawn."""
 MIDDLE, IN_A_ROW = (101, 150), 4
 """From how many steps on, and below how many, the first of some runs has. The next one has one more
 each, so that no small period hides."""
 SHORT = 100
 """Runs with fewer steps are made many times: they cost little."""
-TIMED_SUM = 110
-"""The steps of two timed runs together."""
-TIMED = {15: 64, 22: 127, 31: 90, 38: 71, 47: 108, 53: 83}
-"""The steps of timed runs and their pendulums; as many pendulums have the rest of TIMED_SUM. There
-are few, for each is compiled for."""
+TIMED = 4
+"""How many lengths timed runs have; each is compiled for."""
 LOOKED_AT = 8
 """Timed runs of a window, at most, whose results are compared."""
 
@@ -95,16 +91,15 @@ def _plan(rng: Any) -> tuple[dict[int, int], list[int]]:
     some = {int(n) for numbers, many in STEPS for n in rng.choice(numbers, many, replace=False)}
     middle = int(rng.integers(*MIDDLE))
     sizes = {n: int(rng.integers(*PENDULUMS)) for n in some | {*range(middle, middle + IN_A_ROW)}}
-    sizes |= dict(_timed(rng)[:3])
     short = [steps for steps in sizes if steps < SHORT]
     more = [*sizes, *rng.choice(short, rng.integers(40, 70))]
     return dict(sorted(sizes.items())), [int(steps) for steps in rng.permutation(more)]
 
 
 def _timed(rng: Any) -> list[tuple[int, int]]:
-    """The steps and pendulums of four timed runs."""
-    drawn = [int(steps) for steps in rng.choice(list(TIMED), 2, replace=False)]
-    return [(n, TIMED[steps]) for steps in drawn for n in (steps, TIMED_SUM - steps)]
+    """The steps and pendulums of timed runs."""
+    lengths = rng.choice(range(10, SHORT), TIMED, replace=False)
+    return [(int(steps), int(rng.integers(*PENDULUMS))) for steps in lengths]
 
 
 def _slips(observe: Observe, arrays: tuple[Any, Any], steps: int, name: str) -> None:
@@ -124,10 +119,11 @@ def seconds_of_a_step(submission: ModuleType, rng: Any) -> float:
     return 0.0
 
 
-def pace(submission: ModuleType, rng: Any, steps: int, unit: float) -> Callable[[], list[float]]:
-    """`steps` simulations of four lengths in turn, from at most 32 different starts."""
-    timed = _timed(rng)
-    many = min(max(steps, len(timed)), 32)
+def pace(submission: ModuleType, stretch: Stretch) -> Callable[[], list[float]]:
+    """Simulations of all lengths in each step, from at most 32 different starts."""
+    timed, rng = _timed(stretch.alike), stretch.rng
+    steps = stretch.steps * len(timed)
+    many = min(steps, 32)
     starts = [_start(rng, timed[index % len(timed)][1]) for index in range(many)]
     for index, (length, _) in enumerate(timed):  # a program for each length is compiled here
         jax.block_until_ready(submission.simulate(*starts[index], length))

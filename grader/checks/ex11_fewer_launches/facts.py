@@ -21,8 +21,8 @@ class Run(msgspec.Struct, omit_defaults=True):
     number: int
     phase: str
     launches: int = 0
-    functions: list[str] = []
-    """The names of the launched functions, sorted."""
+    functions: dict[str, int] = {}
+    """How often each function was called from outside all others, most often first."""
     operations: int = 0
     """The arithmetic in the text of the programs that it compiled."""
     deleted: list[str] = []

@@ -1,5 +1,6 @@
 """Checks of ex12_repair_trainer: each of the six faults by what it does, and the training."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -11,6 +12,7 @@ from grader.checks.ex12_repair_trainer.facts import AGAIN, LONG, OTHER, RUNS, WA
 from grader.judging.arrays import compare
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
+    calls_of,
     compiled_program,
     culprits,
     definition,
@@ -18,6 +20,7 @@ from grader.judging.evidence import (
     not_jitted,
     probe_gap,
     seen,
+    waits_in_words,
     wanted,
 )
 from grader.judging.record import PREFETCHED, Event, EventKind, Measured, Record
@@ -90,6 +93,12 @@ def state_is_kept(record: Record) -> Result:
     return _differing(record, ["[0][1]"], why)
 
 
+OPTIMIZED = (
+    "The gradients and the optimizer's old state go into `optimizer.update`. What it returns is "
+    "added to the params, and is the new state."
+)
+
+
 @EXERCISE.check(
     ground="program",
     hints=("The network gets the key that `step` was given.",),
@@ -100,7 +109,34 @@ def same_step(record: Record) -> Result:
     losses = [seen(record).values[f"loss with key {i}"][0].data for i in range(2)]
     unused = losses[0] == losses[1]
     why = "; the loss is the same for any key: `key` does not reach the network" if unused else ""
-    return _differing(record, ["[0][0]", "[0][2]", "[1]"], why)
+    found = _differing(record, ["[0][0]", "[0][2]", "[1]"], why) or _other_in_training(record)
+    if unused or not isinstance(found, Failure) or found.hint:
+        return found
+    return replace(found, hint=OPTIMIZED)
+
+
+def _other_in_training(record: Record) -> Failure | None:
+    """The failure where a step of `train` gave other numbers than the exported `step`."""
+    for name in RUNS:
+        calls = _run(record, name).calls
+        wrong = [index for index, call in enumerate(calls) if call.unlike_the_program]
+        if wrong:
+            return Failure(
+                "`step` gives the same numbers for the same arguments, in whatever form and "
+                "however often `train` calls it",
+                f"{len(wrong)} of {plural(len(calls), 'step')} gave others, the first is step "
+                f"{wrong[0]}",
+                definition(record, "step"),
+            )
+    return None
+
+
+EVERY_CALL = (
+    "Every call of `step` is a step, also one whose result nobody keeps. Which call is one too "
+    "many?"
+)
+FROM_STEP_TO_STEP = "The model that `step` returns is the one that the next step gets."
+RETURNED = "Return the model that the last step gave, and a list with one float for each step."
 
 
 @EXERCISE.check(
@@ -113,10 +149,14 @@ def trains_on_every_batch(record: Record) -> Result:
     for name, steps in _lengths(record).items():
         run = _run(record, name)
         if failure := _steps_taken(run, steps):
-            return Failure(*failure, place)
+            if len(run.calls) > steps:
+                calls = calls_of(record, ["step"])
+                return Failure(*failure, calls if len(calls) > 1 else place, EVERY_CALL)
+            return Failure(*failure, place, FROM_STEP_TO_STEP if "model" in failure[0] else "")
         if run.problem:
             expected = "`train` returns (model, losses): what the steps gave"
-            return Failure(expected, f"{run.problem} (a run of {steps} batches)", place)
+            observed = f"{run.problem} (a run of {steps} batches)"
+            return Failure(expected, observed, place, RETURNED)
     return None
 
 
@@ -124,11 +164,16 @@ def _steps_taken(run: Run, steps: int) -> tuple[str, str] | None:
     """(expected, observed) if there is not one step for each batch, in order."""
     numbers = [call.batch for call in run.calls]
     wrong = next((i for i, number in enumerate(numbers) if number != i), None)
-    if wrong is not None:
-        got = "another batch" if numbers[wrong] is None else f"batch {numbers[wrong]}"
-        got = f"step {wrong} got {got}"
-    elif len(numbers) != steps:
+    if len(numbers) != steps:
+        times = Counter(number for number in numbers if number is not None)
+        often = next((number for number, many in times.items() if many > 1), None)
         got = f"{plural(len(numbers), 'step')} for {steps} batches"
+        if often is not None:
+            which = f"batch {often}, counted from 0," if often else "the first batch"
+            got += f": {which} got {times[often]}"
+    elif wrong is not None:
+        got = "another batch" if numbers[wrong] is None else f"batch {numbers[wrong]}"
+        got = f"step {wrong} got {got}, both counted from 0"
     else:
         lost = next((i for i, call in enumerate(run.calls) if not call.goes_on), None)
         expected = "each step starts with the model of the step before"
@@ -136,12 +181,17 @@ def _steps_taken(run: Run, steps: int) -> tuple[str, str] | None:
     return f"one step for each of {steps} batches, in their order", got
 
 
+SPLIT = (
+    "Write key, subkey = jax.random.split(key) once for each step. Give `subkey` to the step, and "
+    "keep `key` for the next split."
+)
+
+
 @EXERCISE.check(
     ground="observed",
     hints=(
         "JAX has no hidden random state: the same key gives the same numbers in every call.",
-        "Write key, subkey = jax.random.split(key) once for each step. Give `subkey` to the step, "
-        "and keep `key` for the next split.",
+        SPLIT,
     ),
     anchor="one-key-one-mask",
 )
@@ -168,8 +218,8 @@ def a_new_key_for_each_step(record: Record) -> Result:
         )
     elif common:
         observed = (
-            f"called with `key` + 1, `train` makes {common} of {len(keys)} keys again: they do not "
-            "come from `key` by jax.random"
+            f"called with another `key`, `train` makes {_part(common, len(other))} again: they do "
+            "not come from `key` by jax.random"
         )
     elif used:
         observed = (
@@ -186,7 +236,15 @@ def a_new_key_for_each_step(record: Record) -> Result:
         f"{len(keys)} steps, {len(keys)} keys, all made from `key`, and no key is split after a "
         "step has used it"
     )
-    return Failure(expected, observed, definition(record, "train"))
+    hint = SPLIT if used and not (repeated or common or again != keys[: len(again)]) else ""
+    if not (repeated or hint):
+        hint = "jax.random.split and fold_in make new keys of `key`. Counting or NumPy do not."
+    return Failure(expected, observed, definition(record, "train"), hint)
+
+
+def _part(count: int, total: int) -> str:
+    """`3 of 14 keys`, or `the same 14 keys`."""
+    return f"the same {total} keys" if count == total else f"{count} of {total} keys"
 
 
 def _random(pairs: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> bool:
@@ -260,7 +318,7 @@ def no_waits_for_the_loss(record: Record) -> Result:
     if found:
         return Failure(
             f"no wait between the steps, and no read except {PREFETCHED}",
-            f"{plural(sum(event.count for event in found), 'wait')} in {_all_steps(record)} steps",
+            f"{waits_in_words(found)} in {_all_steps(record)} steps",
             culprits(record, found),
         )
     larger = [e for e in _between(record, "d2h") if not _of_number(e)]  # judged as the model's
@@ -277,12 +335,15 @@ def _all_steps(record: Record) -> int:
     return sum(_lengths(record).values())
 
 
+AT_THE_END = "`train` returns the model that the last step gave, and leaves it where it is."
+
+
 @EXERCISE.check(
     ground="observed",
     after=("trains_on_every_batch",),
     hints=(
         "The result of a step is the input of the next one. Is it needed on the host in between?",
-        "`train` returns the model that the last step gave, and leaves it where it is.",
+        AT_THE_END,
     ),
     anchor="the-model-stays-where-it-is",
 )
@@ -293,8 +354,11 @@ def model_stays_on_its_device(record: Record) -> Result:
     model = wanted(record).facts["model bytes"]
     every = list(events(seen(record), "d2h", "async_copy"))
     read = [e for e in _between(record, "d2h", "async_copy") if not _of_number(e)]
-    read += [e for e in every if e.step >= steps.get(e.phase, 0) and (e.nbytes or 0) in model]
-    sent = [e for e in events(seen(record), "h2d", "d2d") if e.step > 1 and e.phase in steps]
+    for event in every:
+        length, nbytes = steps.get(event.phase, 0), event.nbytes or 0
+        if event.step >= length and (nbytes in model or nbytes > length * SCALAR):
+            read.append(event)  # more than all losses
+    sent = [e for e in events(seen(record), "h2d", "d2d") if e.step > 0 and e.phase in steps]
     # A batch goes to the device in its arrays, or in one piece.
     odd = [e for e in sent if (e.nbytes or 0) > SLACK and e.nbytes not in (*batch, sum(batch))]
     if not (read or odd):
@@ -304,12 +368,17 @@ def model_stays_on_its_device(record: Record) -> Result:
             or _moved_at_the_end(record)
             or probe_gap(seen(record), "reads", "transfers")
         )
-    arrays = plural(sum(e.count for e in read), "array")
+    counts = (
+        (sum(e.count for e in read), "read to the host"),
+        (sum(e.count for e in odd), "other than the batches copied to a device"),
+    )
+    told = [f"{plural(count, 'array')} {what}" for count, what in counts if count]
+    at_the_end = all(e.step >= steps.get(e.phase, 0) for e in read + odd)
     return Failure(
         "no array is read, and nothing larger than a number is copied to a device but the batches",
-        f"{arrays} read to the host, and {plural(sum(e.count for e in odd), 'array')} of another "
-        f"size copied to a device in {_all_steps(record)} steps: the model is copied",
+        f"{' and '.join(told)} in {_all_steps(record)} steps: the model is copied",
         culprits(record, read + odd),
+        AT_THE_END if at_the_end else "",
     )
 
 
@@ -317,7 +386,7 @@ def _sent_too_often(record: Record, sent: list[Event], limit: int) -> Failure | 
     """The failure where a run copies more to a device than its batches."""
     for name, steps in _lengths(record).items():
         found = [e for e in sent if e.phase == name]
-        if (each := sum((e.nbytes or 0) * e.count for e in found) // (steps - 1)) > limit:
+        if (each := sum((e.nbytes or 0) * e.count for e in found) // steps) > limit:
             return Failure(
                 f"at most {limit:,} bytes are copied for each step: its batch",
                 f"{each:,} bytes copied for each step",
@@ -350,5 +419,6 @@ def _moved_at_the_end(record: Record) -> Failure | None:
                 f"the model is where the last step ran: {calls[-1].place}",
                 f"an array of the model that `train` returns: {moved[0]}",
                 definition(record, "train"),
+                AT_THE_END,
             )
     return None

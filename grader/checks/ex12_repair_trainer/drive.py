@@ -17,7 +17,7 @@ from typing import Any
 import jax
 
 from grader.checks.ex12_repair_trainer.facts import AGAIN, LONG, OTHER, WAITED
-from grader.checks.ex12_repair_trainer.trainer import MODEL, STEP, same, train
+from grader.checks.ex12_repair_trainer.trainer import MODEL, STEP, Training, same, train, unlike
 from grader.probes.observe import Misused, Observe, unpack
 from grader.stages.held import Held
 
@@ -60,7 +60,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     first, second = rng.permutation(jax.devices())[:2]
     step = submission.step if observe.jitted("step", submission.step) else jax.jit(submission.step)
     for index in range(2):
-        observe.program("step", submission.step, model, keys[index], batches[index])
+        exported = observe.program("step", submission.step, model, keys[index], batches[index])
+    is_unlike = unlike(exported)
     with jax.default_device(first), observe.unwatched():
         for index in range(2):
             after, loss = unpack(step(*jax.device_put((model, keys[index])), batches[0]), 2, STEP)
@@ -79,7 +80,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             with observe.unwatched():
                 held = Held() if name == LONG and jax.default_backend() == "cpu" else None
             taken = batches[: lengths[name]]
-            train(submission.train, observe, name, step, (model, key), taken, held)
+            training = Training(observe, step, taken, held, is_unlike)
+            train(submission.train, observe, name, training, (model, key))
             if held is not None:
                 observe.fact(WAITED, held.waited)
     if jax.default_backend() != "cpu":

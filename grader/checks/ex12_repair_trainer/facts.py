@@ -28,6 +28,8 @@ class Call(msgspec.Struct):
     """How many arrays of the model, if it goes on, lie elsewhere than the call before left them."""
     place: str
     """Where the step ran, as `cpu:1`: its loss is there."""
+    unlike_the_program: bool = False
+    """Whether it gave other numbers than the exported program of `step` gives for them."""
 
 
 class Run(msgspec.Struct):

@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+import jax.export
 import msgspec
 import numpy as np
 
 from grader.checks.ex12_repair_trainer.facts import Call, Run
+from grader.judging.record import Program
+from grader.judging.words import typed
 from grader.probes.describe import address
 from grader.probes.observe import Misused, Observe, unpack
 from grader.stages.held import Held
@@ -28,9 +31,15 @@ class Training:
     """One run. What `step` gets is copied on the device, and read only when the run is over."""
 
     def __init__(
-        self, observe: Observe, step: Callable[..., Any], batches: list[Any], held: Held | None
+        self,
+        observe: Observe,
+        step: Callable[..., Any],
+        batches: list[Any],
+        held: Held | None,
+        is_unlike: Callable[[Any, Any], bool],
     ) -> None:
-        self._observe, self._step, self._batches, self._held = observe, step, batches, held
+        self._observe, self._step, self.batches, self.held = observe, step, batches, held
+        self._is_unlike = is_unlike
         self._kept: list[Any] = []
         """(model, key, batch) of each call, and (model, loss) that it returned; all copies."""
         self._given: list[list[Any]] = []
@@ -38,9 +47,9 @@ class Training:
 
     def take(self) -> Iterator[Any]:
         """The batches, one by one."""
-        yield from self._batches
-        if self._held is not None:
-            self._held.release()
+        yield from self.batches
+        if self.held is not None:
+            self.held.release()
 
     def step(self, model: Any, key: Any, batch: Any) -> Any:
         """One step, marked and kept."""
@@ -53,8 +62,8 @@ class Training:
             self._given.append(jax.tree.leaves(model))
         model, loss = unpack(self._step(model, key, batch), 2, STEP)
         with self._observe.unwatched():
-            if self._held is not None:
-                model, loss = self._held.hold((model, loss))
+            if self.held is not None:
+                model, loss = self.held.hold((model, loss))
             self._kept.append((*given, *_copied((model, loss))))
             self._gave.append(jax.tree.leaves(model))
         return model, loss
@@ -62,11 +71,11 @@ class Training:
     def run(self, start: Any, default: Any, returned: tuple[Any, Any]) -> Run:
         """What the run did. `start` is the model it began with, `returned` what it returned."""
         kept = jax.device_get(self._kept)
-        numbers = {_bytes(batch): number for number, batch in enumerate(self._batches)}
+        numbers = {_bytes(batch): number for number, batch in enumerate(self.batches)}
         keys = np.array([key for (_, key), *_ in kept], np.uint32).reshape(len(kept), 2)
         parts = _parts(keys).tolist() if len(kept) else []
         calls, before = [], start
-        for index, ((model, key), batch, after, _) in enumerate(kept):
+        for index, ((model, key), batch, after, loss) in enumerate(kept):
             goes_on = same(model, before)
             again = self._given[index] if index and goes_on else []
             calls.append(
@@ -77,11 +86,12 @@ class Training:
                     goes_on=goes_on,
                     copied=_moved(self._gave[index - 1], again),
                     place=place_of(self._kept[index][3]),
+                    unlike_the_program=self._is_unlike((model, key, batch), (after, loss)),
                 )
             )
             before = after
         losses = [float(loss) for *_, loss in kept]
-        return Run(len(self._batches), str(default), calls, _problem(returned, before, losses))
+        return Run(len(self.batches), str(default), calls, _problem(returned, before, losses))
 
 
 _copied: Callable[[Any], Any] = jax.jit(lambda tree: jax.tree.map(lambda x: x + 0, tree))
@@ -91,20 +101,17 @@ def train(
     submitted: Callable[..., Any],
     observe: Observe,
     name: str,
-    step: Callable[..., Any],
+    training: Training,
     start: tuple[Any, Any],
-    batches: list[Any],
-    held: Held | None = None,
 ) -> None:
     """Run `submitted`, a `train`, under observation, in the phase `name`.
 
     Kept under `name`: a `Run`, and the place of the model that `train` returned. `start` is
-    (model, key) of NumPy arrays, and a batch is a pair of them. `held` holds the steps.
+    (model, key) of NumPy arrays.
 
     Raises:
       Misused: `train` does not call `step` as it promises, or one of them returns something else.
     """
-    training = Training(observe, step, batches, held)
     with observe.unwatched():
         placed = jax.device_put(start)
         default = place_of(placed[1])
@@ -112,13 +119,42 @@ def train(
         with observe.phase(name):
             answer = submitted(training.step, *placed, training.take())
     finally:
-        if held is not None:
-            held.release()
+        if training.held is not None:
+            training.held.release()
     returned = unpack(answer, 2, TRAIN)
     with observe.unwatched():
         run = training.run(start[0], default, (returned[0], returned[1]))
     observe.fact(name, msgspec.to_builtins(run))
     observe.value(f"model of {name}", returned[0], data=False)
+
+
+def unlike(program: Program) -> Callable[[Any, Any], bool]:
+    """A function of what `step` was given and gave: whether the exported one gives other numbers.
+
+    Only the numbers are compared, in their order, whatever trees they come in. Where nothing was
+    exported, nothing is unlike it: another check says that.
+    """
+    if not program.blob:
+        return lambda given, gave: False
+    exported = jax.export.deserialize(bytearray(program.blob))
+    call = jax.jit(exported.call)
+
+    def is_unlike(given: Any, gave: Any) -> bool:
+        leaves, mine = jax.tree.leaves(given), jax.tree.leaves(gave)
+        if [np.size(x) for x in leaves] != [aval.size for aval in exported.in_avals]:
+            return True
+        pairs = zip(leaves, exported.in_avals, strict=True)
+        flat = [np.asarray(x).astype(aval.dtype).reshape(aval.shape) for x, aval in pairs]
+        args, kwargs = jax.tree.unflatten(exported.in_tree, flat)
+        theirs = jax.tree.leaves(call(*args, **kwargs))
+        if [np.shape(x) for x in mine] != [x.shape for x in theirs]:
+            return True
+        return not all(
+            np.allclose(a, b, rtol=1e-3, atol=1e-4, equal_nan=True)
+            for a, b in zip(mine, jax.device_get(theirs), strict=True)
+        )
+
+    return is_unlike
 
 
 @jax.jit
@@ -157,7 +193,7 @@ def _problem(returned: Any, model: Any, losses: list[float]) -> str:
     """What is wrong with what `train` returned, or ""; the steps gave `model` and `losses`."""
     trained, mine = returned
     if not isinstance(mine, list | tuple):
-        return f"the losses are no list, but {_kind(mine)}"
+        return f"the losses are {_kind(mine)}, not a list"
     for index, loss in enumerate(mine):
         if type(loss) is not float and not isinstance(loss, np.floating):
             return f"`losses[{index}]` is {_kind(loss)}, and a float is asked for"
@@ -176,12 +212,9 @@ def _problem(returned: Any, model: Any, losses: list[float]) -> str:
 
 def _kind(value: Any) -> str:
     """A value's type with its article; every jax.Array is called that."""
-    if value is None:
-        return "None"
     if isinstance(value, list | tuple):
         return f"a {type(value).__name__} of {len(value)}"
-    name = "jax.Array" if issubclass(type(value), jax.Array) else type(value).__name__
-    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+    return "a jax.Array" if isinstance(value, jax.Array) else typed(type(value).__name__)
 
 
 def same(mine: Any, theirs: Any) -> bool:

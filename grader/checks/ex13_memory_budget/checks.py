@@ -103,19 +103,19 @@ def _late(record: Record, one: Started) -> Failure | None:
         return None
     return Failure(
         "the settings are made before JAX reads them, which it does only once",
-        f"in `{one.call}`, JAX read {_words(one.options)} on this line; what is set after it has "
-        "no effect",
+        f"in `{one.call}`, JAX read its settings on this line: {_words(one.options)}. What is set "
+        "after it has no effect",
         [culprit(record, one.line)] if one.line else definition(record, "start"),
     )
 
 
 def _words(options: Mapping[str, Any]) -> str:
-    """`share 0.3, preallocation off, allocator default`."""
+    """share 0.3, preallocation off, allocator default"""
     fraction, early = options.get("memory_fraction"), options.get("preallocate")
     share = "share not set" if fraction is None else f"share {fraction:g}"
     taken = {None: "preallocation not set", False: "preallocation off"}
     preallocation = taken.get(early, "preallocation on")
-    return f"`{share}, {preallocation}, allocator {options.get('allocator')}`"
+    return f"{share}, {preallocation}, allocator {options.get('allocator')}"
 
 
 @EXERCISE.check(
@@ -146,12 +146,16 @@ def _refused(one: Started) -> str:
     return f"JAX's plugin for CUDA raised {complaint}; JAX logs that, and goes on with a CPU"
 
 
+IN_ENVIRON = f"{NEW} must be in os.environ itself: JAX reads it from there."
+AS_IT_IS = "Any share may be asked for. It goes into the variable as it is, as text."
+
+
 @EXERCISE.check(
     ground="observed",
     after=("one_pool",),
     hints=(
         "The value is a fraction of 1, as text: 0.3, not 30 and not 30%.",
-        f"{NEW} must be in os.environ itself: JAX reads it from there.",
+        IN_ENVIRON,
     ),
     anchor=SPELLED,
 )
@@ -175,7 +179,10 @@ def _wrong_share(record: Record, one: Started) -> Failure | None:
     else:
         observed = f"it is told {told:g}"
     expected = f"after `{one.call}`, JAX's client for the GPU is told memory_fraction {one.share}"
-    return Failure(expected, observed, definition(record, "start"))
+    place = definition(record, "start")
+    if told is None and not one.complaint:
+        return Failure(expected, observed, place, IN_ENVIRON)
+    return Failure(expected, observed, place, AS_IT_IS if told is not None and told <= 1 else "")
 
 
 def _more_than_the_share(record: Record, one: Started) -> Failure | None:
@@ -186,7 +193,8 @@ def _more_than_the_share(record: Record, one: Started) -> Failure | None:
         return None
     expected = f"after `{one.call}`, JAX's client for the GPU is told of no memory but its share"
     observed = f"it is told {odd[0]}={one.more.get(odd[0])}"
-    return Failure(expected, observed, definition(record, "start"))
+    hint = "Which variable of your code does JAX read, beside the three that it is to read?"
+    return Failure(expected, observed, definition(record, "start"), hint)
 
 
 def _not_from_the_environment(record: Record, one: Started) -> Failure | None:
@@ -206,7 +214,7 @@ def _not_from_the_environment(record: Record, one: Started) -> Failure | None:
         return None
     listed = ", ".join(f"{name}={read[name]}" for name in sorted(read)) or "no variable of these"
     expected = f"after `{one.call}`, JAX is told what the environment says"
-    observed = f"it is told {_words(options)}, and the environment holds {listed}"
+    observed = f"it is told: {_words(options)}; the environment holds {listed}"
     return Failure(expected, observed, definition(record, "start"))
 
 
@@ -232,10 +240,18 @@ def _taken(record: Record, one: Started) -> Failure | None:
     text = one.variables.get(PREALLOCATE)
     why = "not set, and the default is on" if text is None else f"`{text}`, which JAX reads as on"
     expected = f"after `{one.call}`, preallocation is off"
-    return Failure(expected, f"{PREALLOCATE} is {why}", definition(record, "start"))
+    hint = f"JAX reads {PREALLOCATE}. What does your code set in its place?" if text is None else ""
+    if text in ("true", "True", "1"):
+        hint = "A pool that grows is not taken whole beforehand: one is on where the other is off."
+    return Failure(expected, f"{PREALLOCATE} is {why}", definition(record, "start"), hint)
 
 
-@EXERCISE.check(ground="observed", after=("pool_grows",), anchor=SPELLED)
+@EXERCISE.check(
+    ground="observed",
+    after=("pool_grows",),
+    hints=("Which value does your code give the variable if `grow` is False?",),
+    anchor=SPELLED,
+)
 def pool_is_taken_whole(record: Record) -> Result:
     """Without `grow`, the pool is taken whole at the start."""
     on_gpu = _on_the_gpu(record, POOL, 0.9, 1.1, "starts with all of", grow=False)
@@ -269,7 +285,8 @@ def _inherited(record: Record, one: Started) -> Failure | None:
     """The first failure of a process, with the shell that it started from."""
     failure = _late(record, one) or _wrong(record, one)
     shell = in_words(one.shell)
-    return failure and replace(failure, expected=f"started from {shell}: {failure.expected}")
+    expected = f"started from {shell}: {failure.expected}" if failure else ""
+    return failure and replace(failure, expected=expected, hint="")
 
 
 def _wrong(record: Record, one: Started) -> Failure | None:
@@ -278,7 +295,14 @@ def _wrong(record: Record, one: Started) -> Failure | None:
     return next((failure for failure in found if failure), None)
 
 
-@EXERCISE.check(ground="observed", after=("pool_is_taken_whole",))
+@EXERCISE.check(
+    ground="observed",
+    after=("pool_is_taken_whole",),
+    hints=(
+        "When the variables are set, ask JAX for the GPU and return it. Which GPUs are visible is "
+        "not for `start` to say.",
+    ),
+)
 def gives_the_gpu(record: Record) -> Result:
     """`start` returns the GPU, and leaves it to the shell which GPUs are visible."""
     return (

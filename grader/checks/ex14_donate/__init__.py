@@ -7,6 +7,7 @@ EXERCISE = Exercise(
     lesson="lessons/09-what-jit-does-to-memory",
     anchor="donate-what-you-replace",
     edits=("step",),
+    next_door=True,
     hints=(
         "While the step runs, the caller still holds the old state. How could it give it up?",
         "jax.jit can be told that the caller will never use an argument again.",

@@ -1,5 +1,7 @@
 """Checks of ex14_donate: the results, what is donated, and whether it saves the second copy."""
 
+from dataclasses import replace
+
 import msgspec
 
 from grader.checks.ex14_donate import EXERCISE, facts
@@ -11,6 +13,8 @@ from grader.judging.evidence import (
     differing_leaf,
     differing_output,
     not_jitted,
+    output_step_ratio,
+    renamed,
     seen,
     wanted,
 )
@@ -55,13 +59,16 @@ def jitted(record: Record) -> Result:
     return not_jitted(record, "step")
 
 
+DTYPES = "Which operation changes the dtype: an `astype`, or a `+ 1.0` on an int32?"
+
+
 @EXERCISE.check(
     ground="observed",
     after=("jitted",),
     hints=(
         "The next step gets this state. An array that is added needs new memory, and an array of "
         "another size finds no old buffer that fits.",
-        "Look at the keys and at each dtype: `+ 1.0` makes an int32 a float32.",
+        DTYPES,
     ),
     anchor="a-donation-can-be-refused",
 )
@@ -87,19 +94,30 @@ def _other_arrays(record: Record, traced: Traced) -> Failure | None:
                 f"`state{path}` stays {before}",
                 f"it becomes {new[path]}",
                 definition(record, "step"),
+                DTYPES if before.partition("[")[0] != new[path].partition("[")[0] else "",
             )
     return None
 
 
-@EXERCISE.check(ground="program", after=("state_fits",))
+@EXERCISE.check(
+    ground="program",
+    after=("state_fits",),
+    hints=(
+        "Which gradient does the momentum get, and which momentum do the params get? The losses "
+        "are those before the step.",
+    ),
+)
 def same_results(record: Record) -> Result:
     """The new state and the losses are the reference's, of one step and of many."""
     programs = _programs(record)
     if not isinstance(programs, list):
         return programs
-    for name, _ in programs:
+    sizes = zip(programs, _traced(wanted(record)), strict=True)
+    for right, ((name, _), traced) in enumerate(sizes):
         if failure := differing_output(record, name, rtol=1e-4, atol=1e-5):
-            return _named(record, failure, name, "what `step` returns")
+            size = f", for a state of {traced.state_bytes:,} bytes"
+            found = _named(record, failure, name, "step", size)
+            return _of_params(record, found, name, right)
     for number, (_, steps) in enumerate(_runs(record), 1):
         after = f", after {plural(steps, 'step')}"
         for name, word in ((facts.losses(number), "losses"), (facts.last_state(number), "state")):
@@ -108,10 +126,42 @@ def same_results(record: Record) -> Result:
     return None
 
 
+PARAMS = (
+    "The new momentum is right. Which momentum do the params get, the old one or the new one, and "
+    "times which number?"
+)
+
+
+def _of_params(record: Record, failure: Failure, name: str, right: int) -> Failure:
+    """The failure with what is known of the params' step, if the first difference is there.
+
+    The programs of `right` other sizes came out right. Momentum comes before params in a state,
+    so that the momentum is the reference's then.
+    """
+    if "['params']" not in failure.expected or failure.hint:
+        return failure
+    ratio = output_step_ratio(record, name, "['params']")
+    said = f"; the step of the params is {ratio:.3g} times the reference's" if ratio else ""
+    said += f"; for {plural(right, 'other size')} the numbers are right" if right else ""
+    return replace(failure, observed=failure.observed + said, hint=PARAMS)
+
+
 def _named(record: Record, failure: Failure, name: str, word: str, after: str = "") -> Failure:
     """The failure in the words of the task, with the line of `step`."""
-    expected, observed = (text.replace(name, word) for text in (failure.expected, failure.observed))
-    return Failure(f"{expected}{after}", observed, definition(record, "step"))
+    found = renamed(failure, name, word)
+    expected, place = f"{found.expected}{after}", definition(record, "step")
+    hint = found.hint
+    if "losses" in found.expected or "`step(...)[1]" in found.expected:
+        hint = hint or "The losses are those of each row, with the params before the step."
+    elif "['count']" in found.expected:
+        hint = hint or "How does the count of one step become that of the next?"
+    return replace(found, expected=expected, culprits=place, hint=hint)
+
+
+OUTERMOST = (
+    "The outermost jit decides, and counts its arguments from 0: give it donate_argnums=0, or "
+    "donate_argnames='state'."
+)
 
 
 @EXERCISE.check(
@@ -120,7 +170,7 @@ def _named(record: Record, failure: Failure, name: str, word: str, after: str = 
     hints=(
         "Inside jit, no statement overwrites an array: `x += 1` and .at[].set make new arrays, and "
         "`del` only drops a name. A buffer is the caller's until it is donated.",
-        "The outermost jit decides: give it donate_argnums=0, or donate_argnames='state'.",
+        OUTERMOST,
     ),
 )
 def state_in_place(record: Record) -> Result:
@@ -144,6 +194,7 @@ def _not_in_place(record: Record, program: Measured, traced: Traced) -> Failure 
         f"all {len(paths)} arrays of the state, {traced.state_bytes:,} bytes, are written in place",
         f"{len(paths) - len(missing)} of {len(paths)} are: {_donation(traced)}",
         definition(record, "step"),
+        OUTERMOST if traced.batch_donated or traced.donated_inside else "",
     )
 
 
@@ -232,7 +283,7 @@ def _second_copy(record: Record, name: str, program: Measured, traced: Traced) -
     if needed <= limit:
         return None
     return Failure(
-        f"at most {limit:,} bytes: what the reference needs, and a third of the state's {state:,}",
+        f"at most {limit:,} bytes: what the reference needs plus a third of the state's {state:,}",
         f"{needed:,} bytes, {program.memory.temporaries:,} of them for intermediate results",
         definition(record, "step"),
     )

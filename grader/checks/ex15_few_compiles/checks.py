@@ -9,11 +9,13 @@ from grader.checks.ex15_few_compiles import EXERCISE
 from grader.checks.ex15_few_compiles.facts import SERVED, Served, served_list
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
+    calls_of,
     culprits,
     definition,
     differing_leaf,
     events,
     probe_gap,
+    renamed,
     seen,
     wanted,
 )
@@ -37,13 +39,24 @@ def _lists(observed: Observed) -> list[Served]:
     return msgspec.convert(observed.facts[SERVED], list[Served])
 
 
+MASK = (
+    "The mask is 1 for a row of the batch and 0 for a row of padding. The predictions for the "
+    "padding are cut off."
+)
+NOT_THE_MODELS = "The predictions are those of `model`. Which line makes the ones that you return?"
+NOT_ONE_BATCH = (
+    "`network` takes the mean of the rows that the mask counts in one call. These are to be the "
+    "rows of one batch: all of them, and no others."
+)
+OF_THE_MODEL = (
+    "Each batch came to `model` as it should. What becomes of the predictions that `model` returns "
+    "for it?"
+)
+
+
 @EXERCISE.check(
     ground="observed",
-    hints=(
-        "The network takes the mean of the rows. Which rows must not be in that mean?",
-        "The mask is 1 for a row of the batch and 0 for a row of padding. The predictions for the "
-        "padding are cut off.",
-    ),
+    hints=("The network takes the mean of the rows. Which rows must not be in that mean?", MASK),
     anchor=PADDING,
 )
 def same_predictions(record: Record) -> Result:
@@ -53,7 +66,7 @@ def same_predictions(record: Record) -> Result:
         failure = _not_numpy(record, name) or differing_leaf(record, name, rtol=1e-4, atol=1e-4)
         if failure:
             named = _named(record, failure, number, served)
-            return _padding_counted(record, named) or named
+            return named if named.hint else _with_reason(record, named, served)
     return None
 
 
@@ -61,7 +74,8 @@ def _not_numpy(record: Record, name: str) -> Failure | None:
     """The failure where a batch's predictions are no NumPy array."""
     for leaf in seen(record).values.get(name, ()):
         if leaf.kind == "jax":
-            return Failure(f"`{name}{leaf.path}` is a NumPy array", "it is a jax.Array")
+            hint = "np.asarray makes a NumPy array of a jax.Array."
+            return Failure(f"`{name}{leaf.path}` is a NumPy array", "it is a jax.Array", (), hint)
     return None
 
 
@@ -70,21 +84,32 @@ def _named(record: Record, failure: Failure, number: int, served: Served) -> Fai
     name, many = served_list(number), len(served.sizes) > 8
     listed = ", ".join(map(str, served.sizes[:8])) + (", ..." if many else "")
     given = f"for {plural(len(served.sizes), 'batch')} of {listed} rows"
-    return Failure(
-        f"{failure.expected.replace(name, 'predictions')}, {given}",
-        failure.observed.replace(name, "predictions"),
-        definition(record, "predict_all"),
-    )
+    found = renamed(failure, name, "predictions")
+    expected, place = f"{found.expected}, {given}", definition(record, "predict_all")
+    return replace(found, expected=expected, culprits=place)
 
 
-def _padding_counted(record: Record, failure: Failure) -> Failure | None:
-    """The failure with its reason, where the masks count more rows than there are."""
-    counted = sum(call.counted for served in _served(record) for call in served.calls)
-    given = sum(sum(served.sizes) for served in _served(record))
-    if counted <= given:
-        return None
-    why = f"the masks count {counted} rows, but the batches have {given}"
-    return replace(failure, observed=f"{failure.observed}; {why}")
+SCALED = "times as much everywhere"
+"""`model` multiplies what `network` gives: these are such numbers, not multiplied."""
+
+
+def _with_reason(record: Record, failure: Failure, served: Served) -> Failure:
+    """The failure with what the calls of `model` for this list say about it."""
+    calls, given = served.calls, sum(served.sizes)
+    counted, batches = sum(call.counted for call in calls), plural(len(served.sizes), "batch")
+    why, hint, place = "", OF_THE_MODEL, failure.culprits
+    if not calls or failure.observed.endswith(SCALED):
+        what = "they are not what `model` returned" if calls else "`model` is never called"
+        why, hint = f"; {what}", NOT_THE_MODELS
+        place = calls_of(record, ["network"]) or place
+    elif counted > given:
+        why, hint = f"; the masks count {counted} rows, and these batches have {given}", ""
+    elif counted < given:
+        why, hint = f"; the masks count {counted} of the {given} rows", MASK
+    elif others := sum(call.batch is None for call in calls):
+        why = f"; for {batches} there are {plural(len(calls), 'call')} of `model`, and {others} of "
+        why, hint = why + "them count other rows than those of one batch", NOT_ONE_BATCH
+    return replace(failure, observed=failure.observed + why, culprits=place, hint=hint)
 
 
 @EXERCISE.check(
@@ -102,6 +127,25 @@ def batches_as_they_were(record: Record) -> Result:
     return Failure(expected, changed, definition(record, "predict_all"))
 
 
+MODEL, STAGE = "jit(network)", "jit(stage)"
+STAGED = (
+    "jnp.asarray is a program too, one for each size. `model` takes NumPy arrays as they are: what "
+    "is left for jnp.asarray to do?"
+)
+MORE_FORMS = (
+    "A program is compiled for each shape and for each dtype of the arrays. Why does one size come "
+    "in two forms?"
+)
+MORE_OFTEN = (
+    "There are more compiles than forms of arrays that `model` got. Which line compiles for other "
+    "ones, or once more for the same?"
+)
+SAME_SIZES = (
+    "Only the model is compiled, once for each size that it gets. Round up to a few sizes that are "
+    "the same in every call of `predict_all`: not to the largest batch of a list."
+)
+
+
 @EXERCISE.check(
     ground="observed",
     after=("same_predictions",),
@@ -110,7 +154,7 @@ def batches_as_they_were(record: Record) -> Result:
         "others, and which lines of your code make them?",
         "jnp.pad, jnp.ones, jnp.asarray (`stage` in the list) and x[:n] of a jax.Array are "
         "programs too, one for each size. The same work in NumPy compiles nothing.",
-        "Round up to sizes that are the same in every call, not to the largest batch of a list.",
+        SAME_SIZES,
     ),
     anchor=PADDING,
 )
@@ -124,17 +168,37 @@ def few_compiles(record: Record) -> Result:
     names: dict[str, int] = {}
     for event in found:
         names[event.detail] = names.get(event.detail, 0) + event.count
-    listed = ", ".join(f"{count} of `{name}`" for name, count in names.items())
+    said = {STAGE: ", which is what jnp.asarray makes of a NumPy array"}
+    listed = "; ".join(f"{n} of `{name}`{said.get(name, '')}" for name, n in names.items())
+    forms, why = _forms(record), ""
+    hint = STAGED if set(names) == {MODEL, STAGE} else ""
+    if set(names) == {MODEL}:
+        by_size: dict[int, list[str]] = {}
+        for form, rows in forms.items():
+            by_size.setdefault(rows, []).append(form)
+        most, hint = max(by_size.values(), key=len, default=[]), SAME_SIZES
+        if total > len(forms):
+            why, hint = f"; `model` got arrays of {plural(len(forms), 'form')}", MORE_OFTEN
+        elif len(most) > 1:
+            listed_forms = " and ".join(f"({form})" for form in most)
+            why = f"; `model` got {plural(len(by_size), 'size')} in {len(forms)} forms, such as "
+            why, hint = why + listed_forms, MORE_FORMS
     return Failure(
         f"at most {plural(COMPILES, 'compile')} for {batches} batches of many sizes",
-        f"{total}: {listed}",
+        f"{total}: {listed}{why}",
         culprits(record, found),
+        hint,
     )
+
+
+def _forms(record: Record) -> dict[str, int]:
+    """The forms of the arrays that `model` got, with their rows."""
+    return {call.form: call.rows for served in _served(record) for call in served.calls}
 
 
 def _many_forms(record: Record) -> Failure | None:
     """The failure where `model` got arrays of more forms than there may be programs."""
-    forms = {call.form: None for served in _served(record) for call in served.calls}
+    forms = _forms(record)
     if len(forms) <= COMPILES:
         return None
     return Failure(
@@ -165,12 +229,16 @@ def little_padding(record: Record) -> Result:
             continue
         observed = f"it computes {computed} rows in {plural(len(calls), 'call')}"
         return Failure(
-            f"for a list of batches of sizes {served.sizes}, `model` computes {given} to "
-            f"{most} rows",
+            f"for {plural(len(served.sizes), 'batch')} with {given} rows in all, `model` computes "
+            f"{given} to {most} rows",
             observed if calls else "`model` is never called",
             definition(record, "predict_all"),
+            ONE_CALL if len(calls) > len(served.sizes) else "",
         )
     return None
+
+
+ONE_CALL = "One call of `model` for each batch is enough. Which line makes another?"
 
 
 def _not_given(record: Record, number: int, served: Served) -> Failure | None:
@@ -183,4 +251,5 @@ def _not_given(record: Record, number: int, served: Served) -> Failure | None:
         f"of list {number}, there is none for `batches[{min(left)}]`, of "
         f"{plural(served.sizes[min(left)], 'row')}",
         definition(record, "predict_all"),
+        "The predictions of a batch come from a call of `model` with all its rows.",
     )

@@ -147,7 +147,7 @@ def _counted(rows: Any, mask: Any, batches: list[bytes]) -> Call:
     """What one call of `model` gets; `batches` are those of the list, sorted."""
     if isinstance(mask, jax.core.Tracer) or isinstance(rows, jax.core.Tracer):
         raise Misused(
-            "`model` is called with arrays, because it is jitted itself",
+            "`model` is called with arrays: it counts their rows, and calls the jitted `network`",
             "it is called inside jit or vmap",
         )
     given, keep = np.asarray(rows), np.asarray(mask)

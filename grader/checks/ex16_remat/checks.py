@@ -1,5 +1,6 @@
 """Checks of ex16_remat: the gradients, and the budgets for memory and for work."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -8,7 +9,13 @@ import msgspec
 from grader.checks.ex16_remat import EXERCISE, facts
 from grader.checks.ex16_remat.facts import NETWORKS, Network
 from grader.judging.checking import Failure, Result, Unable
-from grader.judging.evidence import compiled_program, definition, differing_output, wanted
+from grader.judging.evidence import (
+    compiled_program,
+    definition,
+    differing_output,
+    output_error,
+    wanted,
+)
 from grader.judging.record import Measured, Record
 
 ARRAYS = 4.5
@@ -25,15 +32,39 @@ def _programs(record: Record) -> Iterator[tuple[str, Network, Measured | Failure
         yield name, network, compiled_program(record, name)
 
 
-@EXERCISE.check(ground="program")
+@EXERCISE.check(
+    ground="program",
+    hints=(
+        "`thrifty(x, weights)` gives the numbers of `layer(x, weights)`. Only what is kept for the "
+        "backward pass changes.",
+    ),
+)
 def same_gradients(record: Record) -> Result:
     """The gradients are the reference's."""
     for name, _, program in _programs(record):
         if not isinstance(program, Measured):
             return _placed(record, program)
         if failure := differing_output(record, name, rtol=1e-3, atol=1e-5):
-            return replace(failure, culprits=definition(record, "thrifty"))
+            apart = output_error(record, name)
+            small = apart is not None and apart < BFLOAT16
+            said = (
+                f"; together, they differ by 1 part in {1 / apart:.0f}" if apart and small else ""
+            )
+            return replace(
+                failure,
+                observed=failure.observed + said,
+                culprits=definition(record, "thrifty"),
+                hint=failure.hint or (NEARLY if small else ""),
+            )
     return None
+
+
+BFLOAT16 = 2**-5
+"""The part of the gradients that bfloat16 may change: 1/50 was seen, after seven layers."""
+NEARLY = (
+    "So small a difference is rounding, or a function that is nearly the one of `layer`. Compare "
+    "your lines with those of `layer`, and the dtypes of what they compute."
+)
 
 
 def _placed(record: Record, found: Failure | Unable) -> Failure | Unable:
@@ -46,14 +77,44 @@ def _placed(record: Record, found: Failure | Unable) -> Failure | Unable:
     )
 
 
+JOINED = (
+    "The compiler can join a second computation with the first one, and then all is kept again. "
+    "prevent_cse keeps it from that: leave it at its default, True."
+)
+
+
+def _why_kept(source: str) -> tuple[str, str]:
+    """What a file lacks, and the hint for what it does to keep too much.
+
+    Nothing and "" for the check's first hint.
+    """
+    if any(word in source for word in ("offload", "pinned_host", "Space.Host")):
+        hint = "What waits in the host's memory is kept, too. Which of it could be computed again?"
+        return "", hint
+    if "custom_vjp" in source:
+        return "", "What the forward function of jax.custom_vjp returns for the backward is kept."
+    if not re.search(r"\b(checkpoint|remat)\b", source):
+        hint = NAMED if "checkpoint_name" in source else ALL_KEPT
+        return "; no line of the file calls jax.checkpoint", hint
+    return "", JOINED if "prevent_cse" in source else ""
+
+
+NAMED = (
+    "jax.ad_checkpoint.checkpoint_name only gives an array a name. A policy of jax.checkpoint can "
+    "use it."
+)
+ALL_KEPT = (
+    "What a backward pass needs is kept, unless jax.checkpoint says that it is computed again."
+)
+
+
 @EXERCISE.check(
     ground="program",
     after=("same_gradients",),
     hints=(
         "What jax.checkpoint does not drop is kept. Each layer here makes several arrays (n, h): "
         "products, gelu, sigmoid, the norm.",
-        "The compiler can join a second computation with the first one, and then all is kept "
-        "again. prevent_cse keeps it from that: leave it as it is.",
+        JOINED,
     ),
 )
 def within_memory(record: Record) -> Result:
@@ -66,13 +127,25 @@ def within_memory(record: Record) -> Result:
         one = network.layers * network.array_bytes
         found = program.memory.temporaries + program.memory.host_temporaries
         if found > ARRAYS * one:
+            on_host = program.memory.host_temporaries
+            lacks, hint = _why_kept(record.source)
             return Failure(
                 f"at most {ARRAYS} arrays (n, h) for each of {network.layers} layers: "
                 f"{ARRAYS * one:,.0f} bytes of intermediate results",
-                f"{found / one:.1f} arrays a layer: {found:,} bytes",
+                f"{found / one:.1f} arrays a layer: {found:,} bytes"
+                + f", {on_host:,} of them in the host's memory" * bool(on_host)
+                + lacks,
                 definition(record, "thrifty"),
+                hint,
             )
     return None
+
+
+POLICY = (
+    "The results of the products are worth keeping. What is computed from them element by element "
+    "is not. A policy that saves names saves the arrays that jax.ad_checkpoint.checkpoint_name has "
+    "given these names; a name that no array has saves nothing."
+)
 
 
 @EXERCISE.check(
@@ -80,10 +153,7 @@ def within_memory(record: Record) -> Result:
     after=("within_memory",),
     hints=(
         "Without a policy, jax.checkpoint computes the whole layer again: 3 more products.",
-        "The results of the products are worth keeping. What is computed from them element by "
-        "element is not. A policy that saves names saves the arrays that "
-        "jax.ad_checkpoint.checkpoint_name has given these names; a name that no array has saves "
-        "nothing.",
+        POLICY,
     ),
     anchor="what-a-policy-saves",
 )
@@ -98,10 +168,12 @@ def within_work(record: Record) -> Result:
         )
         if not program.work:
             observed = "a loop whose length is not known before it runs"
-            return Failure(expected, observed, definition(record, "thrifty"))
+            hint = "A loop needs work, too. Which one stops when its data say so?"
+            return Failure(expected, observed, definition(record, "thrifty"), hint)
         # A compiler counts the body of a loop once, and the grader counts it as often as it runs.
         found = max(program.flops, program.work)
         if found > PRODUCTS * one:
             observed = f"work of {found / one:.1f} products a layer: {found:,.0f} FLOPs"
-            return Failure(expected, observed, definition(record, "thrifty"))
+            hint = POLICY if "policy" in record.source else ""
+            return Failure(expected, observed, definition(record, "thrifty"), hint)
     return None

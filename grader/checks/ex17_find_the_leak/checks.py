@@ -21,21 +21,29 @@ WINDOW = 20
 """Steps of a window. It is this long because some loops read ten losses at a time."""
 
 
+FLOATS_ONLY = "float(x) is a number. On a CPU, np.asarray(x) is a view of x, and keeps x alive."
+
+
 @EXERCISE.check(
     ground="observed",
-    hints=("float(x) is a number. On a CPU, np.asarray(x) is a view of x, and keeps x alive.",),
+    hints=(
+        "The history has one entry for each batch: the report's loss, and the largest of its "
+        "errors.",
+        FLOATS_ONLY,
+    ),
 )
 def history_is_kept(record: Record) -> Result:
     """The history has the reference's loss and worst error for each batch, as floats."""
     for leaf in seen(record).values.get("history", ()):
         if leaf.kind in ("jax", "numpy") and leaf.type not in FLOATS:
             kind = "still a jax.Array" if leaf.kind == "jax" else f"of type `{leaf.type}`"
-            return _failed(record, "the history holds floats", f"`history{leaf.path}` is {kind}")
+            observed = f"`history{leaf.path}` is {kind}"
+            return _failed(record, "the history holds floats", observed, FLOATS_ONLY)
     return _differs(record, "history", atol=1e-6)
 
 
-def _failed(record: Record, expected: str, observed: str) -> Failure:
-    return Failure(expected, observed, definition(record, "train"))
+def _failed(record: Record, expected: str, observed: str, hint: str = "") -> Failure:
+    return Failure(expected, observed, definition(record, "train"), hint)
 
 
 def _differs(record: Record, name: str, *, atol: float) -> Failure | None:
@@ -47,7 +55,10 @@ def _differs(record: Record, name: str, *, atol: float) -> Failure | None:
 @EXERCISE.check(
     ground="observed",
     after=("history_is_kept",),
-    hints=("A report describes the params that the step was given, not those that it returned.",),
+    hints=(
+        "The best params are those with the lowest loss of all steps. A report describes the "
+        "params that the step was given, not those that it returned.",
+    ),
 )
 def best_is_kept(record: Record) -> Result:
     """The params with the lowest loss are the reference's."""
@@ -58,8 +69,8 @@ def best_is_kept(record: Record) -> Result:
     ground="observed",
     after=("best_is_kept",),
     hints=(
-        "The shapes tell what is held: (n,) is the errors of a report, (16, h) belongs to params, "
-        "(n, 16) to a batch. Which name in `train` refers to it?",
+        "The shapes tell what is held: (16, h) and (h,) belong to params, (n, 16) to a batch; (n,) "
+        "is its targets, or the errors of a report. Which line of `train` keeps it?",
         "Neither del nor gc nor clearing caches frees an array that a list still holds.",
         "A NumPy view is a reference, too: np.asarray(x) may share the memory of x, and keeps x "
         "alive.",
@@ -118,7 +129,8 @@ def _other_steps(record: Record, mine: int, theirs: int) -> Result:
     if not theirs:
         return Unable("the reference called no step")
     expected = f"`step` is called once for each of {theirs} batches"
-    return _failed(record, expected, plural(mine, "call"))
+    hint = "Each batch gets one step. Which call of `step` is one too many, or missing?"
+    return _failed(record, expected, plural(mine, "call"), hint)
 
 
 def _more(before: Alive, after: Alive) -> str:
@@ -160,7 +172,8 @@ def host_bytes_flat(record: Record) -> Result:
     if grown - history <= 2 * _slack(record):  # Python's own objects come and go
         return None
     expected = "of each step, the host keeps only the floats of the history"
-    return _failed(record, expected, f"{grown:,} bytes {when}: copies of arrays, or views")
+    observed = f"about {float(f'{grown:.2g}'):,.0f} bytes {when}: copies of arrays, views or texts"
+    return _failed(record, expected, observed)
 
 
 @EXERCISE.check(

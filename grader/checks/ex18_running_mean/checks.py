@@ -61,18 +61,52 @@ def _both(record: Record, name: str) -> tuple[Measured, Measured] | Failure | Un
 )
 def same_mean(record: Record) -> Result:
     """The result is the mean of the states after each update, without `x` itself."""
-    for name in (NAME, LONG, SHORT):
+    for name in COMPARED:
         if not isinstance(both := _both(record, name), tuple):
             return both
-        mine, theirs = both
-        rtol, atol = (LONG_RTOL, LONG_ATOL) if name == LONG else (RTOL, ATOL)
-        failure = compare("mean", mine.outputs, theirs.outputs, "", "", rtol=rtol, atol=atol)
-        if failure is not None:
-            slip = _slip(record, mine.outputs, theirs.outputs) if name == NAME else ""
-            plain = failure.observed.partition(": ")[0]
-            observed = f"{plain}: {slip}" if slip else failure.observed
-            return replace(failure, observed=observed, culprits=definition(record, NAME))
+        if failure := _differing(name, *both):
+            return _in_words(record, failure, name, *both)
     return None
+
+
+COMPARED = (NAME, LONG, SHORT)
+BY_THE_NUMBER = (
+    "Whether the mean is right depends on the number of updates. Which number in your code stands "
+    "for it: a fixed count, the length of a piece, an `if`, the dtype of a long sum?"
+)
+
+
+def _differing(name: str, mine: Measured, theirs: Measured) -> Failure | None:
+    """How a mean differs from the reference's."""
+    rtol, atol = (LONG_RTOL, LONG_ATOL) if name == LONG else (RTOL, ATOL)
+    return compare("mean", mine.outputs, theirs.outputs, "", "", rtol=rtol, atol=atol)
+
+
+def _in_words(
+    record: Record, failure: Failure, name: str, mine: Measured, theirs: Measured
+) -> Failure:
+    """The failure with its reason, or with the numbers of updates for which there is none."""
+    place = definition(record, NAME)
+    if failure.hint:  # it has another form
+        return replace(failure, culprits=place)
+    expected = f"{failure.expected}, for {_updates(record, name)}"
+    if slip := _slip(record, mine.outputs, theirs.outputs) if name == NAME else "":
+        plain = failure.observed.partition(": ")[0]
+        return Failure(expected, f"{plain}: {slip}", place)
+    both = {other: _both(record, other) for other in COMPARED}
+    right = [
+        f"for {_updates(record, other)}"
+        for other, pair in both.items()
+        if isinstance(pair, tuple) and not _differing(other, *pair)
+    ]
+    but = f"; {' and '.join(right)}, the mean is right" if right else ""
+    return Failure(expected, failure.observed + but, place, BY_THE_NUMBER if right else "")
+
+
+def _updates(record: Record, name: str) -> str:
+    """`1,086 updates`: how many a program makes."""
+    count = int(wanted(record).facts[SIZES][name][1])
+    return f"{count:,} update{'s' * (count != 1)}"
 
 
 def _slip(record: Record, mine: list[Leaf], theirs: list[Leaf]) -> str:
@@ -93,7 +127,7 @@ def _slips(total: Any, x: Any, last: Any, updates: int) -> dict[str, Any]:
     """What known mistakes make of `total`, the sum of the states; all arrays are like `x`."""
     return {
         "this is the sum, not divided by the number of updates": total,
-        "this is the sum with `x` in it, and not divided: the document's 1001 for 1": total + x,
+        "this is the sum with `x` in it, and it is not divided": total + x,
         "`x` is counted as one state more": (total + x) / (updates + 1),
         "`x` is in the sum, but not in the number of states": (total + x) / updates,
         "the sum lacks the last state and contains `x`": (total + x - last) / updates,
@@ -105,11 +139,18 @@ def _slips(total: Any, x: Any, last: Any, updates: int) -> dict[str, Any]:
     }
 
 
+WRITTEN_OUT = (
+    "A loop of Python is written out when the function is traced: each round becomes operations of "
+    "the program, and each array in a list is kept. A loop of jax.lax stands there once."
+)
+
+
 @EXERCISE.check(
     ground="program",
     after=("same_mean",),
     hints=(
-        "The second result of a scan is stacked: one array for each round. vmap stacks, too.",
+        "Which array grows with the number of updates? The second result of a scan does: it is "
+        "stacked, one array for each round. vmap stacks, too.",
         "Keep the sum in the carry, and return None beside it.",
     ),
 )
@@ -124,8 +165,8 @@ def constant_memory(record: Record) -> Result:
             observed = (
                 f"{few:,} operations are written out, and {many:,} for 8 times as many updates"
             )
-            expected = "one program for any number of updates"
-            return Failure(expected, observed, definition(record, NAME))
+            expected = "as many operations for many updates as for few"
+            return Failure(expected, observed, definition(record, NAME), WRITTEN_OUT)
         if not isinstance(both := _both(record, name), tuple):
             return both if isinstance(both, Unable) else replace(both, expected=expected)
         mine, theirs = both

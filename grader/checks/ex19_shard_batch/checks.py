@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from grader.judging.evidence import (
     other_parts,
     probe_gap,
     seen,
+    to_host,
     wanted,
 )
 from grader.judging.record import Leaf, Observed, Record
@@ -50,12 +52,16 @@ def _single(leaves: Sequence[Leaf]) -> Leaf:
     return leaves[0] if len(leaves) == 1 else Leaf("", "other", "tree of several values")
 
 
+ALONG_DATA = (
+    'Only the axis "data" of the mesh splits the rows. Along another axis, devices may hold copies.'
+)
+
+
 @EXERCISE.check(
     ground="observed",
     hints=(
         "P() names no axis: every device gets all rows, and computes with all of them.",
-        'Only the axis "data" of the mesh splits the rows. Along another axis, devices may hold '
-        "copies.",
+        ALONG_DATA,
     ),
     anchor="read-a-sharding",
 )
@@ -77,11 +83,20 @@ def batch_is_split(record: Record) -> Result:
                 expected = f'`{key}` is split over "data" into {plural(batch.parts, "part")}'
                 observed = _lies(leaf, batch.devices)
                 batch_of = f"{name} ({plural(batch.rows, 'row')})"
-                return _failure(record, expected, observed, batch_of)
+                failure = _failure(record, expected, observed, batch_of)
+                return replace(failure, hint=_how_to_split(leaf, batch))
             if leaf.shape[:1] == (batch.full,) and (exchanged := other_parts(leaf, right)):
                 expected = f"the devices hold `{key}` in the order of the mesh"
-                return _failure(record, expected, exchanged, name)
+                failure = _failure(record, expected, exchanged, name)
+                return replace(failure, hint="The mesh that `shard_batch` gets knows that order.")
     return None
+
+
+def _how_to_split(leaf: Leaf, batch: Batch) -> str:
+    """The hint for an array that is not split as it should be, or "" for the check's first one."""
+    if leaf.kind != "jax" or len(leaf.devices) != batch.devices:
+        return "What is it after your last line: one jax.Array, and on which devices?"
+    return ALONG_DATA if _parts(leaf) > 1 else ""
 
 
 def _what_it_is(key: str) -> str:
@@ -100,7 +115,7 @@ def _lies(leaf: Leaf, devices: int) -> str:
         case 0:
             return shards(leaf)
         case 1:
-            return "every device holds all its rows"
+            return "every device holds all rows of it"
         case parts:
             return f"it is split into {parts} parts, by {leaf.spec}"
 
@@ -118,12 +133,16 @@ def _parts(leaf: Leaf) -> int:
     return leaf.shape[0] // leaf.shard_shape[0] if whole else 0
 
 
+NONE_MISSING = "-rows % parts is the number of missing rows, and 0 where none is missing."
+ALL_KEPT = "A batch that cannot be split evenly gets more rows. None of its own is dropped."
+
+
 @EXERCISE.check(
     ground="observed",
     after=("batch_is_split",),
     hints=(
         "An axis of a mesh is not always as long as the list jax.devices().",
-        "-rows % parts is the number of missing rows, and 0 where none is missing.",
+        NONE_MISSING,
     ),
 )
 def as_few_rows_as_it_takes(record: Record) -> Result:
@@ -136,8 +155,10 @@ def as_few_rows_as_it_takes(record: Record) -> Result:
                 of = f"{rows} of the batch and {added} added" if added else "those of the batch"
                 expected = f"`{key}` has {plural(batch.full, 'row')}: {of}"
                 got = leaf.shape[0] if leaf.shape else 0
-                lost = f": the batch lost {plural(rows - got, 'row')}" if got < rows else ""
-                return _failure(record, expected, f"{plural(got, 'row')}{lost}", name)
+                lost = f", without {rows - got} of its own" if got < rows else ""
+                failure = _failure(record, expected, f"{plural(got, 'row')}{lost}", name)
+                hint = ALL_KEPT if lost else "" if added else NONE_MISSING
+                return replace(failure, hint=hint)
     return None
 
 
@@ -152,8 +173,13 @@ def mask_marks_the_own_rows(record: Record) -> Result:
         for key in ARRAYS:
             want = _reference(record, name, key)
             if found := _wrong_rows(key, _leaf(record, name, key), want, batch.rows):
-                return _failure(record, *found, name)
+                failure = _failure(record, *found, name)
+                hint = FORM if "is an array" in found[0] else ""
+                return replace(failure, hint=TIMES_ZERO if "takes out" in found[0] else hint)
     return None
+
+
+TIMES_ZERO = "What is the error of such a row, and what is 0 times that?"
 
 
 def _wrong_rows(key: str, leaf: Leaf, want: Any, rows: int) -> tuple[str, str] | None:
@@ -228,7 +254,7 @@ def never_whole_on_a_device(record: Record) -> Result:
     if found:
         observed = "all rows went to one device first, and from there to the others"
         return Failure("no copy from device to device", observed, culprits(record, found))
-    read = [e for name in BATCHES for e in events(seen(record), "d2h", phase=name)]
+    read = [e for name in BATCHES for e in to_host(seen(record), phase=name)]
     if read:
         reads = plural(sum(event.count for event in read), "read")
         expected = "no array is read back from a device"
@@ -243,12 +269,29 @@ def never_whole_on_a_device(record: Record) -> Result:
     return probe_gap(seen(record), "transfers", "reads")
 
 
+DIVISOR = (
+    "The batch's own rows are as many as the sum of the mask. How many values does each add to the "
+    "sum of the errors?"
+)
+
+
+OF_ADDED = (
+    "An added row may hold any numbers, and has an error like any other. Does that error belong in "
+    "the mean?"
+)
+OF_PARTS = (
+    "Each of the batch's own rows counts as much as another. Parts have different numbers of them, "
+    "so their means do not count alike."
+)
+
+
 @EXERCISE.check(
     ground="observed",
     hints=(
-        "An added row may hold any numbers, and has an error like any other. Does that error "
-        "belong in the mean?",
-        "Divide by the number of the batch's own rows, which is the sum of the mask.",
+        "Only the batch's own rows count, all of them alike. What is added up, and by what is it "
+        "divided?",
+        OF_ADDED,
+        DIVISOR,
     ),
     anchor="a-mean-that-leaves-rows-out",
 )
@@ -267,7 +310,9 @@ def loss_is_of_the_own_rows(record: Record) -> Result:
             expected, observed = figures(want, got)
             slips: dict[str, float] = wanted(record).facts[f"slips of {name}"]
             slip = next((f": {text}" for text, loss in slips.items() if _near(got, loss)), "")
-            return Failure(f"the loss of {name} is {expected}", observed + slip, place)
+            hint = OF_PARTS if "parts" in slip else OF_ADDED if "the errors" in slip else DIVISOR
+            hint = hint if slip else ""
+            return Failure(f"the loss of {name} is {expected}", observed + slip, place, hint)
     return None
 
 

@@ -66,7 +66,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             observe.value(name, dict(zip(ARRAYS, made, strict=True)))
         weights = rng.normal(size=(features, width)).astype(np.float32)
         filled = inputs, targets, (np.arange(batch.full) < rows).astype(np.float32)
-        observe.fact(f"slips of {name}", _slips(weights, *filled))
+        observe.fact(f"slips of {name}", _slips(batch.parts, weights, *filled))
         loss = submission.mean_loss(
             jax.device_put(weights, jax.NamedSharding(mesh, jax.P())),
             *jax.device_put(filled, jax.NamedSharding(mesh, jax.P("data"))),
@@ -74,11 +74,14 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         observe.value(f"loss of {name}", loss)
 
 
-def _slips(weights: Any, inputs: Any, targets: Any, mask: Any) -> dict[str, float]:
+def _slips(parts: int, weights: Any, inputs: Any, targets: Any, mask: Any) -> dict[str, float]:
     """The loss that each well-known mistake gives, by the mistake in words."""
     (full, width), own = targets.shape, int(mask.sum())
     errors = ((inputs @ weights - targets) ** 2).mean(axis=1)
     total, added = (errors * mask).sum(), plural(full - own, "added row")
+    sums, counts = (x.reshape(parts, -1).sum(axis=1) for x in (errors * mask, mask))
+    means = sums / np.maximum(counts, 1)
+    of_parts = f"this is a mean of the means of the {parts} parts"
     slips = {
         f"the errors of the {added} are in the mean": errors.mean(),
         f"the errors of the {added} are in the sum": errors.sum() / own,
@@ -88,5 +91,7 @@ def _slips(weights: Any, inputs: Any, targets: Any, mask: Any) -> dict[str, floa
         ),
         "this is a sum over all values, not a mean": total * width,
         "this is a sum over the rows, not a mean": total,
+        f"{of_parts}, which all count alike": means.mean(),
+        f"{of_parts} that have own rows": means[counts > 0].mean(),
     }
     return {text: float(loss) for text, loss in slips.items()}

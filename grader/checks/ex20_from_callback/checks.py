@@ -6,7 +6,9 @@ import msgspec
 
 from grader.checks.ex20_from_callback import EXERCISE
 from grader.checks.ex20_from_callback.facts import Case
+from grader.judging.arrays import FORM, load
 from grader.judging.checking import Failure, Result
+from grader.judging.differences import ANOTHER_ORDER
 from grader.judging.evidence import (
     culprit,
     culprits,
@@ -63,8 +65,15 @@ def lies_as_asked(record: Record) -> Result:
         shapes = [leaf.shape for leaf in leaves if leaf.kind == "jax"]
         if not (mine.as_asked and shapes == [want.shape]):
             expected = f"{_blocks(want)}, in {name}"
-            return Failure(expected, _came(leaves, want), definition(record, "load"))
+            hint = FORM if shapes != [want.shape] else ""
+            return Failure(expected, _came(leaves, want), definition(record, "load"), hint)
     return None
+
+
+PAIRED = (
+    "The blocks are those of the file, and lie on each other's devices. How does your code know "
+    "which device a block belongs to? A mesh may list devices in any order."
+)
 
 
 @EXERCISE.check(
@@ -77,9 +86,34 @@ def every_value_in_its_place(record: Record) -> Result:
     for name, _, _ in _cases(record):
         if failure := differing_leaf(record, name, rtol=0, atol=0):
             expected = failure.expected.replace(f"`{name}`", "the array")
-            observed = f"{failure.observed}, in {name}"
-            return Failure(expected, observed, definition(record, "load"))
+            whose = _of_another_device(seen(record).values[name][0], wanted(record).values[name][0])
+            observed = f"{failure.observed}, in {name}{whose and f'; {whose}'}"
+            hint = PAIRED if whose and ANOTHER_ORDER in failure.observed else failure.hint
+            return Failure(expected, observed, definition(record, "load"), hint)
     return None
+
+
+def _of_another_device(leaf: Leaf, want: Leaf) -> str:
+    """Which device holds the block that belongs on another one; "" if none is known to."""
+    import numpy as np  # here: the command line starts without it
+
+    try:
+        mine, right = load(leaf.data or b""), load(want.data or b"")
+    except ValueError:
+        return ""
+    if mine.shape != right.shape:
+        return ""
+    blocks = {
+        device: tuple(slice(*extent) for extent in part) for device, part in want.parts.items()
+    }
+    for device, block in blocks.items():
+        if np.array_equal(mine[block], right[block]):
+            continue
+        whose = [other for other, at in blocks.items() if np.array_equal(mine[block], right[at])]
+        if not whose:
+            return ""
+        return f"device {device} holds the block of device {whose[0]}"
+    return ""
 
 
 @EXERCISE.check(
@@ -168,5 +202,6 @@ def straight_to_its_device(record: Record) -> Result:
         if copies > len(theirs.blocks) and nbytes > most:
             expected = f"{plural(len(theirs.blocks), 'copy')}, one for each device, in {name}"
             observed = f"{plural(copies, 'copy')} from the host to devices"
-            return Failure(expected, observed, culprits(record, found))
+            hint = "Each device needs its own block. Which devices do the blocks go to?"
+            return Failure(expected, observed, culprits(record, found), hint)
     return probe_gap(seen(record), "transfers")

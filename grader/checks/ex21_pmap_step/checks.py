@@ -16,8 +16,10 @@ from grader.judging.evidence import (
     differing_output,
     events,
     probe_gap,
+    renamed,
     seen,
     step_ratio,
+    to_host,
     wanted,
 )
 from grader.judging.record import Leaf, Record
@@ -29,16 +31,11 @@ def _runs(record: Record) -> list[Run]:
     return msgspec.convert(wanted(record).facts[RUNS], list[Run])
 
 
-def _plain(failure: Failure, name: str, word: str) -> Failure:
-    """The failure with a word of the task in the place of the record's name."""
-    expected, observed = (t.replace(name, word) for t in (failure.expected, failure.observed))
-    return Failure(expected, observed, failure.culprits)
-
-
 @EXERCISE.check(
     ground="observed",
     hints=(
-        "Slice i must lie on device i, and nowhere else. Where do the slices lie now?",
+        "There is one slice for each device: slice i is a copy of the params, and lies on device "
+        "i and nowhere else. Which part of that is not so?",
         "np.stack leaves all slices in one place. A sharding that names no axis, P(), puts all of "
         "them on every device.",
         'Take a mesh of `devices` in their order, whose only axis is called "name", and P("name"): '
@@ -64,7 +61,7 @@ def _other_copies(record: Record, number: int, run: Run) -> Failure | None:
             expected = f"`params{want.path}` has shape {want.shape}, {right}"
             return Failure(expected, f"shape {leaf.shape}, {lies}", place)
     if failure := differing_leaf(record, name, rtol=0, atol=0):
-        failure = _plain(failure, name, "params")
+        failure = renamed(failure, name, "params")
         return Failure(failure.expected, failure.observed, place)
     for found in seen(record).facts[facts.slices(number)]:
         if found != order:
@@ -90,7 +87,7 @@ def straight_to_its_device(record: Record) -> Result:
         observed = f"{plural(sum(e.count for e in found), 'copy')} from device to device"
         expected = "copies go from the host to their devices"
         return Failure(expected, observed, culprits(record, found))
-    if back := list(events(seen(record), "d2h", phase="replicate")):
+    if back := to_host(seen(record), phase="replicate"):
         observed = f"{plural(sum(e.count for e in back), 'array')} read back from a device"
         expected = "copies go from the host to their devices, and no array comes back"
         return Failure(expected, observed, culprits(record, back))
@@ -158,11 +155,16 @@ def _values(leaf: Leaf) -> Any:
     return values if values.dtype.kind == "f" and values.shape == leaf.shape else None
 
 
+DIVIDED = "jax.lax.pmean divides by the number of devices. Which other division is there?"
+SUM = "A sum over n devices is n times as long as their mean."
+
+
 @EXERCISE.check(
     ground="observed",
     after=("copies_stay_equal",),
     hints=(
-        "A sum over n devices is n times as long as their mean.",
+        "The params change by 0.1 of the gradient's mean over all devices, and by nothing else.",
+        SUM,
         "jax.lax.pmean is psum divided by the number of devices.",
     ),
     anchor="a-copy-for-each-device",
@@ -173,11 +175,22 @@ def steps_along_the_mean(record: Record) -> Result:
         for step in range(1, run.steps + 1):
             name = facts.params(number, step)
             if failure := differing_leaf(record, name, rtol=1e-3, atol=1e-5):
-                found = _plain(failure, name, "params")
+                found = renamed(failure, name, "params")
                 when = f" after {plural(step, 'step')} on {plural(len(run.order), 'device')}"
-                observed = found.observed + _length(record, number)
-                return Failure(found.expected + when, observed, definition(record, "update"))
+                length = _length(record, number)
+                return Failure(
+                    found.expected + when,
+                    found.observed + length,
+                    definition(record, "update"),
+                    found.hint or _of_length(record, number),
+                )
     return None
+
+
+def _of_length(record: Record, run: int) -> str:
+    """The hint for a first step that is too long or too short, or ""."""
+    ratio = step_ratio(record, facts.start(run), facts.params(run, 1))
+    return "" if not ratio else SUM if ratio > 1 else DIVIDED
 
 
 def _length(record: Record, run: int) -> str:
@@ -186,11 +199,18 @@ def _length(record: Record, run: int) -> str:
     return f"; the first step is {ratio:.4g} times as long as the mean's" if ratio else ""
 
 
+OF_ITS_OWN = (
+    "The loss over one device's rows is not the loss over all rows. pmean takes trees, such as "
+    "(loss, grads)."
+)
+BEFORE = "The loss is that of the params which `update` was given: the gradient is taken there."
+
+
 @EXERCISE.check(
     ground="observed",
     hints=(
-        "The loss over one device's rows is not the loss over all rows. pmean takes trees, such "
-        "as (loss, grads).",
+        "The loss is a mean over the rows of all devices, with the params that `update` was given.",
+        OF_ITS_OWN,
     ),
 )
 def losses_are_the_mean(record: Record) -> Result:
@@ -212,9 +232,11 @@ def _other_loss(record: Record, failure: Failure, name: str) -> Failure:
     """The failure, with its reason if each device returns a loss of its own."""
     values = [_values(leaf) for leaf in seen(record).values[name]]
     differ = len(values) == 1 and values[0] is not None and values[0].max() > values[0].min()
-    found = _plain(failure, name, "loss")
+    found = renamed(failure, name, "loss")
     observed = found.observed + (": each device returns its own" if differ else "")
-    return Failure(found.expected, observed, definition(record, "update"))
+    hint = BEFORE if facts.NEW_PARAMS in observed else found.hint
+    hint = OF_ITS_OWN if differ else hint
+    return Failure(found.expected, observed, definition(record, "update"), hint)
 
 
 @EXERCISE.check(
@@ -237,7 +259,7 @@ def rows_stay(record: Record) -> Result:
         if isinstance(measured, Unable):
             return measured
         if failure := differing_output(record, name, rtol=1e-3, atol=1e-5):
-            found = _plain(failure, f"{name} ", "(params, loss)")
+            found = renamed(failure, f"{name} ", "(params, loss)")
             return Failure(
                 f"{found.expected}, of a {name}", found.observed, definition(record, "update")
             )

@@ -7,6 +7,9 @@ RUNS = "runs"
 FEW_ROWS, MANY_ROWS = "step on few rows", "step on many rows"
 """Two programs that differ in nothing but the rows that each device has."""
 
+NEW_PARAMS = "the loss of the params after the step"
+"""What a value of the reference's side holds, in words. Its name begins with that of the losses."""
+
 
 class Run(msgspec.Struct):
     """Steps on one list of devices."""

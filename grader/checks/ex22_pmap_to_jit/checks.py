@@ -27,6 +27,7 @@ from grader.judging.evidence import (
     differing_output,
     not_jitted,
     other_parts,
+    renamed,
     seen,
     step_ratio,
     target_of,
@@ -78,8 +79,8 @@ def batch_is_split(record: Record) -> Result:
         if failure := next(filter(None, found), None):
             return failure
         if failure := differing_leaf(record, name, rtol=0, atol=0):
-            expected = failure.expected.replace(name, "batch")
-            return _misplaced(record, f"{expected}, as it was given", failure.observed)
+            unlike = renamed(failure, name, "batch")
+            return _misplaced(record, f"{unlike.expected}, as it was given", unlike.observed)
     return None
 
 
@@ -118,8 +119,8 @@ def params_are_copied(record: Record) -> Result:
         if found := _not_copied(record, run, name):
             return _misplaced(record, *found)
         if failure := differing_leaf(record, name, rtol=0, atol=0):
-            expected = failure.expected.replace(name, "params")
-            return _misplaced(record, f"{expected}, as it was given", failure.observed)
+            unlike = renamed(failure, name, "params")
+            return _misplaced(record, f"{unlike.expected}, as it was given", unlike.observed)
     return None
 
 
@@ -147,6 +148,14 @@ def one_program(record: Record) -> Result:
     return not_jitted(record, "step", "make_step")
 
 
+LENGTH = "Only the length of the step is wrong. By what is the gradient multiplied or divided?"
+ADDED_UNSEEN = (
+    "Inside jax.shard_map, unless check_vma is False, jax.grad adds up by itself the gradients of "
+    "params that are equal on all devices. A mean of n equal sums is that sum. Which line divides?"
+)
+OF_ALL_ROWS = "The params are right. The loss is a mean, too: over all rows, of all devices."
+
+
 @EXERCISE.check(
     ground="observed",
     after=("one_program", "params_are_copied"),
@@ -166,18 +175,29 @@ def same_numbers(record: Record) -> Result:
                 (facts.loss_of(number, step), "loss"),
             ):
                 if failure := differing_leaf(record, name, rtol=1e-5, atol=2e-6):
-                    expected = failure.expected.replace(name, word)
+                    found = renamed(failure, name, word)
                     when = f" after {plural(step, 'step')} on {plural(run.devices, 'device')}"
-                    observed = failure.observed.replace(name, word) + _length(record, number)
-                    return Failure(expected + when, observed, definition(record, "make_step"))
+                    length, why = _length(record, number, run.devices)
+                    return Failure(
+                        found.expected + when,
+                        found.observed + length,
+                        definition(record, "make_step"),
+                        found.hint or (OF_ALL_ROWS if word == "loss" else why),
+                    )
     return None
 
 
-def _length(record: Record, run: int) -> str:
-    """How much too long the first step is, in words, where that is all that is wrong."""
+def _length(record: Record, run: int, devices: int) -> tuple[str, str]:
+    """How much too long the first step is, where that is all that is wrong, and a hint."""
     before, after = facts.placed_params(run), facts.params_after(run, 1)
     ratio = step_ratio(record, before, after)
-    return f"; the first step is {ratio:.4g} times as long as the reference's" if ratio else ""
+    if not ratio:
+        return "", ""
+    said = f"; the first step is {ratio:.4g} times as long as the reference's"
+    if devices < 2 or abs(ratio - devices) > 0.01 * devices:
+        return said, LENGTH
+    added = ADDED_UNSEEN if "shard_map" in record.source else ""
+    return f"{said}: the {devices} devices' gradients are added, and not averaged", added
 
 
 @EXERCISE.check(
@@ -197,12 +217,17 @@ def params_stay_copied(record: Record) -> Result:
     return None
 
 
+ONE_MEAN = (
+    "Only the gradients and the loss depend on rows of other devices. They need one mean each."
+)
+
+
 @EXERCISE.check(
     ground="program",
     after=("params_are_copied", "same_numbers", "params_stay_copied"),
     hints=(
         "An all-gather makes something whole on every device. What in the step asks for that?",
-        "Only the gradients and the loss depend on rows of other devices. They need one mean each.",
+        ONE_MEAN,
     ),
     anchor="count-the-collectives",
 )
@@ -231,14 +256,17 @@ def _other_exchange(record: Record, name: str, width: int) -> Failure | Unable |
     gradients = _gradient_bytes(width)
     # In a loop of unknown length, even one round too many shows.
     total = sum(c.nbytes * c.count * (c.runs or 2) for c in measured.collectives)
+    times = total / gradients
+    more = f"; in all, {total:,} bytes, {times:.2g} times the gradients'" if times > 1.5 else ""
     ops = {c.op for c in measured.collectives}
     if ops == {"all-reduce"} and gradients <= total <= gradients + SCALARS:
         return None
     return Failure(
         f"only all-reduces: of the gradients, {gradients:,} bytes for a network of width {width}, "
         "and of the loss",
-        exchanges(measured.collectives),
+        exchanges(measured.collectives) + more,
         definition(record, "make_step"),
+        "" if "all-gather" in ops else ONE_MEAN,
     )
 
 

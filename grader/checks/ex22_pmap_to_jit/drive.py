@@ -31,7 +31,7 @@ from grader.probes.observe import Observe, unpack
 
 WIDTHS, ROWS, STEPS = (1, 5), (1, 5), (1, 6)
 """Width in sixteens, rows on one device in eights, and steps of a run: from, and below."""
-SIZES = {SMALL: ((2, 6), (1, 5)), TIMED: ((14, 18), (28, 36))}
+SIZES = {SMALL: ((2, 13), (1, 5)), TIMED: ((14, 18), (28, 36))}
 """Of each program, its width in sixteens and the rows on one device of eight in eights."""
 
 

@@ -7,7 +7,7 @@ compiled for a target. The memory is judged for the target only.
 from math import prod
 
 from grader.checks.ex23_one_allreduce import EXERCISE
-from grader.checks.ex23_one_allreduce.facts import AFTER, LARGE, STEP, shapes
+from grader.checks.ex23_one_allreduce.facts import AFTER, COUNT, LARGE, STEP, shapes
 from grader.judging.arrays import load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
@@ -19,6 +19,7 @@ from grader.judging.evidence import (
     exchanged,
     not_jitted,
     seen,
+    step_error,
     step_ratio,
     target_program,
     target_reference,
@@ -27,8 +28,6 @@ from grader.judging.evidence import (
 from grader.judging.record import Collective, Measured, Record
 from grader.judging.words import exchanges, where
 
-TOLERANCE = 1e-5
-"""By how much params of about 0.1 may differ between devices. They should not differ at all."""
 ROOM = 2.5
 """How many times the reference's memory for intermediate results a program for the target may
 need. Right answers were seen to need up to 1.6 times as much. A program that holds all n
@@ -62,16 +61,23 @@ def devices_agree(record: Record) -> Result:
                 f"shards of {leaf.shard_shape}" if leaf.shard_shape else where(leaf),
                 definition(record, "make_step"),
             )
-    spread = seen(record).facts["spread"]
-    if not spread or spread[2] <= TOLERANCE:
-        return None
-    path, device, difference = spread
-    return Failure(
-        f"all devices hold the same params after {AFTER[-1]}",
-        f"`params{path}` on device {device} differs by up to {difference:.2g} from device 0: "
-        "each device follows a gradient of its own",
-        definition(record, "make_step"),
-    )
+    for when in reversed(AFTER):
+        for leaf in seen(record).values[f"params after {when}"]:
+            if leaf.unlike is not None:
+                device, difference = leaf.unlike
+                return Failure(
+                    f"all devices hold the same params after {when}",
+                    f"`params{leaf.path}` on device {device} differs by up to {difference:.2g} "
+                    "from another device's: each device follows a gradient of its own",
+                    definition(record, "make_step"),
+                )
+    return None
+
+
+LOSSES = (
+    "`losses` has shape (devices,). Each is the mean over one device's rows, with the params that "
+    "the step was given, and needs no exchange."
+)
 
 
 @EXERCISE.check(
@@ -81,7 +87,7 @@ def devices_agree(record: Record) -> Result:
         "Count the sums and the divisions: over the rows, over micro-batches, over devices.",
         "By default (check_vma=True) jax.grad inside shard_map already sums the gradient of "
         "params that are equal on all devices. With check_vma=False it does not.",
-        "`losses` has shape (devices,). Each is the mean of one device, and needs no exchange.",
+        LOSSES,
     ),
     anchor="the-sum-you-did-not-write",
 )
@@ -92,7 +98,8 @@ def same_numbers(record: Record) -> Result:
             return _with_length(record, failure)
         if failure := differing_leaf(record, f"losses of {when}", rtol=1e-5, atol=2e-6):
             observed = failure.observed + _alike(record, f"losses of {when}")
-            return Failure(failure.expected, observed, definition(record, "make_step"))
+            place = definition(record, "make_step")
+            return Failure(failure.expected, observed, place, failure.hint or LOSSES)
     return None
 
 
@@ -104,20 +111,39 @@ def _alike(record: Record, name: str) -> str:
 
 
 def _with_length(record: Record, failure: Failure) -> Failure:
-    """The failure, and how much too long the step is, where that is all that is wrong."""
-    ratio = step_ratio(record, "params before", f"params after {AFTER[0]}")
-    devices = devices_of(record)
-    length = f"; the step is {ratio:.3g} times as long as the reference's" if ratio else ""
+    """The failure, and how much too long the step is, where that is all that is wrong.
+
+    Or how little it differs, where that is as little as rounding to bfloat16 makes.
+    """
+    steps = "params before", f"params after {AFTER[0]}"
+    ratio, apart = step_ratio(record, *steps), step_error(record, *steps)
+    devices, hint = devices_of(record), failure.hint
+    sizes = f", with {devices} devices and {wanted(record).facts[COUNT]} micro-batches"
+    length = f"; the step is {ratio:.3g} times as long as the reference's{sizes}" if ratio else ""
     if ratio and abs(ratio - devices) < 0.01 * devices:
         length += f": the {devices} devices' gradients are added, and not averaged"
-    return Failure(failure.expected, failure.observed + length, definition(record, "make_step"))
+    elif apart and apart < BFLOAT16:
+        length = f"; the step differs from the reference's by 1 part in {1 / apart:.0f}"
+        hint = hint or ROUNDED
+    observed = failure.observed + length
+    return Failure(failure.expected, observed, definition(record, "make_step"), hint)
+
+
+BFLOAT16 = 2**-7
+"""The part of a number that rounding to bfloat16 may change, a few times over."""
+ROUNDED = (
+    "So small a difference is more like rounding than like a wrong count. Of which dtype is each "
+    "sum while it is added up?"
+)
+AGAIN = "Which lines exchange the gradient? One of them is enough."
 
 
 @EXERCISE.check(
     ground="program",
     after=("same_numbers",),
     hints=(
-        "A collective in a loop runs once in each round. What is in the body of the scan?",
+        "A collective in a loop, in a scan as in Python, runs once in each round. What is in the "
+        "loop over the micro-batches?",
         "With check_vma=True there may be a sum that you did not write: jax.grad adds one where "
         "params that are equal on all devices are used with rows that are not.",
         "The losses stay where they are: out_specs P('data') returns one from each device.",
@@ -172,6 +198,7 @@ def _travels_once(
         f"one all-reduce of the gradient's {gradient:,} bytes",
         exchanges(found) + reason,
         definition(record, "make_step"),
+        AGAIN if times > 1 and times != count and all(c.runs == 1 for c in found) else "",
     )
 
 

@@ -7,6 +7,8 @@ LARGE = {"w1": (2048, 8192), "b1": (8192,), "w2": (8192, 1024)}
 AFTER = ("one step", "two steps")
 """When params and losses are kept: `params after one step`, `losses of one step`."""
 
+COUNT = "micro-batches of the steps"
+"""The fact that says how many micro-batches each of these steps has."""
 STEP, OTHER = "step", "step of another size"
 """The exported programs. The fact "gradient" says of each its width and its micro-batches."""
 

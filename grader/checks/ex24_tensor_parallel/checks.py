@@ -15,7 +15,7 @@ from grader.checks.ex24_tensor_parallel.facts import (
     LARGE,
     TARGET_DATA,
 )
-from grader.judging.arrays import load
+from grader.judging.arrays import FORM, load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     compiled_program,
@@ -44,8 +44,10 @@ STEPPED = 0.25
 Rounding alone makes less than 0.05."""
 
 
-def _failure(record: Record, expected: str, observed: str, edit: str = "layout") -> Failure:
-    return Failure(expected, observed, definition(record, edit))
+def _failure(
+    record: Record, expected: str, observed: str, edit: str = "layout", hint: str = ""
+) -> Failure:
+    return Failure(expected, observed, definition(record, edit), hint)
 
 
 @EXERCISE.check(
@@ -92,6 +94,20 @@ def _misplaced(leaf: Leaf, right: Leaf, model: int) -> tuple[str, str] | None:
     return None
 
 
+COUNTED = (
+    'The gradient is as many times too long as "model" has devices. What every device adds before '
+    "a psum, or in the backward pass of one, is counted once for each device."
+)
+ADDED = (
+    'The gradient is as many times too long as "data" has devices: it is a sum over "data", where '
+    "a mean is asked for. Which line adds it up, and which line divides?"
+)
+ADDED_UNSEEN = (
+    "Inside jax.shard_map, unless check_vma is False, jax.grad adds up by itself the gradients of "
+    'params that are whole over an axis. Here that is a sum over "data". Which line divides it?'
+)
+
+
 @EXERCISE.check(
     ground="observed",
     after=("one_program",),
@@ -107,15 +123,32 @@ def same_numbers(record: Record) -> Result:
         for name in (f"loss of {when}", f"params after {when}"):
             failure = differing_leaf(record, name, rtol=1e-3, atol=5e-5)
             if failure:
-                observed = failure.observed + _length(record)
-                return _failure(record, failure.expected, observed, "make_step")
+                length, why = _length(record)
+                observed = failure.observed + length
+                hint = failure.hint or why
+                return _failure(record, failure.expected, observed, "make_step", hint)
     return None
 
 
-def _length(record: Record) -> str:
-    """How much too long the first step is, where that is all that is wrong; else ""."""
+def _length(record: Record) -> tuple[str, str]:
+    """How much too long the first step is, where that is all that is wrong, and a hint."""
     ratio = step_ratio(record, "params", f"params after {AFTER[0]}")
-    return f"; the first step is {ratio:.4g} times as long as the reference's" if ratio else ""
+    if not ratio:
+        return "", ""
+    data = wanted(record).facts["data"][0]
+    sizes = {"data": data, "model": devices_of(record) // data}
+    fitting = [axis for axis, size in sizes.items() if abs(ratio - size) < 0.01 * size]
+    said = f"; the first step is {ratio:.4g} times as long as the reference's"
+    if fitting:
+        said += f": that is the size of {' and of '.join(f'"{axis}"' for axis in fitting)}"
+    added = ADDED_UNSEEN if "shard_map" in record.source else ADDED
+    return said, {"data": added, "model": COUNTED}[fitting[0]] if len(fitting) == 1 else LENGTH
+
+
+LENGTH = (
+    "Only the length of the step is wrong. Over which axes are gradients added, and by what are "
+    "they divided?"
+)
 
 
 @EXERCISE.check(
@@ -186,7 +219,7 @@ class _Budget(NamedTuple):
         gathered = {c.nbytes for c in found if c.op == "all-gather"}
         units = self.rows // self.data * self.hidden
         if any(0 <= c.nbytes - size * units <= SCALARS for c in found for size in (2, 4)):
-            return ": the hidden units travel"
+            return f": {HIDDEN}"
         if self.itemsize == 2 and any(c.nbytes == 2 * self.outputs for c in found):
             return ": outputs travel as float32"
         matrix = 2 * self.features * self.hidden
@@ -204,20 +237,44 @@ def _within(record: Record, found: list[Collective], budget: _Budget) -> Result:
     allowed = budget.total(loop=budget.looped(found))
     if total <= allowed + SCALARS:
         return None
-    return _failure(
-        record,
+    expected = (
         f"{allowed:,} bytes: {plural(2 * budget.blocks - 1, 'all-reduce')} of a block's "
-        f"{budget.outputs:,} bytes of outputs, and {budget.gradient:,} bytes of gradient",
-        f"{total:,} bytes: {exchanges(found)}{budget.needless(found)}",
-        _at_fault(record),
+        f"{budget.outputs:,} bytes of outputs, and {budget.gradient:,} bytes of gradient"
     )
+    needless = budget.needless(found)
+    observed = f"{total:,} bytes: {exchanges(found)}{needless}"
+    if other := _other_split(record):
+        named = f"`params{other.path}`, of shape {other.shape}, lies as {shards(other)}"
+        return _failure(record, expected, f"{named}; the step sends {observed}", "layout", WHERE)
+    if not any(c.op == "all-gather" for c in found):
+        hint = TOO_OFTEN
+    else:
+        hint = "" if needless.endswith(HIDDEN) else GATHERED
+    return _failure(record, expected, observed, "make_step", hint)
 
 
-def _at_fault(record: Record) -> str:
-    """Which function to look at: `make_step`, if the params lie as the reference's do."""
+def _other_split(record: Record) -> Leaf | None:
+    """The first of the params that is split in another way than the reference's."""
     mine, theirs = (found.values["params"] for found in (seen(record), wanted(record)))
-    alike = all(a.shard_shape == b.shard_shape for a, b in zip(mine, theirs, strict=False))
-    return "make_step" if alike else "layout"
+    pairs = zip(mine, theirs, strict=False)
+    wrong = [leaf for leaf, right in pairs if leaf.shard_shape != right.shard_shape]
+    return min(wrong, key=lambda leaf: len(leaf.shape) != 2, default=None)
+
+
+HIDDEN = "the hidden units travel"
+WHERE = (
+    "Devices that share a block each compute some of its hidden units. Along which dimension of "
+    "this array do the hidden units lie? That one is split."
+)
+GATHERED = "An all-gather makes something whole on every device. Which line asks for that?"
+TOO_OFTEN = (
+    "Outputs are all-reduced more often than the blocks need. Does a block's forward pass run "
+    "twice, is a sum added up twice, or is the batch no longer split as it came?"
+)
+IN_BFLOAT16 = (
+    "Params and batch are bfloat16 in this program. Which number of your step is of another type, "
+    "or is rounded away?"
+)
 
 
 @EXERCISE.check(
@@ -228,8 +285,7 @@ def _at_fault(record: Record) -> str:
         "other devices.",
         "The weight of PyTorch's nn.Linear is (out, in). Here the columns of `up` are the hidden "
         "units.",
-        "If outputs are all-reduced more often than the blocks need: does a block's forward pass "
-        "run twice, or is the batch no longer split as it came?",
+        TOO_OFTEN,
     ),
 )
 def within_budget(record: Record) -> Result:
@@ -244,7 +300,8 @@ def within_budget(record: Record) -> Result:
     wrong = differing_output(record, "step", rtol=5e-2, atol=2e-2, any_float=("[1]",))
     wrong = wrong or _other_step(record)
     if wrong:
-        return _failure(record, wrong.expected, wrong.observed, "make_step")
+        hint = wrong.hint if wrong.hint == FORM else IN_BFLOAT16
+        return _failure(record, wrong.expected, wrong.observed, "make_step", hint)
     return _within(record, measured.collectives, budget)
 
 

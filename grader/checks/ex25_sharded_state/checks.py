@@ -4,6 +4,7 @@ The program ground judges memory, operations and exchanged bytes on the devices 
 target ground judges exchanged bytes again, for the GPU's compiler.
 """
 
+from dataclasses import replace
 from math import prod
 
 from grader.checks.ex25_sharded_state import EXERCISE
@@ -64,7 +65,8 @@ def one_program(record: Record) -> Result:
     ground="observed",
     after=("one_program",),
     hints=(
-        "Can only dimension 0 be divided? And are the optimizer's two trees split too?",
+        "Which dimensions of this shape can be divided by the size of the mesh? One of them is "
+        "split.",
         "Where dimension 0 cannot be divided, try another: P(None, 'data') splits dimension 1.",
         "The number to divide by is the size of `mesh`, which may have only some of the devices.",
     ),
@@ -81,14 +83,39 @@ def _beyond_share(record: Record, name: str, devices: int) -> Failure | None:
     leaves = seen(record).values[name]
     if not (whole := [leaf for leaf in leaves if _excess(leaf, devices) > 0]):
         return None
-    worst = max(whole, key=lambda leaf: _excess(leaf, devices))
-    return _failure(
-        record,
+    worst = max(whole, key=lambda leaf: (_is_param(leaf), _excess(leaf, devices)))
+    return Failure(
         f"on a mesh of {devices} devices, each device holds 1/{devices} of `state{worst.path}`, "
         f"whose shape is {worst.shape}",
         f"{shards(worst)}; larger than one share: {len(whole)} of {plural(len(leaves), 'array')}",
-        "layout",
+        definition(record, "layout"),
+        _why_whole(whole, name, devices_of(record)),
     )
+
+
+def _is_param(leaf: Leaf) -> bool:
+    return leaf.path.startswith("['params']")
+
+
+def _why_whole(whole: list[Leaf], name: str, devices: int) -> str:
+    """The hint for what all of these arrays have in common, or ""."""
+    if name == HALF:
+        return (
+            f"On the mesh of all {devices} devices, every array is split as it should be. What "
+            "does `layout` take from the machine, or know by heart, that it could ask `mesh` for?"
+        )
+    if all(len(leaf.shape) == 1 for leaf in whole):
+        return (
+            "Only arrays of one dimension are wrong. That dimension can be divided like any other."
+        )
+    if not any(map(_is_param, whole)):
+        return "The params are right. The optimizer's two trees are as large: how are they split?"
+    if name == EVEN:
+        return (
+            "Another state, of other sizes, is split as it should be. Does `layout` look at each "
+            "shape, or does it know the arrays?"
+        )
+    return ""
 
 
 def _excess(leaf: Leaf, devices: int) -> int:
@@ -252,7 +279,29 @@ def moments_stay(record: Record) -> Result:
         return measured
     params = _params_bytes(_sizes(record))
     wrong = differing_output(record, "step", rtol=2e-3, atol=1e-4)
-    return wrong or _travels(record, measured.collectives, params, devices_of(record))
+    found = wrong or _travels(record, measured.collectives, params, devices_of(record))
+    gathered = _of_the_batch(record, measured.collectives)
+    if not isinstance(found, Failure) or wrong or not gathered:
+        return found
+    sizes = " and ".join(f"{size:,}" for size in gathered)
+    observed = f"the batch is gathered, in arrays of {sizes} bytes. {found.observed}"
+    return replace(found, observed=observed, hint=GATHERED_BATCH)
+
+
+GATHERED_BATCH = (
+    'The rows of the batch are split over "data", and stay so. Which line asks for all of them on '
+    "each device?"
+)
+
+
+def _of_the_batch(record: Record, found: list[Collective]) -> list[int]:
+    """The bytes of whole arrays of the batch that all-gathers return, and no param's."""
+    sizes, devices = _sizes(record), devices_of(record)
+    rows = 4 * wanted(record).facts["rows"] * devices
+    params = {4 * prod(shape) for shape in param_shapes(sizes).values()}
+    batch = [rows * width for width in (sizes.features, sizes.outputs)]
+    returned = {c.nbytes for c in found if c.op == "all-gather"}
+    return [size for size in batch if size in returned - params]
 
 
 @EXERCISE.check(

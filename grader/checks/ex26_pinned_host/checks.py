@@ -19,7 +19,9 @@ from grader.judging.evidence import (
     not_jitted,
     other_parts,
     probe_gap,
+    renamed,
     seen,
+    to_host,
     wanted,
 )
 from grader.judging.memory import PINNED
@@ -113,12 +115,20 @@ def back_where_it_was(record: Record) -> Result:
     return _moved(record, "to_device")
 
 
-@EXERCISE.check(ground="observed", after=("staged_in_pinned_host", "back_in_device_memory"))
+@EXERCISE.check(
+    ground="observed",
+    after=("staged_in_pinned_host", "back_in_device_memory"),
+    hints=("jax.device_put keeps each number and each dtype. What else happens to the arrays?",),
+)
 def same_values(record: Record) -> Result:
     """Values and dtypes stay the same in both directions."""
-    names = (f"{function} {index}" for index in _rounds(record) for function in FUNCTIONS)
-    found = (differing_leaf(record, name, rtol=0, atol=0) for name in names)
-    return next((failure for failure in found if failure), None)
+    for index in _rounds(record):
+        for function in FUNCTIONS:
+            name = f"{function} {index}"
+            if failure := differing_leaf(record, name, rtol=0, atol=0):
+                found = renamed(failure, name, f"{function}(tree)")
+                return replace(found, culprits=definition(record, function))
+    return None
 
 
 @EXERCISE.check(
@@ -128,7 +138,7 @@ def same_values(record: Record) -> Result:
 )
 def not_through_numpy(record: Record) -> Result:
     """No array is read into NumPy's memory on the way."""
-    reads = [read for name in FUNCTIONS for read in events(seen(record), "d2h", phase=name)]
+    reads = [read for name in FUNCTIONS for read in to_host(seen(record), phase=name)]
     copies = [copy for name in FUNCTIONS for copy in events(seen(record), "h2d", phase=name)]
     for found, what in ((reads, "read by the host"), (copies, "copy of an array of NumPy's")):
         if found:
@@ -176,7 +186,8 @@ def takes_params_on_the_host(record: Record) -> Result:
             return Failure(expected, f"none of them does: {', '.join(params)}")
         if any(index < len(params) for index in program.donated):
             expected, place = "the caller's params stay on the host", definition(record, "predict")
-            return Failure(expected, "they are donated to the program", place)
+            hint = "A donated argument is deleted by the call. The caller did not offer its params."
+            return Failure(expected, "they are donated to the program", place, hint)
     return None
 
 
@@ -217,7 +228,11 @@ def result_in_device_memory(record: Record) -> Result:
     return None
 
 
-@EXERCISE.check(ground="program", after=("takes_params_on_the_host",))
+@EXERCISE.check(
+    ground="program",
+    after=("takes_params_on_the_host",),
+    hints=("The network stays as the starter has it. Only the place of the params changes.",),
+)
 def same_prediction(record: Record) -> Result:
     """`predict` computes the reference's outputs."""
     # A GPU rounds the operands of its products to TF32, unless a program asks it not to.

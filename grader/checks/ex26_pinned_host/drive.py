@@ -4,7 +4,7 @@ Drawn for each tree are its nodes and their names, and for each of its arrays th
 number of dimensions (0 to 3), the size, how many devices it is on, which, in which order, and how
 it lies on them: alone on one device, copied to all of a mesh, or split along any dimension, by
 one axis of a mesh or by both. So neither the name of an array nor its dtype nor its shape tells
-where it lies. Each function gets 4 to 7 such trees of 4 to 9 arrays, and one of more than a
+where it lies. Each function gets 3 to 5 such trees of 4 to 9 arrays, and one of more than a
 hundred, in a drawn order. `predict` is exported for a small network and for a larger one; the
 params of one are split, those of the other are copied to each device, and which is drawn, too.
 
@@ -28,7 +28,7 @@ from grader.probes.host_operations import host_operations
 from grader.probes.observe import Misused, Observe
 
 DTYPES = ("float32", "bfloat16", "int32", "float16", "uint8")
-TREES, ARRAYS, MANY = (4, 8), (4, 10), (101, 130)
+TREES, ARRAYS, MANY = (3, 6), (4, 10), (101, 130)
 PLACES = 6
 """How many places the arrays of the largest tree share: a program for each would take long."""
 WIDTHS, ROWS = ((2, 6), (20, 40)), ((5, 20), (200, 400))

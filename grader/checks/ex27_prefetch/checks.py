@@ -38,12 +38,19 @@ def _failure(record: Record, name: str, expected: str, observed: str) -> Failure
     return Failure(expected, f"{observed} (run of {name})", definition(record, "train"))
 
 
-@EXERCISE.check(ground="observed")
+THE_STEP = "`step` is the first argument of `train`. Which step does your loop call?"
+
+
+@EXERCISE.check(
+    ground="observed",
+    hints=("Between two steps, `stop` gets the loss of the first one, as a float.",),
+)
 def stops_in_time(record: Record) -> Result:
     """`stop` gets the loss of each step, as a float, before the next step begins."""
     for name in runs_of(record):
         if found := unjudged(record, name):
-            return Failure(*found, definition(record, "train"))
+            hint = THE_STEP if "calls the `step`" in found[0] else ""
+            return Failure(*found, definition(record, "train"), hint)
     return None
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from grader.checks.ex27_prefetch.facts import READ_IN_STEPS
 from grader.judging.words import plural
 from grader.probes.devices import is_next_door
-from grader.probes.observe import Observe, unpack
+from grader.probes.observe import Observe, Stretch, unpack
 from grader.stages.busy_step import staged
 from grader.stages.loop import Book, Future
 
@@ -65,7 +65,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 
 def _runs(rng: Any) -> dict[str, tuple[int, int]]:
     """The name of each run, its number of batches, and the step after which `stop` ends it."""
-    few, some, many, stopped = map(int, rng.integers((2, 5, 100, 20), (4, 16, 131, 61)))
+    few, some, many, stopped = map(int, rng.integers((2, 5, 100, 16), (4, 16, 131, 100)))
     runs = {plural(count, "batch"): (count, count) for count in (few, some, many)}
     last = int(rng.integers(3, stopped - 4))
     return {**runs, f"{stopped} batches, stopped early": (stopped, last)}
@@ -91,22 +91,22 @@ def seconds_of_a_step(submission: ModuleType, rng: Any) -> float:
     return (time.perf_counter() - start) / len(placed)
 
 
-def pace(submission: ModuleType, rng: Any, steps: int, unit: float) -> Callable[[], list[float]]:
-    """A run of `steps` steps whose reads each take as long as three steps.
+def pace(submission: ModuleType, stretch: Stretch) -> Callable[[], list[float]]:
+    """A run of some steps whose reads each take as long as three steps.
 
     A sleep stands for the disk: the host has nothing to do, and the device could work. A loop
     that reads ahead takes as long as its steps. A loop that reads, copies and computes one
     after the other takes four times as long. The first read is not counted, because every loop
     waits for it.
     """
-    step, params, batches = _paced(submission, rng)
+    step, params, batches = _paced(submission, stretch.rng)
 
     def ask(i: int) -> Future:
         now = time.perf_counter()
-        return Future(batches[i % 2], now + READ_IN_STEPS * unit, lambda: None)
+        return Future(batches[i % 2], now + READ_IN_STEPS * stretch.unit, lambda: None)
 
     def run() -> list[float]:
-        _, losses = submission.train(step, params, steps, ask, _put, _never)
+        _, losses = submission.train(step, params, stretch.steps, ask, _put, _never)
         return [float(loss) for loss in losses]
 
     return run

@@ -43,7 +43,14 @@ def _program(record: Record, name: str) -> Measured | Failure | Unable:
     return found
 
 
-@EXERCISE.check(ground="observed", anchor="memory-kinds")
+@EXERCISE.check(
+    ground="observed",
+    hints=(
+        "adam.init makes its arrays in device memory, and its count on one device. Each of them "
+        "needs a sharding: on which mesh, by which spec, in which kind of memory?",
+    ),
+    anchor="memory-kinds",
+)
 def starts_on_the_host(record: Record) -> Result:
     """`init` returns Adam's fresh state, with every array in pinned host memory."""
     for name in _states(record):

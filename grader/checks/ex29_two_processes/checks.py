@@ -180,7 +180,8 @@ def _places(record: Record, processes: list[Process]) -> list[Culprit]:
     ground="observed",
     after=("both_processes_finish",),
     hints=(
-        "`join` gets everything that jax.distributed.initialize asks for.",
+        "Which argument of jax.distributed.initialize gets the address, the count and the index "
+        "that `join` is given?",
         "jax.distributed.initialize(address, num_processes=count, process_id=index)",
     ),
 )
@@ -204,6 +205,13 @@ def processes_know_each_other(record: Record) -> Result:
     return _each(record, judge)
 
 
+ALL_ITS_ROWS = (
+    "`rows` are the rows of this process alone, and all of them belong in the array. Which line "
+    "leaves some out?"
+)
+KEPT = "The rows keep the dtype that they have. Which line changes it?"
+
+
 @EXERCISE.check(
     ground="observed",
     after=("processes_know_each_other",),
@@ -224,7 +232,13 @@ def one_array_of_all_rows(record: Record) -> Result:
         want = f"an array of {shape}, float32, {shards}"
         if (lies := _lies(told.batch)) == want:
             return None
-        return Failure(f"`global_batch` returns {want}", f"in process {index}, {lies}", place)
+        expected, observed = f"`global_batch` returns {want}", f"in process {index}, {lies}"
+        put = sum(len(shard) for shard in told.own)
+        if 0 < put < len(rows):
+            given_rows = f"it was given {plural(len(rows), 'row')}, and put {put} of them in"
+            return Failure(expected, f"{observed}: {given_rows}", place, ALL_ITS_ROWS)
+        same = lies.split(", ")[:2] == want.split(", ")[:2] and "float32" not in lies
+        return Failure(expected, observed, place, KEPT if same else "")
 
     return _each_round(record, judge)
 
@@ -239,6 +253,11 @@ def _lies(leaves: list[Leaf]) -> str:
         split = "a full copy"
     devices = plural(len(leaf.devices), "device")
     return f"an array of {leaf.shape}, {leaf.dtype}, {split} on {devices}"
+
+
+ORDER = (
+    "The first device of a process holds its first rows. In which order does yours hand them out?"
+)
 
 
 @EXERCISE.check(
@@ -259,7 +278,8 @@ def rows_stay_at_home(record: Record) -> Result:
         held = [row for shard in told.own for row in shard]
         expected = f"process {index}'s devices hold the rows that it read, in order"
         if held != rows[index]:
-            return Failure(expected, _held(held, rows, index), place)
+            observed = _held(held, rows, index)
+            return Failure(expected, observed, place, ORDER if observed.endswith("order") else "")
         expected = "`global_batch` places rows, and runs no program that exchanges any"
         if told.programs:
             names = ", ".join(f"`{name}`" for name in dict.fromkeys(told.programs))

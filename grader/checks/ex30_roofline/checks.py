@@ -24,7 +24,9 @@ def _counts(record: Record, kernel: str) -> list[Count]:
 
 
 def _cases(record: Record) -> list[Case]:
-    return msgspec.convert(seen(record).facts["cases"], list[Case])
+    """The cases with drawn ceilings, whose figures a seed gives again, and then the measured."""
+    cases = msgspec.convert(seen(record).facts["cases"], list[Case])
+    return sorted(cases, key=lambda case: case.measured)
 
 
 def _miscount(record: Record, kernel: str, what: str, why: str) -> Failure | None:
@@ -92,8 +94,13 @@ def _differs(record: Record, key: str, why: str) -> Failure | None:
         if not math.isclose(got, want, rel_tol=CLOSE):
             expected = f"{_given(case)}, {key} is {want:.6g}: {why}"
             observed = f"{got:.6g}{_instead(case, key, got)}"
-            return Failure(expected, observed, definition(record, "place"))
+            hint = IN_PERCENT if observed.endswith(PERCENT) else ""
+            return Failure(expected, observed, definition(record, "place"), hint)
     return None
+
+
+PERCENT = "the share in percent"
+IN_PERCENT = "A share is a fraction: 1 at the roof, and not 100."
 
 
 def _instead(case: Case, key: str, got: float) -> str:
@@ -113,7 +120,7 @@ def _instead(case: Case, key: str, got: float) -> str:
         "share": {
             "FLOPs / seconds / peak_flops": reached / case.peak_flops,
             "bytes / seconds / peak_bandwidth": bandwidth / case.peak_bandwidth,
-            "the share in percent": 100 * case.share,
+            PERCENT: 100 * case.share,
             "the share upside down": 1 / case.share,
         },
     }

@@ -1,10 +1,15 @@
 """Drives ex30_roofline: kernels are counted at drawn sizes, then placed under ceilings.
 
-The learner's counts stand beside those of the jaxprs of the file's own kernels. Sizes and
-element types are drawn or varied, so that no count is right for one size alone. `place` gets
+The learner's counts stand beside those of the jaxprs of the file's own kernels. `place` gets
 this machine's ceilings, with the file's kernels timed beside them in this very run, and then
-ceilings drawn over some orders of magnitude. What is right follows from the figures by plain
-arithmetic, so nothing judged here depends on how fast the machine is.
+eight drawn cases. What is right follows from the figures by plain arithmetic, so nothing judged
+here depends on how fast the machine is.
+
+Drawn: for elements of 8, 4, 2 and 1 bytes the sides of two matrices (1 to 100,000), the length of
+an array (1 to 10,000,000) and the degree (1 to 300), small ones as often as large ones; the
+ceilings over some orders of magnitude; the intensities from within a percent of the ridge to a
+hundredth and a hundred times of it, on both sides; and the shares (0.01 to 10), of which half are
+above 1.
 """
 
 import math
@@ -24,41 +29,60 @@ Figures = tuple[float, float, float, float, float]
 """The arguments of `place`: FLOPs, bytes, seconds, and the peaks in FLOP/s and bytes/s."""
 KEYS = ("intensity", "attainable", "bound", "share")
 """The keys of what `place` returns."""
-DTYPES = (("float32", 4), ("bfloat16", 2), ("float16", 2), ("int8", 1))
+DTYPES = (("complex64", 8), ("float32", 4), ("bfloat16", 2), ("int8", 1))
 """Element types of the counted kernels, and the bytes of one element."""
-POINTS = ((0.05, 0.5, 0.5), (0.4, 0.3, 4.0), (2.5, 1.6, -1.5), (30.0, 0.7, 2.0))
-"""About where the drawn cases lie: the intensity, as a multiple of the ridge's; the share, which
-is above 1 where a ceiling was measured too low; and the ridge, as a power of 10. The ridges differ
-so much that no single intensity separates kernels bound by memory from those bound by compute."""
+SIDE, LENGTH, DEGREE = 100_000, 10_000_000, 300
+"""The largest side of a matrix, length of an array, and degree."""
+DISTANCES = (0.003, 0.1, 1.0, 2.0)
+"""How far the drawn intensities lie from the ridge, as powers of 10: below it and above it, from
+half of this to all of it. The first ones lie within a percent of the ridge."""
+SHARES, RIDGES = ((-2.0, -0.1), (0.1, 1.0)), (-2.0, 4.0)
+"""The drawn shares and ridges, as powers of 10. A share is above 1 where a ceiling was measured too
+low: in half of the cases on each side of the ridge. The ridges differ so much that no single
+intensity separates kernels bound by memory from those bound by compute."""
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Keep the learner's counts, and the places under measured and under drawn ceilings."""
     counts = []
-    for dtype, size in DTYPES:
-        counts.append(_matmul(submission, rng, dtype, size))
-        counts.append(_poly(submission, rng, dtype, size))
+    sizes = zip(DTYPES, _sides(rng), _sizes(rng, LENGTH), _sizes(rng, DEGREE), strict=True)
+    for (dtype, size), sides, n, degree in sizes:
+        counts.append(_matmul(submission, dtype, size, *sides))
+        counts.append(_poly(submission, dtype, size, n, degree))
     with observe.unwatched():
         cases = _measured(submission)
-    cases += [_drawn(submission, rng, point) for point in POINTS]
+    for distance, share in rng.permutation(_points(rng)):
+        cases.append(_drawn(submission, rng, float(distance), float(share)))
     observe.fact("counts", msgspec.to_builtins(counts))
     observe.fact("cases", msgspec.to_builtins(cases))
 
 
-def _matmul(submission: ModuleType, rng: Any, dtype: str, size: int) -> Count:
-    """The counts of `matmul` at drawn sizes; `size` is the bytes of one element."""
-    m, k, n = (int(side) for side in rng.choice(900, 3, replace=False) + 100)
+def _matmul(submission: ModuleType, dtype: str, size: int, m: int, k: int, n: int) -> Count:
+    """The counts of `matmul` for (m, k) and (k, n); `size` is the bytes of one element."""
     x, y = jax.ShapeDtypeStruct((m, k), dtype), jax.ShapeDtypeStruct((k, n), dtype)
     given = submission.matmul_cost(m, k, n, size)
     return _count("matmul", f"matmul_cost({m}, {k}, {n}, {size})", given, submission.matmul, x, y)
 
 
-def _poly(submission: ModuleType, rng: Any, dtype: str, size: int) -> Count:
-    """The counts of `poly` at a drawn length and degree; `size` is the bytes of one element."""
-    n, degree = int(rng.integers(10_000, 90_000)), int(rng.integers(3, 60))
+def _poly(submission: ModuleType, dtype: str, size: int, n: int, degree: int) -> Count:
+    """The counts of `poly` for (n,) and a degree; `size` is the bytes of one element."""
     given = submission.poly_cost(n, degree, size)
     x, call = jax.ShapeDtypeStruct((n,), dtype), f"poly_cost({n}, {degree}, {size})"
     return _count("poly", call, given, lambda x: submission.poly(x, degree), x)
+
+
+def _sizes(rng: Any, most: int) -> list[int]:
+    """A size for each of DTYPES, one from each quarter of the powers of 10 up to `most`."""
+    quarters = rng.permutation(len(DTYPES)) + rng.uniform(size=len(DTYPES))
+    return [round(float(most ** (power / len(DTYPES)))) for power in quarters]
+
+
+def _sides(rng: Any) -> list[tuple[int, ...]]:
+    """(m, k, n), all different, for each of DTYPES."""
+    while True:
+        sides = list(zip(*(_sizes(rng, SIDE) for _ in range(3)), strict=True))
+        if all(len(set(one)) == len(one) for one in sides):
+            return sides
 
 
 def _count(name: str, call: str, given: Any, kernel: Any, *args: Any) -> Count:
@@ -85,10 +109,20 @@ def _number(value: Any, function: str) -> float | str:
     return number if math.isfinite(number) else str(number)
 
 
-def _drawn(submission: ModuleType, rng: Any, point: tuple[float, float, float]) -> Case:
-    """A kernel and ceilings that are drawn near one of `POINTS`."""
-    multiple, share = (part * rng.uniform(0.8, 1.25) for part in point[:2])
-    peak, ridge = 10 ** rng.uniform(10, 15), 10 ** (point[2] + rng.uniform(-1, 1))
+def _points(rng: Any) -> list[tuple[float, float]]:
+    """Distances from the ridge and shares, as powers of 10: both shares on both sides."""
+    points = []
+    for side in (-1, 1):
+        spans = rng.permutation(SHARES * (len(DISTANCES) // len(SHARES)))
+        distances = side * np.array(DISTANCES) * rng.uniform(0.5, 1, len(DISTANCES))
+        points += list(zip(distances.tolist(), rng.uniform(*spans.T).tolist(), strict=True))
+    return points
+
+
+def _drawn(submission: ModuleType, rng: Any, distance: float, power: float) -> Case:
+    """A drawn kernel under drawn ceilings; `distance` and `power` are as in `_points`."""
+    multiple, share = 10**distance, 10**power
+    peak, ridge = 10 ** rng.uniform(10, 15), 10 ** rng.uniform(*RIDGES)
     nbytes = 10 ** rng.uniform(5, 9)
     flops, bandwidth = nbytes * ridge * multiple, peak / ridge
     seconds = max(flops / peak, nbytes / bandwidth) / share
@@ -117,6 +151,7 @@ def _placed(submission: ModuleType, figures: Figures, *, measured: bool) -> Case
         raise Misused(f"`place` returns a dict with the keys {', '.join(KEYS)}", f"it is {got}")
     numbers = {key: _number(answer[key], "place") for key in KEYS if key != "bound"}
     bound = answer["bound"]
-    if type(bound) is not str:
+    if not isinstance(bound, str):
         raise Misused('`place` gives "bound" as a str', f"it is {named(bound)}")
-    return Case(*figures, measured=measured, answer=numbers | {"bound": bound})
+    plain = str.__str__(bound)  # of a StrEnum, too, and whatever its class says of itself
+    return Case(*figures, measured=measured, answer=numbers | {"bound": plain})

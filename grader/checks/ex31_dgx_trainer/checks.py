@@ -3,6 +3,7 @@
 A part that is wrong fails its own checks alone: each part was driven on what the drive placed.
 """
 
+from dataclasses import replace
 from math import prod
 
 from grader.checks.ex31_dgx_trainer import EXERCISE, facts
@@ -138,19 +139,31 @@ def _state_misplaced(record: Record, n: int) -> Failure | None:
     return differing_leaf(record, state, rtol=0, atol=0)
 
 
-@EXERCISE.check(ground="observed", anchor="one-trainer")
+@EXERCISE.check(
+    ground="observed",
+    hints=("Return what jax.jit returns, with the whole step inside.",),
+    anchor="one-trainer",
+)
 def one_program(record: Record) -> Result:
     """`make_step` returns a function that jax.jit made."""
     return not_jitted(record, "step", "make_step")
 
 
-@EXERCISE.check(ground="program", after=("one_program",))
+@EXERCISE.check(
+    ground="program",
+    after=("one_program",),
+    hints=(
+        "The loss is the one before the step. Each block's gradient goes through that block's own "
+        "state of Adam to its params.",
+    ),
+)
 def same_results(record: Record) -> Result:
     """The step's params, state and loss are the reference's."""
     program = compiled_program(record, "step")
     if not isinstance(program, Measured):
         return program
-    return differing_output(record, "step", rtol=2e-3, atol=2e-5)
+    failure = differing_output(record, "step", rtol=2e-3, atol=2e-5)
+    return failure and replace(failure, culprits=definition(record, "make_step"))
 
 
 @EXERCISE.check(
@@ -267,10 +280,23 @@ def same_losses(record: Record) -> Result:
         for what in ("losses of", "params and state after"):
             failure = differing_leaf(record, f"{what} {name}", rtol=1e-4, atol=1e-5)
             if failure:
-                return failure
+                said = failure.expected.replace(name, f"{name},") if "," in name else ""
+                counted = what == "losses of" and failure.expected.endswith(" values")
+                hint = EACH_STEP if counted else failure.hint
+                return replace(failure, expected=said or failure.expected, hint=hint)
         if found := uncalled(record, name):
             return Failure(*found, definition(record, "train"))
     return None
+
+
+EACH_STEP = (
+    "There is one loss for each step, and one step for each batch until `stop` ends the loop. "
+    "Which steps are missing, or too many?"
+)
+WAITS = (
+    "The marked line waits for a step, and the device has nothing else to do then. What could be "
+    "put before it?"
+)
 
 
 @EXERCISE.check(
@@ -297,8 +323,9 @@ def next_batch_is_on_its_way(record: Record) -> Result:
                 return Failure(expected, f"{ahead} have (run of {name})", place)
         for step, event in stalls(record, name, count):
             expected = f"batch {step + 1} is put before the loop waits for the loss of step {step}"
-            lines = culprits(record, [event]) if event else place
-            return Failure(expected, f"the loop waits first (run of {name})", lines or place)
+            lines = culprits(record, [event]) if event else []
+            observed = f"the loop waits first (run of {name})"
+            return Failure(expected, observed, lines or place, WAITS if lines else "")
         for step in seen(record).facts[f"waited in {name}"]:
             expected = f"batch {step + 1} is put before the loop waits for step {step}"
             return Failure(expected, f"the loop waits first (run of {name})", place)
