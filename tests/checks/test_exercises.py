@@ -277,6 +277,7 @@ def test_the_harness_can_fail() -> None:
 
 def test_only_dates_of_logs_and_comparisons_of_times_are_masked() -> None:
     assert steady("ERROR:2026-11-23 18:26:56,030:jax:522: x") == "ERROR:(date and time):jax:522: x"
+    assert steady("keys is\n  ['b'] ['c'] ['a1']") == "keys is\n  ['a1'] ['b'] ['c']"
     kept = "step 12 holds 4,096 bytes, -0.0123, 1e-05 and 999."
     near = "step 12 holds 4,090 bytes, -0.0124, 1.001e-05 and 999."
     assert as_kept(near, kept) == kept

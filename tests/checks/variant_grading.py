@@ -35,6 +35,7 @@ RATIO = re.compile(
 )
 GROWN = re.compile(r"about [\d,]+ bytes more")
 CUT = re.compile(r"(?m)^(.{120}).* \.\.\.$")
+KEYS = re.compile(r"(?:\['\w+'\] ?){2,}$", re.MULTILINE)
 NUMBER = re.compile(r"-?\d(?:[\d,]*\d)?(?:\.\d+)?(?:e[-+]?\d+)?")
 USUAL_TARGET = "h200x8"
 ATTEMPTS = 3
@@ -150,12 +151,14 @@ def _near(one: str, other: str) -> bool:
 
 def steady(text: str) -> str:
     """The text without a log's date and time, and with N for what was measured: a comparison of
-    times, and how much a process has grown. Where a long line was cut hangs on the path.
+    times, and how much a process has grown. Where a long line was cut hangs on the path, and
+    JAX lists a set of keys in any order.
 
     Nothing else is masked.
     """
     text = LOGGED.sub("(date and time)", text)
     text = CUT.sub(r"\1 ...", GROWN.sub("about N bytes more", text))
+    text = KEYS.sub(lambda found: " ".join(sorted(found[0].split())), text)
     return RATIO.sub(r"N x \1 (quartiles N to N), slower in N of N pairs", text)
 
 
