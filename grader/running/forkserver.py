@@ -20,6 +20,7 @@ theirs is in the memory that later workers inherit.
 """
 
 import fcntl
+import gc
 import importlib
 import itertools
 import os
@@ -173,6 +174,7 @@ class Server:
         if missing := [name for name in request.modules if name not in sys.modules]:
             _import(missing)
             self._imported.note()
+            gc.freeze()
         if os.fork() == 0:
             _last(partial(self._supervise, request, fds))
 
@@ -380,7 +382,10 @@ def main() -> None:
     family.adopt_orphans()
     requests, imported = socket.socket(fileno=int(sys.argv[1])), Imported(int(sys.argv[2]))
     _end_with(requests)
+    gc.disable()  # what is imported stays: a collector that looks through it finds nothing
     _import(list(filter(None, sys.argv[3].split(","))))
+    gc.freeze()  # nor in a worker, where it would also copy each page it looks at
+    gc.enable()
     signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     Server(requests, imported).serve()
