@@ -8,6 +8,7 @@ is in `grader.stages.hosts`.
 
 import builtins
 import faulthandler
+import gc
 import json
 import linecache
 import marshal
@@ -80,8 +81,11 @@ def main() -> None:
 
 
 def _serve(job: Job, say: Say) -> None:
+    gc.disable()  # what is imported stays: a collector that looks through it finds nothing
     import jax  # here: `main` must have set up signals and stacks before this long import
 
+    gc.freeze()
+    gc.enable()
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", job.devices)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
