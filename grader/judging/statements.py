@@ -1,0 +1,220 @@
+"""Finds, inside a function of the learner's file, what makes the value that a failure is about.
+
+A check knows the function, and what is wrong with what it made: a call that should do something
+else, the entry of a dict, a result. Where exactly one expression can be meant, that is the place;
+else it is the line that defines the function. No verdict is reached here.
+"""
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from grader.judging.places import File, of_definitions
+from grader.judging.record import Record
+from grader.judging.verdict import Culprit
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+_Inner = _Function | ast.ClassDef | ast.Lambda
+_FILLED = frozenset(("append", "extend", "insert", "update", "setdefault"))
+"""Methods that put something into a list or a dict."""
+_PROMISED = re.compile(r"`(\w+)` returns ")
+_JIT = frozenset(("jit", "pjit", "pmap", "shard_map"))
+_OF_A_CALL = re.compile(r"\b(p?jit|pmap|shard_map|\w+_(specs|shardings|argnums|axes))\b|donated")
+"""What JAX's own words name when the call of a jitted function goes wrong."""
+
+
+def call(record: Record, function: str, *names: str) -> list[Culprit]:
+    """The only call in a function of one of `names`; the first name with just one call counts.
+
+    Of `np.pad` and a `pad` of the learner's own, `np.pad` is meant.
+    """
+    file = File(record.source)
+    nodes = list(_nodes(file, function))
+    for name in names:
+        found = [node for node in nodes if isinstance(node, ast.Call) and _name(node.func) == name]
+        dotted = [node for node in found if isinstance(node.func, ast.Attribute)]
+        if len(found := dotted if len(dotted) == 1 else found) == 1:
+            return [_marked(file, found[0])]
+    return of_definitions(file, [function])
+
+
+def remainder(record: Record, function: str) -> list[Culprit]:
+    """The only `%` in a function."""
+    file = File(record.source)
+    nodes = _nodes(file, function)
+    found = [n for n in nodes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod)]
+    return [_marked(file, found[0])] if len(found) == 1 else of_definitions(file, [function])
+
+
+def calls(record: Record, function: str, name: str) -> bool:
+    """Whether a function uses something called `name`, such as jax.jit."""
+    nodes = _nodes(File(record.source), function)
+    return any(isinstance(n, ast.Attribute | ast.Name) and _name(n) == name for n in nodes)
+
+
+def entry(record: Record, function: str, key: str) -> list[Culprit]:
+    """The only expression in a function that a dict gets under `key`."""
+    file = File(record.source)
+    found = [value for node in _nodes(file, function) for value in _entries(node, key)]
+    return [_marked(file, found[0])] if len(found) == 1 else of_definitions(file, [function])
+
+
+def result(
+    record: Record, function: str, index: int | None = None, of: int = 0, *, inner: bool = False
+) -> list[Culprit]:
+    """The last statement that gives a function's result its value, or its `return`.
+
+    Of a result of `of` values, the one at `index` is meant. An `inner` one is that of the only
+    function inside which returns so many values.
+    """
+    file = File(record.source)
+    top = file.defined(function)
+    functions = [node for node in ast.walk(top) if isinstance(node, _Function)] if top else []
+    functions = functions[1:] if inner else functions[:1]
+    given = [(owner, value) for owner in functions for value in _returned(owner)]
+    found = [(owner, part) for owner, value in given if (part := _part(value, index, of))]
+    if len(found) != 1:
+        return of_definitions(file, [function])
+    owner, value = found[0]
+    if isinstance(value, ast.Name) and (made := _made(owner, value.id)):
+        return [_marked(file, made[-1])]
+    return [_marked(file, value)]
+
+
+def assigned(record: Record, function: str, *names: str) -> list[Culprit]:
+    """The last statement in a function that gives a name a value: the first of `names` with one."""
+    file = File(record.source)
+    top = file.defined(function)
+    found = [_made(top, name) for name in names] if isinstance(top, _Function) else []
+    for made in filter(None, found):
+        return [_marked(file, made[-1])]
+    return of_definitions(file, [function])
+
+
+def of_promise(record: Record, functions: Sequence[str], promise: str) -> list[Culprit]:
+    """What a function returns, if `promise` says what that is to be: "`step` returns (a, b)".
+
+    It is one of `functions`, or the only one of its name inside them.
+    """
+    promised = _PROMISED.match(promise)
+    if not promised:
+        return []
+    if promised[1] in functions:
+        return result(record, promised[1])
+    file = File(record.source)
+    inner = [
+        node
+        for name in functions
+        for node in _nodes(file, name)
+        if isinstance(node, _Function) and node.name == promised[1]
+    ]
+    given = _returned(inner[0]) if len(inner) == 1 else []
+    return [_marked(file, given[0])] if len(given) == 1 else []
+
+
+def of_jit(record: Record, functions: Iterable[str], message: str) -> list[Culprit]:
+    """Where a jitted function was made whose call raised `message`, outside of the file's code.
+
+    Nothing if the message does not speak of such a call, or more than one of `functions` makes
+    one.
+    """
+    if not _OF_A_CALL.search(message):
+        return []
+    file = File(record.source)
+    found = [name for name in functions if any(map(_jits, _nodes(file, name)))]
+    return call(record, found[0], "shard_map", "jit", "pmap") if len(found) == 1 else []
+
+
+def _jits(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute | ast.Name) and _name(node) in _JIT
+
+
+def _nodes(file: File, function: str) -> Iterator[ast.AST]:
+    """Every node of a definition at the top level, decorators too."""
+    top = file.defined(function)
+    return ast.walk(top) if top else iter(())
+
+
+def _name(function: ast.expr) -> str:
+    return getattr(function, "attr", getattr(function, "id", ""))
+
+
+def _entries(node: ast.AST, key: str) -> Iterator[ast.expr]:
+    """What a node puts into a dict under `key`: a display, `dict(key=...)`, or `d[key] = ...`."""
+    match node:
+        case ast.Dict(keys=keys, values=values):
+            yield from (value for k, value in zip(keys, values, strict=True) if _is_key(k, key))
+        case ast.Call(func=ast.Name(id="dict"), keywords=keywords):
+            yield from (keyword.value for keyword in keywords if keyword.arg == key)
+        case ast.Assign(targets=[ast.Subscript(slice=k)], value=value) if _is_key(k, key):
+            yield value
+
+
+def _is_key(node: ast.expr | None, key: str) -> bool:
+    return isinstance(node, ast.Constant) and node.value == key
+
+
+def _returned(function: _Function) -> list[ast.expr]:
+    """What the `return` statements of a function give, not those of functions inside it."""
+    found = (n for n in _own(function) if isinstance(n, ast.Return))
+    return [node.value for node in found if node.value is not None]
+
+
+def _own(function: _Function) -> Iterator[ast.AST]:
+    """The nodes of a function without those of functions inside it, in the order of the text."""
+    left: list[ast.AST] = list(function.body)
+    while left:
+        node = left.pop(0)
+        yield node
+        if not isinstance(node, _Inner):
+            left[:0] = ast.iter_child_nodes(node)
+
+
+def _part(value: ast.expr, index: int | None, of: int) -> ast.expr | None:
+    """The value that is meant; None if the `return` is not of that form."""
+    if index is None:
+        return value
+    fits = isinstance(value, ast.Tuple) and len(value.elts) == of
+    return value.elts[index] if isinstance(value, ast.Tuple) and fits else None
+
+
+def _made(function: _Function, name: str) -> list[ast.AST]:
+    """The statements in a function that give `name` a value, or put something into it."""
+    return [node for node in _own(function) if name in _given(node)]
+
+
+def _given(node: ast.AST) -> Iterable[str]:
+    """The names to which a statement gives a value."""
+    match node:
+        case ast.Assign(targets=targets):
+            return [name for target in targets for name in _targets(target)]
+        case ast.AugAssign(target=target) | ast.AnnAssign(target=target):
+            return _targets(target)
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=method))):
+            return [name] if method in _FILLED else []
+    return []
+
+
+def _targets(target: ast.expr) -> list[str]:
+    match target:
+        case ast.Name(id=name):
+            return [name]
+        case ast.Subscript(value=inner) | ast.Starred(value=inner):
+            return _targets(inner)
+        case ast.Tuple(elts=parts) | ast.List(elts=parts):
+            return [name for part in parts for name in _targets(part)]
+    return []
+
+
+def _marked(file: File, node: ast.AST) -> Culprit:
+    """The place of a node, marked from its first column to its last on the line it begins on."""
+    line, last = getattr(node, "lineno", 1), getattr(node, "end_lineno", 1)
+    text = file.lines[line - 1]
+    begin = _column(text, getattr(node, "col_offset", 0))
+    end = _column(text, getattr(node, "end_col_offset", 0)) if line == last else len(text) + 1
+    return Culprit(line, text.strip(), 1, begin, end)
+
+
+def _column(text: str, offset: int) -> int:
+    """A column that counts characters from 1, of an offset in UTF-8."""
+    return len(text.encode()[:offset].decode("utf-8", "ignore")) + 1

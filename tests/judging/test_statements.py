@@ -1,0 +1,111 @@
+"""The statement inside a function that makes the value that a failure is about."""
+
+from grader.judging import statements
+from grader.judging.record import Record
+from grader.judging.verdict import Culprit
+
+SOURCE = '''import jax
+
+
+def train(step, params, batches):
+    """Two values."""
+    best, losses = params, []
+    for batch in batches:
+        params, loss = step(params, batch)
+        losses.append(float(loss))
+        best, lowest = params, loss
+    return best, losses, "é", jax.device_put(params)
+
+
+def place(flops):
+    intensity = flops % 2
+    found = {"intensity": intensity, "share": flops / 3}
+    found["bound"] = "memory"
+    return found
+
+
+def make_step(mesh):
+    def step(params):
+        grads = jax.lax.psum(jax.lax.psum(params, "a"), "data")
+        return (
+            grads,
+            1,
+        ), 2
+
+    return jax.jit(step, donate_argnums=0)
+
+
+@jax.jit(donate_argnums=0)
+def two(x):
+    if x:
+        return 1
+    return 2
+'''
+RECORD = Record(exercise="ex00_x", path="x.py", source=SOURCE, seed=1)
+
+
+def marked(places: list[Culprit]) -> str:
+    """What is marked, `line: text`; the line alone where a whole definition is meant."""
+    (place,) = places
+    line = SOURCE.split("\n")[place.line - 1]
+    part = line[place.column - 1 : place.end - 1] if place.column else ""
+    return f"{place.line}: {part}" if part else f"{place.line}"
+
+
+def test_the_only_call_of_a_name_is_found() -> None:
+    assert marked(statements.call(RECORD, "make_step", "psum", "jit")) == (
+        "29: jax.jit(step, donate_argnums=0)"
+    ), "psum is called twice: the next name counts"
+    assert marked(statements.call(RECORD, "two", "jit")) == "32: jax.jit(donate_argnums=0)"
+    assert marked(statements.call(RECORD, "train", "scan")) == "4"
+    assert statements.call(RECORD, "nothing", "scan") == []
+
+
+def test_the_only_remainder_is_found() -> None:
+    assert marked(statements.remainder(RECORD, "place")) == "15: flops % 2"
+    assert marked(statements.remainder(RECORD, "train")) == "4"
+
+
+def test_an_entry_of_a_dict_is_found() -> None:
+    assert marked(statements.entry(RECORD, "place", "share")) == "16: flops / 3"
+    assert marked(statements.entry(RECORD, "place", "bound")) == '17: "memory"'
+    assert marked(statements.entry(RECORD, "place", "attainable")) == "14"
+
+
+def test_the_statement_that_makes_a_result_is_found() -> None:
+    assert marked(statements.result(RECORD, "train", 0, 4)) == "10: best, lowest = params, loss"
+    assert marked(statements.result(RECORD, "train", 1, 4)) == "9: losses.append(float(loss))"
+    assert marked(statements.result(RECORD, "train", 3, 4)) == "11: jax.device_put(params)"
+    assert marked(statements.result(RECORD, "train", 0, 2)) == "4", "it returns four values"
+    assert marked(statements.result(RECORD, "place")) == '17: found["bound"] = "memory"'
+    assert marked(statements.result(RECORD, "two")) == "33", "it returns in two places"
+    assert marked(statements.result(RECORD, "make_step")) == "29: jax.jit(step, donate_argnums=0)"
+    assert marked(statements.result(RECORD, "make_step", 1, 2, inner=True)) == "27: 2"
+    assert marked(statements.result(RECORD, "make_step", 0, 2, inner=True)) == "24: ("
+
+
+def test_what_was_promised_is_found_where_it_is_returned() -> None:
+    edits = ("place", "make_step")
+    assert marked(statements.of_promise(RECORD, edits, "`step` returns (params, loss)")) == "24: ("
+    assert marked(statements.of_promise(RECORD, edits, "`place` returns a dict")) == (
+        '17: found["bound"] = "memory"'
+    )
+    assert statements.of_promise(RECORD, edits, "`best` returns x") == []
+    assert statements.of_promise(RECORD, edits, "no exception") == []
+
+
+def test_the_last_statement_that_gives_a_name_its_value_is_found() -> None:
+    assert marked(statements.assigned(RECORD, "train", "mask", "losses")) == (
+        "9: losses.append(float(loss))"
+    )
+    assert marked(statements.assigned(RECORD, "train", "mask")) == "4"
+
+
+def test_what_was_jitted_is_found_for_an_error_of_its_call() -> None:
+    edits = ("train", "make_step")
+    message = "ValueError: jit requires a mesh for in_shardings"
+    assert marked(statements.of_jit(RECORD, edits, message)) == (
+        "29: jax.jit(step, donate_argnums=0)"
+    )
+    assert statements.of_jit(RECORD, (*edits, "two"), message) == [], "two of them jit"
+    assert statements.of_jit(RECORD, edits, "KeyError: 'w1'") == [], "raised by no such call"
