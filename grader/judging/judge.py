@@ -18,6 +18,7 @@ from grader.judging.places import File, given_names, of_definitions, of_frames, 
 from grader.judging.record import Outcome, Record
 from grader.judging.returns import Missing, missing
 from grader.judging.said import hint_for, in_words, without_treedefs
+from grader.judging.statements import of_jit, of_promise
 from grader.judging.unlike import difference
 from grader.judging.verdict import Culprit, Ground, Report, Status, Verdict
 
@@ -152,6 +153,10 @@ def _explain(verdict: Verdict, record: Record, outcome: Outcome, exercise: Exerc
     if outcome.frames:
         given = given_names(exercise.model, exercise.edits)
         verdict.culprits = of_frames(file, outcome.frames, given)
+    elif outcome.promise:
+        verdict.culprits = of_promise(record, exercise.edits, outcome.promise)
+    else:
+        verdict.culprits = of_jit(record, exercise.edits, outcome.message)
     if outcome.kind in ("raised", "unusable") and (hint := hint_for(outcome.message)):
         verdict.hint, verdict.hint_level, verdict.hints = hint, 1, 1
     if forgotten := _no_return(file, outcome, exercise):
@@ -196,7 +201,8 @@ def _note_forgotten(verdict: Verdict, forgotten: Sequence[Missing]) -> None:
     """Where a failed check is about a function whose `return` was forgotten, say that."""
     lines = {place.line for place in verdict.culprits}
     for function in forgotten:
-        if function.line in lines or function.top in lines:
+        follows = "'NoneType' object" in verdict.observed
+        if follows or function.line in lines or function.top in lines:
             expected = function.expected if function.promise else verdict.expected
             verdict.expected, verdict.observed = expected, function.observed
             verdict.culprits = [Culprit(function.line, "")]

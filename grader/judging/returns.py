@@ -11,6 +11,7 @@ from typing import NamedTuple
 from grader.judging.places import File
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
+_VALUES = ast.Subscript | ast.BinOp | ast.Compare | ast.Tuple | ast.List | ast.Dict | ast.Name
 _JIT = frozenset(("jit", "pmap", "shard_map", "checkpoint", "remat"))
 
 
@@ -42,12 +43,13 @@ def missing(file: File, model: str, edits: tuple[str, ...]) -> list[Missing]:
     promises = {path: _promise(node) for path, node in _functions(File(model).tree) if _gives(node)}
     found = []
     for path, node in _functions(file.tree):
-        if path[0] not in edits or path not in promises or not _forgets(node):
+        known = path in promises or (len(path) > 1 and _drops(node))
+        if path[0] not in edits or not known or not _forgets(node):
             continue
         last, top = node.end_lineno or node.lineno, file.defined(path[0])
         if top is None or top.lineno <= node.lineno <= (top.end_lineno or top.lineno):
             line = top.lineno if top else node.lineno
-            found.append(Missing(node.name, node.lineno, last, promises[path], line))
+            found.append(Missing(node.name, node.lineno, last, promises.get(path, ""), line))
     return found
 
 
@@ -84,6 +86,12 @@ def _promise(function: _Function) -> str:
     if isinstance(last, ast.Tuple):
         return f"{len(last.elts)} values"
     return ""
+
+
+def _drops(function: _Function) -> bool:
+    """Whether the last line of a function is a value that goes nowhere."""
+    last = function.body[-1]
+    return isinstance(last, ast.Expr) and isinstance(last.value, _VALUES)
 
 
 def _is_none(value: ast.expr) -> bool:
