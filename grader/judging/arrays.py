@@ -219,6 +219,7 @@ def _structure_failure(
         expected = f"{label(name, '')} has {_paths(missing) or f'no {_paths(surplus)}'}"
         here, should, both = _exchanged_parts(got_paths, want_paths)
         if both:
+            expected = f"{label(name, '')} has its values in the order that is asked for"
             observed = f"`[{here}]` and `[{should}]` are exchanged"
         elif here != should:
             expected = f"{label(name, '')} has arrays at `[{should}]`"

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from grader.judging import places
+from grader.judging import places, statements
 from grader.judging.arrays import FORM, compare, form_of, label, load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.record import (
@@ -25,7 +25,7 @@ from grader.judging.record import (
     Record,
     Target,
 )
-from grader.judging.said import in_words
+from grader.judging.said import hint_for, in_words
 from grader.judging.verdict import Culprit
 from grader.judging.words import part_in_words, plural
 
@@ -133,6 +133,10 @@ TRACED = (
     "line, and the shapes."
 )
 """The hint where a function cannot be traced: no hint about its numbers helps."""
+TWO_MEMORIES = (
+    "jit moves no array to another memory by itself. Which array of the marked line is still in "
+    "host memory?"
+)
 PLACEMENT = frozenset({"sdy.sharding_constraint"})
 """Operations that say where an array lies and change no number. JAX adds them as needed."""
 
@@ -184,7 +188,8 @@ def _compiled(
         line = exported.line if exported else None
         place = [culprit(record, line)] if line else definition(record, name)
         traced = "cannot be traced" in problem or in_words(problem) != problem
-        return Failure(expected, problem, place, TRACED if traced else "")
+        hint = TWO_MEMORIES if "two kinds of memory" in problem else hint_for(problem)
+        return Failure(expected, problem, place, hint or (TRACED if traced else ""))
     return measured or Unable("the program was not compiled")
 
 
@@ -196,12 +201,20 @@ def not_jitted(record: Record, name: str, edit: str = "") -> Failure | None:
     kind = seen(record).facts.get(f"type of {name}")
     if kind == "jax.jit":
         return None
-    return Failure(
-        f"`{name}` is what jax.jit returns",
-        f"`{name}` is of type `{kind}`: what happens around a jitted function is not part of "
-        "its program",
-        definition(record, edit or name),
-    )
+    place = statements.result(record, edit) if edit else definition(record, name)
+    observed = f"`{name}` is of type `{kind}`"
+    made = {called for called in MAKERS if statements.calls(record, edit or name, called)}
+    if "jit" in made:
+        observed += ": what happens around a jitted function is not part of its program"
+    elif made:
+        observed += f", made by {' and '.join(f'jax.{one}' for one in sorted(made))}"
+    else:
+        observed += ", and nothing jits it"
+    return Failure(f"`{name}` is what jax.jit returns", observed, place)
+
+
+MAKERS = ("jit", "pmap", "shard_map", "vmap")
+"""Functions of JAX that make another function of one."""
 
 
 def probe_gap(observed: Observed, *probes: str) -> Unable | None:
@@ -331,10 +344,20 @@ def _other_form(name: str, mine: Observed, theirs: Observed) -> Failure | None:
     got, wanted = mine.forms.get(name, []), theirs.forms.get(name, [])
     if got == wanted or [form == "*" for form in got] != [form == "*" for form in wanted]:
         return None  # trees of another shape: their paths say more
-    mine_is, theirs_is = next(pair for pair in zip(got, wanted, strict=True) if len({*pair}) == 2)
-    return Failure(
-        f"{label(name, '')} is made of the same kinds as the reference's: {theirs_is}", mine_is
+    mine_is, theirs_is = (
+        KINDS.get(form, form)
+        for form in next(pair for pair in zip(got, wanted, strict=True) if len({*pair}) == 2)
     )
+    pairs = zip(mine.values[name], theirs.values[name], strict=False)
+    if other := next((pair for pair in pairs if pair[0].path != pair[1].path), None):
+        here, asked = (leaf.path for leaf in other)
+        observed = f"`{here}` stands in its place: {mine_is}, not {theirs_is}"
+        return Failure(f"{label(name, '')} has `{asked}`", observed, (), FORM)
+    return Failure(f"{label(name, '')} holds {theirs_is}", f"{mine_is} stands there", (), FORM)
+
+
+KINDS = {"sequence": "a list or tuple", "mapping": "a dict"}
+"""Kinds of nodes of a tree, in words."""
 
 
 def other_parts(leaf: Leaf, wanted: Leaf) -> str:

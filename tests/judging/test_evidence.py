@@ -52,8 +52,15 @@ def test_a_node_of_another_kind_is_a_failure_although_its_paths_are_the_same() -
     assert compared(observed(["mapping", "*"]), theirs) is None
     failure = compared(observed(["submission.Lazy", "*"]), theirs)
     assert failure is not None
-    assert failure.expected == "`params` is made of the same kinds as the reference's: mapping"
-    assert failure.observed == "submission.Lazy"
+    assert failure.expected == "`params` holds a dict"
+    assert failure.observed == "submission.Lazy stands there"
+
+
+def test_a_tuple_in_place_of_a_dict_is_told_by_where_its_value_stands() -> None:
+    failure = compared(observed(["sequence", "*"], "[0]"), observed(["mapping", "*"]))
+    assert failure is not None
+    assert failure.expected == "`params` has `['w']`"
+    assert failure.observed == "`[0]` stands in its place: a list or tuple, not a dict"
 
 
 def test_a_tree_of_another_shape_is_described_by_its_paths() -> None:
