@@ -4,10 +4,12 @@ A drive is the half of an exercise that meets JAX (`grader/checks/exNN_slug/driv
 runs in a worker. `grader.worker.observer` answers what it asks.
 """
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
+
+import jax
 
 from grader.judging.record import Program
 from grader.judging.words import plural, typed
@@ -132,6 +134,45 @@ def unpack(value: Any, count: int, promise: str) -> tuple[Any, ...]:
     if kind:
         raise Misused(promise, f"it returned {plural(len(parts), 'value')}, not {count}")
     raise Misused(promise, f"it returned {named(value)}")
+
+
+@contextmanager
+def from_last(word: str, before: Any, value: Any, promise: str) -> Iterator[None]:
+    """A block that goes on with `value`, which a call made of `before`, the tree called `word`.
+
+    Raises:
+      Misused: the block raised, and `value` has not the form of `before`.
+    """
+    try:
+        yield
+    except Exception as error:
+        if found := _other_form(word, before, value):
+            raise Misused(promise, found) from error
+        raise
+
+
+def _other_form(word: str, before: Any, value: Any) -> str:
+    """How the structure or the shapes of two trees differ, in words; or ""."""
+    structures: list[Any] = [jax.tree.structure(tree) for tree in (before, value)]
+    if structures[0] != structures[1]:
+        return f"the first value that it returned is not a tree like `{word}`"
+    mine, theirs = (jax.tree_util.tree_leaves_with_path(tree) for tree in (value, before))
+    for (path, leaf), (_, want) in zip(mine, theirs, strict=True):
+        shapes = [getattr(x, "shape", None) for x in (leaf, want)]
+        if shapes[0] != shapes[1]:
+            where = f"`{word}{jax.tree_util.keystr(path)}`"
+            return f"the new {where} has shape {shapes[0]}, and the old one {shapes[1]}"
+    return ""
+
+
+def lacking(word: str, asked: Any, tree: Any) -> str:
+    """For which array of the tree `asked`, called `word`, another tree has nothing; or ""."""
+    there, wanted = (
+        [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(one)]
+        for one in (tree, asked)
+    )
+    missing = next((path for path in wanted if path not in set(there)), "")
+    return f", without one for `{word}{missing}`" if missing else ""
 
 
 def named(value: Any) -> str:

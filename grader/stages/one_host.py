@@ -109,7 +109,8 @@ def _told(error: BaseException, path: str) -> tuple[str, int | None]:
     """The error in words, and the learner's innermost line."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == path]
-    text = "".join(traceback.format_exception_only(error)).strip()
+    told = traceback.TracebackException.from_exception(error, lookup_lines=False)
+    text = "".join(told.format_exception_only()).strip()
     return text.partition("\n=== Source Location Trace")[0][:4000], lines[-1] if lines else None
 
 

@@ -70,7 +70,9 @@ def _outcome(error: BaseException, path: str) -> Outcome:
         return Outcome("exited", f"the code called exit (SystemExit: {code})", frames)
     if isinstance(error, Misused):
         return Outcome("unusable", error.observed, frames, promise=error.expected)
-    message = "".join(traceback.format_exception_only(error)).strip()
+    # With the stack, it asks "Did you mean: 'loss'?" of a name that is unknown.
+    told = traceback.TracebackException.from_exception(error, lookup_lines=False)
+    message = "".join(told.format_exception_only()).strip()
     message = message.partition("\n=== Source Location Trace")[0]  # lines of XLA's own code
     if isinstance(error, MemoryError):
         message += ": the run asked for more memory than it may have"
