@@ -19,7 +19,9 @@ _FILLED = frozenset(("append", "extend", "insert", "update", "setdefault"))
 """Methods that put something into a list or a dict."""
 _PROMISED = re.compile(r"`(\w+)` returns ")
 _JIT = frozenset(("jit", "pjit", "pmap", "shard_map"))
-_OF_A_CALL = re.compile(r"\b(p?jit|pmap|shard_map|\w+_(specs|shardings|argnums|axes))\b|donated")
+_OF_A_CALL = re.compile(
+    r"\b(p?jit|pmap|shard_map|\w+_(specs|shardings|argnums|axes))\b|static arg|donated"
+)
 """What JAX's own words name when the call of a jitted function goes wrong."""
 
 
@@ -38,6 +40,15 @@ def call(record: Record, function: str, *names: str) -> list[Culprit]:
     return of_definitions(file, [function])
 
 
+def every(record: Record, function: str, name: str) -> list[Culprit]:
+    """Every call of `name` in a function."""
+    file = File(record.source)
+    nodes = _nodes(file, function)
+    found = [n for n in nodes if isinstance(n, ast.Call) and _name(n.func) == name]
+    places = sorted((_marked(file, node) for node in found), key=lambda place: place.line)
+    return places or of_definitions(file, [function])
+
+
 def remainder(record: Record, function: str) -> list[Culprit]:
     """The only `%` in a function."""
     file = File(record.source)
@@ -53,10 +64,18 @@ def calls(record: Record, function: str, name: str) -> bool:
 
 
 def entry(record: Record, function: str, key: str) -> list[Culprit]:
-    """The only expression in a function that a dict gets under `key`."""
+    """The only expression in a function that a dict gets under `key`.
+
+    Of a name, it is the last statement that gives the name its value.
+    """
     file = File(record.source)
     found = [value for node in _nodes(file, function) for value in _entries(node, key)]
-    return [_marked(file, found[0])] if len(found) == 1 else of_definitions(file, [function])
+    if len(found) != 1:
+        return of_definitions(file, [function])
+    top, value = file.defined(function), found[0]
+    if isinstance(value, ast.Name) and isinstance(top, _Function):
+        return [_marked(file, (_made(top, value.id) or [value])[-1])]
+    return [_marked(file, value)]
 
 
 def result(
@@ -65,14 +84,19 @@ def result(
     """The last statement that gives a function's result its value, or its `return`.
 
     Of a result of `of` values, the one at `index` is meant. An `inner` one is that of the only
-    function inside which returns so many values.
+    function inside which returns so many values, or the only one that is in no other.
     """
     file = File(record.source)
     top = file.defined(function)
     functions = [node for node in ast.walk(top) if isinstance(node, _Function)] if top else []
-    functions = functions[1:] if inner else functions[:1]
-    given = [(owner, value) for owner in functions for value in _returned(owner)]
-    found = [(owner, part) for owner, value in given if (part := _part(value, index, of))]
+    given = [
+        (owner, part)
+        for owner in (functions[1:] if inner else functions[:1])
+        for value in _returned(owner)
+        if (part := _part(value, index, of))
+    ]
+    nearest = [(owner, part) for owner, part in given if owner in getattr(top, "body", ())]
+    found = nearest if inner and len(nearest) == 1 else given
     if len(found) != 1:
         return of_definitions(file, [function])
     owner, value = found[0]

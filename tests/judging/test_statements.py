@@ -26,6 +26,9 @@ def place(flops):
 
 def make_step(mesh):
     def step(params):
+        def add(total, row):
+            return total + row, None
+
         grads = jax.lax.psum(jax.lax.psum(params, "a"), "data")
         return (
             grads,
@@ -54,11 +57,16 @@ def marked(places: list[Culprit]) -> str:
 
 def test_the_only_call_of_a_name_is_found() -> None:
     assert marked(statements.call(RECORD, "make_step", "psum", "jit")) == (
-        "29: jax.jit(step, donate_argnums=0)"
+        "32: jax.jit(step, donate_argnums=0)"
     ), "psum is called twice: the next name counts"
-    assert marked(statements.call(RECORD, "two", "jit")) == "32: jax.jit(donate_argnums=0)"
+    assert marked(statements.call(RECORD, "two", "jit")) == "35: jax.jit(donate_argnums=0)"
     assert marked(statements.call(RECORD, "train", "scan")) == "4"
     assert statements.call(RECORD, "nothing", "scan") == []
+
+
+def test_every_call_of_a_name_is_found() -> None:
+    assert [place.line for place in statements.every(RECORD, "make_step", "psum")] == [26, 26]
+    assert marked(statements.every(RECORD, "make_step", "ask")) == "21"
 
 
 def test_the_only_remainder_is_found() -> None:
@@ -68,6 +76,7 @@ def test_the_only_remainder_is_found() -> None:
 
 def test_an_entry_of_a_dict_is_found() -> None:
     assert marked(statements.entry(RECORD, "place", "share")) == "16: flops / 3"
+    assert marked(statements.entry(RECORD, "place", "intensity")) == "15: intensity = flops % 2"
     assert marked(statements.entry(RECORD, "place", "bound")) == '17: "memory"'
     assert marked(statements.entry(RECORD, "place", "attainable")) == "14"
 
@@ -78,15 +87,15 @@ def test_the_statement_that_makes_a_result_is_found() -> None:
     assert marked(statements.result(RECORD, "train", 3, 4)) == "11: jax.device_put(params)"
     assert marked(statements.result(RECORD, "train", 0, 2)) == "4", "it returns four values"
     assert marked(statements.result(RECORD, "place")) == '17: found["bound"] = "memory"'
-    assert marked(statements.result(RECORD, "two")) == "33", "it returns in two places"
-    assert marked(statements.result(RECORD, "make_step")) == "29: jax.jit(step, donate_argnums=0)"
-    assert marked(statements.result(RECORD, "make_step", 1, 2, inner=True)) == "27: 2"
-    assert marked(statements.result(RECORD, "make_step", 0, 2, inner=True)) == "24: ("
+    assert marked(statements.result(RECORD, "two")) == "36", "it returns in two places"
+    assert marked(statements.result(RECORD, "make_step")) == "32: jax.jit(step, donate_argnums=0)"
+    assert marked(statements.result(RECORD, "make_step", 1, 2, inner=True)) == "30: 2"
+    assert marked(statements.result(RECORD, "make_step", 0, 2, inner=True)) == "27: ("
 
 
 def test_what_was_promised_is_found_where_it_is_returned() -> None:
     edits = ("place", "make_step")
-    assert marked(statements.of_promise(RECORD, edits, "`step` returns (params, loss)")) == "24: ("
+    assert marked(statements.of_promise(RECORD, edits, "`step` returns (params, loss)")) == "27: ("
     assert marked(statements.of_promise(RECORD, edits, "`place` returns a dict")) == (
         '17: found["bound"] = "memory"'
     )
@@ -105,7 +114,7 @@ def test_what_was_jitted_is_found_for_an_error_of_its_call() -> None:
     edits = ("train", "make_step")
     message = "ValueError: jit requires a mesh for in_shardings"
     assert marked(statements.of_jit(RECORD, edits, message)) == (
-        "29: jax.jit(step, donate_argnums=0)"
+        "32: jax.jit(step, donate_argnums=0)"
     )
     assert statements.of_jit(RECORD, (*edits, "two"), message) == [], "two of them jit"
     assert statements.of_jit(RECORD, edits, "KeyError: 'w1'") == [], "raised by no such call"
