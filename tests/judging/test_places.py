@@ -105,6 +105,12 @@ def test_a_forgotten_return_is_found() -> None:
     assert forgotten("    return losses", "    return") == ["`train` returns `losses`"]
 
 
+def test_a_value_that_goes_nowhere_is_a_forgotten_return_in_a_function_of_the_learners() -> None:
+    inner = "    def read(index):\n        losses[index]\n\n    return losses"
+    assert forgotten("    return losses", inner) == ["`read` returns a value"]
+    assert forgotten("    return losses", inner.replace("losses[index]", "print(index)")) == []
+
+
 def test_no_other_return_is_missed() -> None:
     assert missing(FILE, SOURCE, EDITS) == []
     assert forgotten("    return x\n", "    x\n") == [], "given code is not the learner's"
