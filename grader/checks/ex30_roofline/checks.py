@@ -1,14 +1,17 @@
 """Checks of ex30_roofline: the counts of two kernels, and each figure that `place` returns."""
 
 import math
+import re
+from itertools import combinations_with_replacement
 
 import msgspec
 from msgspec.structs import replace
 
 from grader.checks.ex30_roofline import EXERCISE
 from grader.checks.ex30_roofline.facts import BYTES, FLOPS, Case, Count
+from grader.judging import statements
 from grader.judging.checking import Failure, Result
-from grader.judging.evidence import definition, seen, wanted
+from grader.judging.evidence import seen, wanted
 from grader.judging.record import Record
 
 CLOSE = 1e-6
@@ -37,13 +40,29 @@ def _miscount(record: Record, kernel: str, what: str, why: str) -> Failure | Non
             other = count.counted[BYTES if what == FLOPS else FLOPS]
             swapped = math.isclose(got, other, rel_tol=CLOSE)
             said = "the number of the other one: (flops, nbytes)" if swapped else ""
-            said = said or f"{got / want:.3g} times as many"
+            said = said or _as(count, what, got) or f"{got / want:.3g} times as many"
             return Failure(
                 f"`{count.call}` counts {want:,} {what}: {why}",
                 f"{got:,.10g}, which is {said}",
-                definition(record, f"{kernel}_cost"),
+                statements.result(record, f"{kernel}_cost", 0 if what == FLOPS else 1, 2),
             )
     return None
+
+
+def _as(count: Count, what: str, got: float) -> str:
+    """The product or the sum of products of sides that gives these bytes of `matmul`, or ""."""
+    if what != BYTES or count.kernel != "matmul":
+        return ""
+    m, k, n, itemsize = (int(side) for side in re.findall(r"\d+", count.call))
+    sides = {"m": m, "k": k, "n": n}
+    arrays = {f"{a} * {b}": sides[a] * sides[b] for a, b in combinations_with_replacement(sides, 2)}
+    found = {
+        " + ".join(names): sum(arrays[name] for name in names)
+        for most in (1, 2, 3)
+        for names in combinations_with_replacement(arrays, most)
+    } | {"m * k * n": m * k * n}
+    found = {words: total for words, total in found.items() if total * itemsize == got}
+    return f"itemsize * ({next(iter(found))})" if len(found) == 1 else ""
 
 
 @EXERCISE.check(
@@ -95,7 +114,7 @@ def _differs(record: Record, key: str, why: str) -> Failure | None:
             expected = f"{_given(case)}, {key} is {want:.6g}: {why}"
             observed = f"{got:.6g}{_instead(case, key, got)}"
             hint = IN_PERCENT if observed.endswith(PERCENT) else ""
-            return Failure(expected, observed, definition(record, "place"), hint)
+            return Failure(expected, observed, statements.entry(record, "place", key), hint)
     return None
 
 
@@ -116,17 +135,27 @@ def _instead(case: Case, key: str, got: float) -> str:
             "peak_flops, the other ceiling": case.peak_flops,
             "intensity * peak_bandwidth, the other ceiling": case.intensity * case.peak_bandwidth,
             "FLOPs / seconds, what was reached": reached,
+            "intensity / peak_bandwidth": case.intensity / case.peak_bandwidth,
+            "peak_bandwidth / intensity": case.peak_bandwidth / case.intensity,
+            "intensity * peak_flops": case.intensity * case.peak_flops,
         },
         "share": {
             "FLOPs / seconds / peak_flops": reached / case.peak_flops,
             "bytes / seconds / peak_bandwidth": bandwidth / case.peak_bandwidth,
             PERCENT: 100 * case.share,
             "the share upside down": 1 / case.share,
+            "FLOPs * seconds / attainable": case.flops * case.seconds / case.attainable,
+            "FLOPs / attainable": case.flops / case.attainable,
+            "FLOPs / seconds": reached,
         },
     }
     found = (what for what, is_so in others[key].items() if math.isclose(got, is_so, rel_tol=CLOSE))
     what = next(found, "")
     return f", which is {what}" if what else ""
+
+
+BOUNDS = ("memory", "compute")
+NAMES = 'The bound is one of two words: "memory" or "compute".'
 
 
 def _given(case: Case) -> str:
@@ -176,7 +205,8 @@ def bound_is_the_lower_ceiling(record: Record) -> Result:
                 f"{_given(case)}, bound is {case.bound!r}: the intensity is "
                 f"{case.intensity:.3g}, and the ceilings meet at {ridge:.3g}",
                 repr(case.answer["bound"]),
-                definition(record, "place"),
+                statements.entry(record, "place", "bound"),
+                "" if case.answer["bound"] in BOUNDS else NAMES,
             )
     return None
 

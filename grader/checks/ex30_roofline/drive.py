@@ -38,8 +38,10 @@ DISTANCES = (0.003, 0.1, 1.0, 2.0)
 half of this to all of it. The first ones lie within a percent of the ridge."""
 SHARES, RIDGES = ((-2.0, -0.1), (0.1, 1.0)), (-2.0, 4.0)
 """The drawn shares and ridges, as powers of 10. A share is above 1 where a ceiling was measured too
-low: in half of the cases on each side of the ridge. The ridges differ so much that no single
-intensity separates kernels bound by memory from those bound by compute."""
+low: in half of the cases on each side of the ridge."""
+FAR = {-1: (2.0, 4.0), 1: (-2.0, 0.0)}
+"""The ridge of the kernel nearest to it, below it and above it: no single intensity separates
+kernels bound by memory from those bound by compute."""
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
@@ -51,8 +53,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         counts.append(_poly(submission, dtype, size, n, degree))
     with observe.unwatched():
         cases = _measured(submission)
-    for distance, share in rng.permutation(_points(rng)):
-        cases.append(_drawn(submission, rng, float(distance), float(share)))
+    for point in rng.permutation(_points(rng)):
+        cases.append(_drawn(submission, rng, *point.tolist()))
     observe.fact("counts", msgspec.to_builtins(counts))
     observe.fact("cases", msgspec.to_builtins(cases))
 
@@ -109,20 +111,22 @@ def _number(value: Any, function: str) -> float | str:
     return number if math.isfinite(number) else str(number)
 
 
-def _points(rng: Any) -> list[tuple[float, float]]:
-    """Distances from the ridge and shares, as powers of 10: both shares on both sides."""
+def _points(rng: Any) -> list[tuple[float, float, float]]:
+    """Distances from the ridge, shares and ridges, as powers of 10: both shares on both sides."""
     points = []
     for side in (-1, 1):
         spans = rng.permutation(SHARES * (len(DISTANCES) // len(SHARES)))
         distances = side * np.array(DISTANCES) * rng.uniform(0.5, 1, len(DISTANCES))
-        points += list(zip(distances.tolist(), rng.uniform(*spans.T).tolist(), strict=True))
+        ridges = rng.uniform(*RIDGES, len(DISTANCES))
+        ridges[0] = rng.uniform(*FAR[side])
+        points += list(zip(distances, rng.uniform(*spans.T), ridges, strict=True))
     return points
 
 
-def _drawn(submission: ModuleType, rng: Any, distance: float, power: float) -> Case:
-    """A drawn kernel under drawn ceilings; `distance` and `power` are as in `_points`."""
+def _drawn(submission: ModuleType, rng: Any, distance: float, power: float, at: float) -> Case:
+    """A drawn kernel under drawn ceilings; the powers are as in `_points`."""
     multiple, share = 10**distance, 10**power
-    peak, ridge = 10 ** rng.uniform(10, 15), 10 ** rng.uniform(*RIDGES)
+    peak, ridge = 10 ** rng.uniform(10, 15), 10**at
     nbytes = 10 ** rng.uniform(5, 9)
     flops, bandwidth = nbytes * ridge * multiple, peak / ridge
     seconds = max(flops / peak, nbytes / bandwidth) / share
@@ -142,12 +146,19 @@ def _measured(submission: ModuleType) -> list[Case]:
     return [_placed(submission, one, measured=True) for one in figures]
 
 
+def _place(key: str) -> int:
+    """Where a key stands among those that are asked for; at the end if it is not."""
+    return KEYS.index(key) if key in KEYS else len(KEYS)
+
+
 def _placed(submission: ModuleType, figures: Figures, *, measured: bool) -> Case:
     """The learner's place for `figures`. Raises `Misused` where it is no dict of the right keys."""
     answer = submission.place(*figures)
     if not isinstance(answer, dict) or set(answer) != set(KEYS):
-        keys = ", ".join(sorted(map(str, answer))) if isinstance(answer, dict) else ""
-        got = f"a dict with the keys {keys}" if keys else named(answer)
+        keys = sorted(map(str, answer), key=_place) if isinstance(answer, dict) else []
+        lacking = [f"`{key}`" for key in KEYS if key not in keys]
+        without = f", without {' and '.join(lacking)}" if lacking else ""
+        got = f"a dict with the keys {', '.join(keys)}{without}" if keys else named(answer)
         raise Misused(f"`place` returns a dict with the keys {', '.join(KEYS)}", f"it is {got}")
     numbers = {key: _number(answer[key], "place") for key in KEYS if key != "bound"}
     bound = answer["bound"]
