@@ -320,6 +320,28 @@ _ROWS = (
 )
 
 
+_GONE = "JAX took it away; it is `{}` now"
+RENAMED = {
+    "jax.tree_map": _GONE.format("jax.tree.map"),
+    "jax.tree_multimap": _GONE.format("jax.tree.map"),
+    "jax.tree_leaves": _GONE.format("jax.tree.leaves"),
+    "jax.tree_flatten": _GONE.format("jax.tree.flatten"),
+    "jax.tree_unflatten": _GONE.format("jax.tree.unflatten"),
+    "jax.tree_structure": _GONE.format("jax.tree.structure"),
+    "jax.tree_reduce": _GONE.format("jax.tree.reduce"),
+    "jax.tree_transpose": _GONE.format("jax.tree.transpose"),
+    "jax.tree_util.tree_multimap": _GONE.format("jax.tree.map"),
+    "jax.partial": "it is `functools.partial`",
+    "jax.ops.index_update": _GONE.format("x.at[index].set(y)"),
+    "jax.ops.index_add": _GONE.format("x.at[index].add(y)"),
+    "jax.experimental.pjit": "`jax.jit` does the same",
+    "jax.experimental.maps": _GONE.format("jax.shard_map"),
+    "jax.effects_barrier": "it waits for effects; `jax.block_until_ready` waits for arrays",
+    "jax.cuda": 'JAX has no such module; jax.devices("gpu") lists the GPUs',
+}
+"""What to say of names that JAX once had, or that people expect of it."""
+
+
 def table(requested: Sequence[str] = ()) -> dict[str, Row]:
     """The rows by module, without those `on_request` that are not in `requested`."""
     return {row.module: row for row in _ROWS if not row.on_request or row.module in requested}

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from grader.judging.checking import Failure
 from grader.judging.differences import OF_ALL, explanation
 from grader.judging.record import Leaf
-from grader.judging.words import plural, where
+from grader.judging.words import SAID, plural, typed, where
 
 MAX_PATHS, MAX_LEAVES = 5, 200
 FORM = (
@@ -327,7 +327,7 @@ def _is_text_or_none(leaf: Leaf) -> bool:
 
 def _what(leaf: Leaf) -> str:
     if leaf.kind == "other":
-        return f"an object of type `{leaf.type}`"
+        return typed(leaf.type) if leaf.type in SAID else f"an object of type `{leaf.type}`"
     if leaf.kind == "python":
         return "None" if leaf.type == "NoneType" else f"a Python {leaf.type}"
     return f"an array {leaf.dtype}{list(leaf.shape)}"

@@ -74,6 +74,9 @@ def _of_one_shape(mine: Any, right: Any) -> Iterator[_Way]:
     yield "rounded as bfloat16 would round it", lambda: _rounded(mine, right)
     if not _varies(right):
         return
+    if more := _constant(mine, right):
+        size = f"{abs(more):.0f}"
+        yield f"each is {size} too {'large' if more > 0 else 'small'}", lambda: True
     if right.ndim == 2 and right.shape[0] == right.shape[1]:
         yield "it is transposed", lambda: close(mine, right.T)
     if right.ndim and len(right) > 1:
@@ -107,6 +110,13 @@ def _means(array: Any) -> Any:
     return np.cumsum(array, axis=0) / counts
 
 
+def _constant(mine: Any, right: Any) -> float:
+    """The whole number that each is more than it should be, if all are whole numbers; else 0."""
+    apart = (mine - right).ravel()
+    whole = not (right % 1).any() and apart[0] % 1 == 0
+    return float(apart[0]) if whole and (apart == apart[0]).all() else 0.0
+
+
 def _factors(mine: Any, right: Any, anything: bool) -> Iterator[_Way]:
     """A factor that is a whole number, or one divided by a whole number."""
     import numpy as np
@@ -118,13 +128,20 @@ def _factors(mine: Any, right: Any, anything: bool) -> Iterator[_Way]:
         return
     count, part = round(factor), round(1 / factor)
     if 2 <= count <= MAX_FACTOR:
-        words = f"{count} times as much, as a sum over {count} in place of a mean would be"
+        chosen = f"a factor of {count} or " * _is_round(count)
+        words = f"{count} times as much, as {chosen}a sum over {count} in place of a mean would be"
         yield words, lambda: close(mine, count * right)
     if 2 <= part <= MAX_FACTOR:
-        words = f"1/{part} of it, as a mean over {part} in place of a sum would be"
+        chosen = f"a factor of {1 / part:g} or " * _is_round(part)
+        words = f"1/{part} of it, as {chosen}a mean over {part} in place of a sum would be"
         yield words, lambda: close(mine * part, right)
     if mine.size > 1:
         yield f"{factor:.4g} times as much everywhere", lambda: close(mine, factor * right)
+
+
+def _is_round(count: int) -> bool:
+    """Whether people write such a factor: 10, 100, 1000."""
+    return count in (10, 100, 1000)
 
 
 def _rounded(mine: Any, right: Any) -> bool:

@@ -25,7 +25,7 @@ from grader.judging.record import (
     Record,
     Target,
 )
-from grader.judging.said import hint_for, in_words
+from grader.judging.said import hint_for, is_known
 from grader.judging.verdict import Culprit
 from grader.judging.words import part_in_words, plural
 
@@ -187,7 +187,7 @@ def _compiled(
     if problem:
         line = exported.line if exported else None
         place = [culprit(record, line)] if line else definition(record, name)
-        traced = "cannot be traced" in problem or in_words(problem) != problem
+        traced = "cannot be traced" in problem or is_known(problem)
         hint = TWO_MEMORIES if "two kinds of memory" in problem else hint_for(problem)
         return Failure(expected, problem, place, hint or (TRACED if traced else ""))
     return measured or Unable("the program was not compiled")
@@ -417,6 +417,13 @@ def step_ratio(record: Record, before: str, after: str) -> float | None:
     """
     mine, theirs = seen(record).values, wanted(record).values
     return _ratio(_step(mine[before], mine[after]), _step(theirs[before], theirs[after]))
+
+
+def change_ratio(
+    before: Sequence[Leaf], mine: Sequence[Leaf], theirs: Sequence[Leaf]
+) -> float | None:
+    """How much the submission's values changed, in changes of the reference's; see `step_ratio`."""
+    return _ratio(_step(before, mine), _step(before, theirs))
 
 
 def step_error(record: Record, before: str, after: str) -> float | None:

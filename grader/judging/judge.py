@@ -12,12 +12,26 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from grader.judging import witness
+from grader.judging.arrays import FORM
 from grader.judging.checking import Check, Exercise, Failure, Result, Unable
 from grader.judging.evidence import culprit
-from grader.judging.places import File, given_names, of_definitions, of_frames, of_words, shown
+from grader.judging.places import (
+    File,
+    given_names,
+    led_to,
+    of_call,
+    of_decorators,
+    of_definitions,
+    of_frames,
+    of_return,
+    of_text,
+    of_words,
+    shown,
+)
 from grader.judging.record import Outcome, Record
 from grader.judging.returns import Missing, missing
-from grader.judging.said import hint_for, in_words, without_treedefs
+from grader.judging.said import cleaned, hint_for, in_words, is_of_a_call, without_treedefs
+from grader.judging.slips import Slip, slips
 from grader.judging.statements import of_jit, of_promise
 from grader.judging.unlike import difference
 from grader.judging.verdict import Culprit, Ground, Report, Status, Verdict
@@ -37,6 +51,10 @@ _OF_THE_FILE = {
 }
 """What to do about each kind of finding."""
 _EXCEPTION = re.compile(r"[\w.]+(Error|Exception|Warning|Exit|Interrupt|Iteration)\b")
+_CALLED = re.compile(r"\bcalls? (?:of |the )?`(\w+)`")
+_VARIABLE = re.compile(r"\b[A-Z]+(?:_[A-Z]+){2,}\b")
+"""A variable of the environment."""
+_DONATED = re.compile(r"\bdonate[sd]\b")
 _PROMISE = {
     "raised": "no exception",
     "exited": "the code returns to the grader",
@@ -149,13 +167,17 @@ def _explain(verdict: Verdict, record: Record, outcome: Outcome, exercise: Exerc
     verdict.observed, verdict.traceback = in_words(outcome.message), outcome.frames
     file = File(record.source)
     if outcome.kind == "unusable" and not outcome.promise and _EXCEPTION.match(outcome.message):
-        verdict.observed = f"with what was returned, this was raised: {verdict.observed}"
+        if is_of_a_call(outcome.message):
+            verdict.expected = "no exception"
+            verdict.culprits = of_decorators(file, exercise.edits, outcome.message)
+        else:
+            verdict.observed = f"with what was returned, this was raised: {verdict.observed}"
     if outcome.frames:
         given = given_names(exercise.model, exercise.edits)
         verdict.culprits = of_frames(file, outcome.frames, given)
     elif outcome.promise:
         verdict.culprits = of_promise(record, exercise.edits, outcome.promise)
-    else:
+    elif not verdict.culprits:
         verdict.culprits = of_jit(record, exercise.edits, outcome.message)
     if outcome.kind in ("raised", "unusable") and (hint := hint_for(outcome.message)):
         verdict.hint, verdict.hint_level, verdict.hints = hint, 1, 1
@@ -192,7 +214,7 @@ def _forgotten(verdict: Verdict, function: Missing, outcome: Outcome) -> None:
     verdict.expected = outcome.promise or function.expected
     verdict.observed = function.observed
     if not outcome.promise:
-        verdict.observed += f"\n{outcome.message.strip().splitlines()[0]}"
+        verdict.observed += f"\n{cleaned(outcome.message).strip().splitlines()[0]}"
     verdict.culprits = [Culprit(function.line, "")]
     verdict.hint, verdict.hint_level, verdict.hints = NO_RETURN, 1, 1
 
@@ -210,12 +232,51 @@ def _note_forgotten(verdict: Verdict, forgotten: Sequence[Missing]) -> None:
             return
 
 
+def _narrow(verdict: Verdict, file: File, exercise: Exercise) -> None:
+    """Where a failure has no line but that of a definition, look for one inside it.
+
+    A value of another form is placed at the `return`; else a slip in that function is named.
+    """
+    definitions = [place.line for place in of_definitions(file, exercise.edits)]
+    if len(verdict.culprits) != 1 or verdict.culprits[0].line not in definitions:
+        return
+    returned = verdict.check == RUNS and verdict.observed.startswith("it returned")
+    if returned or verdict.hint == FORM:
+        verdict.culprits = of_return(file, verdict.culprits[0])
+        return
+    if verdict.check == RUNS:
+        return
+    function = file.top_level_at(verdict.culprits[0].line)
+    said = " ".join((verdict.title, verdict.expected, verdict.observed))
+    found = (
+        one
+        for one in slips(file, exercise.model, exercise.edits)
+        if one.function == function and _concerns(one, said)
+    )
+    if slip := next(found, None):
+        verdict.culprits = [slip.place]
+        verdict.observed += f"\n{slip.words}"
+    elif called := _CALLED.search(verdict.expected):
+        verdict.culprits = of_call(file, verdict.culprits[0], called[1])
+    elif name := _VARIABLE.search(verdict.observed.partition("\n")[0]):
+        verdict.culprits = of_text(file, verdict.culprits[0], name[0])
+    elif _DONATED.search(verdict.observed):
+        decorators = of_decorators(file, [function], "")
+        verdict.culprits = decorators or verdict.culprits
+
+
+def _concerns(slip: Slip, said: str) -> bool:
+    """Whether a failure speaks of the parameter that a slip is about, if it is about one."""
+    return not slip.about or bool(re.search(rf"\b{slip.about}s?\b", said, re.IGNORECASE))
+
+
 def _place(record: Record, exercise: Exercise, verdicts: Sequence[Verdict]) -> None:
     """Give every failure a place in the learner's file, and the lines around it."""
     file = File(record.source)
     judges = {check.name: check.judges for check in exercise.checks}
     failures = any(verdict.status == "fail" for verdict in verdicts)
     forgotten = missing(file, exercise.model, exercise.edits) if failures else []
+    given = given_names(exercise.model, exercise.edits) if failures else []
     for verdict in verdicts:
         if verdict.status != "fail":
             continue
@@ -228,10 +289,15 @@ def _place(record: Record, exercise: Exercise, verdicts: Sequence[Verdict]) -> N
                 or of_words(file, exercise.edits, verdict.title)
                 or of_definitions(file, own)
             )
+        if verdict.culprits and verdict.check != SOURCE:
+            first, *others = verdict.culprits
+            verdict.culprits = [*led_to(file, first, exercise.edits, given), *others]
         verdict.expected = without_treedefs(verdict.expected)
         verdict.observed = without_treedefs(verdict.observed)
         if verdict.check not in (SOURCE, RUNS):
             _note_forgotten(verdict, forgotten)
+        if verdict.check != SOURCE and verdict.hint != NO_RETURN:
+            _narrow(verdict, file, exercise)
         verdict.culprits = [shown(file, place) for place in verdict.culprits]
         check = next((check for check in exercise.checks if check.name == verdict.check), None)
         if check and check.hints and not verdict.hint:

@@ -8,7 +8,7 @@ any text, valid Python or not. No verdict is reached here.
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from functools import cached_property
 
 from grader.judging.record import EventKind, Frame, Record
@@ -27,7 +27,8 @@ _CAUSES: dict[EventKind, frozenset[str]] = {
     "wait": frozenset(("block_until_ready", "effects_barrier", "is_ready")),
 }
 """What a call that causes an event is usually named."""
-_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+_Definition = _Function | ast.ClassDef
 
 
 class File:
@@ -182,6 +183,81 @@ def of_frames(file: File, frames: Sequence[Frame], given: Sequence[str]) -> list
     own = [frame for frame in frames if file.top_level_at(frame.line) not in given]
     last = (own or frames)[-1]
     return [Culprit(last.line, last.text, 1, last.column, last.end)]
+
+
+def of_decorators(file: File, edits: Sequence[str], text: str) -> list[Culprit]:
+    """The decorator of an edited function: of the one that `text` names, else of the first.
+
+    Where no edited function has one, there is none.
+    """
+    functions = {name: node for name in edits if (node := file.defined(name)) is not None}
+    named = [name for name in functions if re.search(rf"<function {name} at ", text)]
+    for name in named or functions:
+        if lines := _decorated(functions[name]):
+            return [Culprit(lines[0], file.lines[lines[0] - 1].strip())]
+    return of_definitions(file, named)
+
+
+def of_return(file: File, place: Culprit) -> list[Culprit]:
+    """The `return` of the function that is defined at `place`, if it has only one."""
+    found = _held_at(file, place)
+    nodes = own_nodes(found) if isinstance(found, _Function) else ()
+    return _only(file, place, {node.lineno for node in nodes if isinstance(node, ast.Return)})
+
+
+def of_call(file: File, place: Culprit, name: str) -> list[Culprit]:
+    """The line that calls `name` in the definition at `place`, if there is only one."""
+    calls = (node.func for node in ast.walk(_held_at(file, place)) if isinstance(node, ast.Call))
+    return _only(file, place, {f.lineno for f in calls if isinstance(f, ast.Name) and f.id == name})
+
+
+def of_text(file: File, place: Culprit, text: str) -> list[Culprit]:
+    """The line that writes a text in quotes in the definition at `place`, if there is only one."""
+    texts = (node for node in ast.walk(_held_at(file, place)) if isinstance(node, ast.Constant))
+    return _only(file, place, {node.lineno for node in texts if node.value == text})
+
+
+def _held_at(file: File, place: Culprit) -> ast.AST:
+    """The statement at the top level that holds a place."""
+    return next((node for node in file.tree.body if _holds(node, place.line)), ast.Pass())
+
+
+def _only(file: File, place: Culprit, lines: Set[int]) -> list[Culprit]:
+    """The one line of these, else `place`: of several, any may be the wrong one."""
+    if len(lines) != 1:
+        return [place]
+    (line,) = lines
+    return [Culprit(line, file.lines[line - 1].strip())]
+
+
+def led_to(file: File, place: Culprit, edits: Sequence[str], given: Sequence[str]) -> list[Culprit]:
+    """The learner's line that leads to a place in given code, and that place; else that place.
+
+    It is where an edited function names the given one, or what an edited function returns that
+    the given one calls.
+    """
+    name = file.top_level_at(place.line)
+    if name not in given:
+        return [place]
+    edited = [node for edit in edits if (node := file.defined(edit)) is not None]
+    for node in edited:
+        lines = [n.lineno for n in ast.walk(node) if isinstance(n, ast.Name) and n.id == name]
+        if lines:
+            return [Culprit(lines[0], file.lines[lines[0] - 1].strip()), place]
+    holder = file.defined(name)
+    called = {n.id for n in ast.walk(holder) if isinstance(n, ast.Name)} if holder else set()
+    own = of_definitions(file, [edit for edit in edits if edit in called][:1])
+    return [*of_return(file, own[0]), place] if own else [place]
+
+
+def own_nodes(function: _Function) -> Iterator[ast.AST]:
+    """The nodes of a function in the order of the text, without those of functions inside it."""
+    left: list[ast.AST] = list(function.body)
+    while left:
+        node = left.pop(0)
+        yield node
+        if not isinstance(node, _Definition | ast.Lambda):
+            left[:0] = ast.iter_child_nodes(node)
 
 
 def given_names(model: str, edits: Sequence[str]) -> list[str]:

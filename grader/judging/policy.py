@@ -17,6 +17,7 @@ from `grader.judging.source`.
 
 import ast
 import builtins
+import difflib
 import itertools
 import string
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,7 @@ from grader.judging.allowed import (
     INSIDE,
     MAKERS,
     READABLE,
+    RENAMED,
     WATCHERS,
     Row,
     table,
@@ -42,6 +44,9 @@ MODELS = "flax.nnx"
 """Where an exercise requests this module, its models are changed in place."""
 MAX_FINDINGS = 200
 """So many are enough to read, and a hostile file gets no more of the grader's time."""
+NEAR = 0.8
+"""How alike a name that is refused must be to one that is listed, for the question whether that
+was meant; 1 is the same name."""
 MAX_PARTS = 8
 """An expression of more parts is not shown whole."""
 NAMED_TUPLE = frozenset(("_asdict", "_field_defaults", "_fields", "_make", "_replace"))
@@ -134,7 +139,7 @@ class _Policy:
             elif isinstance(node, ast.Import) and path not in self.rows:
                 yield _finding(node, self._expected(path), text)
             elif refused := self.refused(path):
-                yield _finding(node, self._expected(refused), text)
+                yield _finding(node, self._expected(refused), text + self._instead(refused))
 
     def refused(self, path: str) -> str:
         """The part of a dotted name that the table does not allow, or ""."""
@@ -162,6 +167,16 @@ class _Policy:
         if parts[0] not in self.rows:
             return f"a solution without the module `{parts[0]}`"
         return f"a solution without `{path}`"
+
+    def _instead(self, path: str) -> str:
+        """What may have been meant by a name that is refused, to be said after it; or ""."""
+        if path in RENAMED:
+            return f": {RENAMED[path]}"
+        module, _, name = path.rpartition(".")
+        row = self.rows.get(module)
+        names = sorted(row.names or ()) if row else []
+        near = difflib.get_close_matches(name, names, 1, NEAR)
+        return f": did you mean `{module}.{near[0]}`?" if near else ""
 
     def paths(self, node: ast.AST) -> frozenset[str]:
         """The dotted names that an expression may stand for; empty if it is no imported thing."""
@@ -284,7 +299,7 @@ class _Policy:
             yield from self._store(node, access, text)
         elif modules:
             for refused in filter(None, (self.refused(f"{m}.{access.attr}") for m in modules)):
-                yield _finding(node, self._expected(refused), text)
+                yield _finding(node, self._expected(refused), text + self._instead(refused))
         elif access.attr in ("format", "format_map"):
             yield from self._format(node, access, text)
         elif expected := self._no_attribute(access):

@@ -8,7 +8,7 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from grader.judging.places import File
+from grader.judging.places import File, own_nodes
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _VALUES = ast.Subscript | ast.BinOp | ast.Compare | ast.Tuple | ast.List | ast.Dict | ast.Name
@@ -68,13 +68,13 @@ def _functions(
 
 def _gives(function: _Function) -> bool:
     """Whether each `return` of a function gives a value, and there is one."""
-    given = [node.value for node in _own(function) if isinstance(node, ast.Return)]
+    given = [node.value for node in own_nodes(function) if isinstance(node, ast.Return)]
     return bool(given) and not any(value is None or _is_none(value) for value in given)
 
 
 def _promise(function: _Function) -> str:
     """What the last `return` of a function gives, if that is named; else ""."""
-    values = [n.value for n in _own(function) if isinstance(n, ast.Return) and n.value]
+    values = [n.value for n in own_nodes(function) if isinstance(n, ast.Return) and n.value]
     if not values:
         return ""
     last = values[-1]
@@ -102,7 +102,7 @@ def _forgets(function: _Function) -> bool:
     """Whether a function ends without a value, whatever happens."""
     if not all(_called(decorator) in _JIT for decorator in function.decorator_list):
         return False  # a decorator may return something else
-    nodes = list(_own(function))
+    nodes = list(own_nodes(function))
     if any(isinstance(node, ast.Yield | ast.YieldFrom | ast.Raise) for node in nodes):
         return False
     values = [node.value for node in nodes if isinstance(node, ast.Return)]
@@ -115,13 +115,3 @@ def _called(decorator: ast.expr) -> str:
         name = _called(decorator.func)
         return _called(decorator.args[0]) if name == "partial" and decorator.args else name
     return getattr(decorator, "attr", getattr(decorator, "id", ""))
-
-
-def _own(function: _Function) -> Iterator[ast.AST]:
-    """The nodes of a function without those of functions and classes inside it."""
-    left: list[ast.AST] = list(function.body)
-    while left:
-        node = left.pop(0)
-        yield node
-        if not isinstance(node, _Function | ast.ClassDef | ast.Lambda):
-            left += ast.iter_child_nodes(node)

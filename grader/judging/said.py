@@ -5,6 +5,7 @@ no other words. Those here name something that a learner's file does not hold, o
 """
 
 import re
+from typing import NamedTuple
 
 _NODE = re.compile(r"CustomNode\((?:\w+\[)?([\w.]+)\]?, \[([^\[\]]*)\]\)")
 MAX_LINES, MAX_LENGTH = 8, 300
@@ -14,114 +15,299 @@ _NO_NUMBERS = (
     "While jit traces a function, its arrays have shapes and types, and no numbers. What needs a "
     "number there?"
 )
-_HINTS = tuple(
-    (re.compile(pattern, re.DOTALL), hint)
-    for pattern, hint in (
-        (
-            r"Received incompatible devices for jitted computation",
-            "jax.device_put moves no array: it returns a new one, and the old one stays where it "
-            "was. Which array of this call, or which sharding, names the other devices?",
-        ),
-        (
-            r"Array has been deleted|Buffer has been deleted or donated|deleted or donated buffer",
-            "A call that donates an argument deletes it. What the call returned takes its place.",
-        ),
-        (r"TracerArrayConversionError|The numpy\.ndarray conversion method", _NO_NUMBERS),
-        (r"TracerBoolConversionError|Attempted boolean conversion", _NO_NUMBERS),
-        (r"method is not available on traced array", _NO_NUMBERS),
-        (r"ConcretizationTypeError|Abstract tracer value encountered where concrete", _NO_NUMBERS),
-        (r"does not support string indexing", "Were two values unpacked in the wrong order?"),
-    )
+_ORDER = "Were two values exchanged, where they were unpacked or where they were passed on?"
+_TREES = (
+    "jax.device_put and jax.tree.map take a tree of arrays, such as a dict; jnp.asarray and most "
+    "functions of jnp take one array."
 )
-"""Where to look, for exceptions of which that is known."""
+_NOT_AN_ARRAY = (
+    "Which argument of this call is that? If two arguments are exchanged: jax.device_put takes the "
+    "arrays first, and then the device."
+)
 
-_WORDS = tuple(
-    (re.compile(pattern, re.DOTALL), words)
-    for pattern, words in (
-        (
+
+class _Said(NamedTuple):
+    """What is said of the exceptions in which a pattern is found: the first row that fits."""
+
+    pattern: str
+    words: str = ""
+    r"""What it means here, with the pattern's groups as `\1`; "" if its own words are enough."""
+    hint: str = ""
+    """Where to look, if that is known."""
+
+
+_TABLE = tuple(
+    (re.compile(row.pattern, re.DOTALL), row)
+    for row in (
+        _Said(
             r"Non-hashable static arguments|static.*unhashable|unhashable.*static",
-            "an argument that `static_argnums` or `static_argnames` names is an array. A static "
-            "argument is compiled into the program and must be hashable; `static_argnums` is not "
-            "`donate_argnums`",
+            "an argument that `static_argnums` or `static_argnames` names is an array, or a tree "
+            "of arrays. A static argument is compiled into the program and must be hashable; "
+            "`static_argnums` is not `donate_argnums`",
+            "Is an argument meant to be given up, so that its memory can be used again? Then it "
+            "is donated. Is it a number that decides shapes? Then only that one is static.",
         ),
-        (
+        _Said(
+            r"interpreting argument to <function (\w+) at \w+> as an abstract array\. The "
+            r"problematic value is of type <class '(?:\w+\.)*(\w+)'> and was passed to the "
+            r"function at path ([\w.\[\]']+?)\.?(?:\s|$)",
+            r"the jitted `\1` was called with a `\2` as `\3`; jit takes arrays, numbers and trees "
+            "of them",
+            "What jit compiles is a function of arrays. What else the function needs can be an "
+            "argument of a function around it, or static.",
+        ),
+        _Said(
+            r"Cannot interpret value of type <class '(?:\w+\.)*(\w+)'> as an abstract array",
+            r"a `\1` stands where an array, or a tree of arrays, is expected",
+            _NOT_AN_ARRAY,
+        ),
+        _Said(
+            r"of type '?<class '(?:\w+\.)*(\w+)'>'? is not a valid JAX type",
+            r"a `\1` stands where an array, or a tree of arrays, is expected",
+        ),
+        _Said(
+            r"entry not a 2- or 3- ?tuple",
+            "a dict, or another tree, was given where one array is expected",
+            _TREES,
+        ),
+        _Said(
+            r"object of type '(generator|\w*iterator)' has no len",
+            "an iterator has no length: it does not know how many items come",
+        ),
+        _Said(
+            r"shardings leaf specifications are expected to be .* but got \w+:\d",
+            "a device stands where a sharding is expected",
+            "jax.sharding.SingleDeviceSharding(device) is the sharding of an array on one device.",
+        ),
+        _Said(
+            r"body function carry input and carry output .* is a <class 'tuple'> but the "
+            r"corresponding component of the carry output is a <class '[\w.]*ShapedArray'>",
+            "the first thing that the body of a loop returns is to be the whole new carry, which "
+            "is a tuple; here it is a single array",
+            "The body of a scan returns (carry, output). If the carry is a pair, that is "
+            "((a, b), output).",
+        ),
+        _Said(
             r"carry input and carry output must have",
             "the body of a loop (scan, fori_loop, while_loop) returns a carry of another shape, "
             "dtype or structure than the carry it was given",
         ),
-        (
+        _Said(
+            r"cond_fun must return a boolean scalar",
+            "the condition, which is the first function that while_loop takes, returned something "
+            "else than one true or false",
+            "jax.lax.while_loop takes the condition, the body and the start, in this order.",
+        ),
+        _Said(
+            r"'NoneType' object has no attribute '(append|extend|insert|sort|update|add)'",
+            r"`\1` was asked of None. It changes its list, dict or set in place, and returns None",
+            "Is there a line that assigns what `append`, or the like, returned?",
+        ),
+        _Said(
             r"'NoneType' object|NoneType object",
             "a value is None where another was expected: was a `return` forgotten, or was nothing "
             "found?",
         ),
-        (
+        _Said(
             r"does not support string indexing",
             "an array was indexed with a name, as if it were a dict",
+            _ORDER,
         ),
-        (
+        _Said(
+            r"ArrayImpl' object has no attribute '(to|cuda|cpu|gpu)'",
+            r"a jax.Array has no `\1`",
+            "jax.device_put(x, device) returns a copy of x on a device.",
+        ),
+        _Said(r"(?:ArrayImpl|Tracer)' object has no attribute '(\w+)'", r"a jax.Array has no `\1`"),
+        _Said(
+            r"'(dict|list|tuple)' object has no attribute '(block_until_ready|copy_to_host_async|"
+            r"devices?|sharding|shape|dtype|astype|at)'",
+            r"`\2` was asked of a \1; arrays have it, and a \1 of arrays has not",
+            "jax.block_until_ready, jax.device_put and jax.tree.map take a tree of arrays.",
+        ),
+        _Said(
+            r"'types.SimpleNamespace' object has no attribute '(\w+)'",
+            r"JAX has nothing there that is called `\1`",
+            "JAX's documentation lists the names. Is it spelt as there?",
+        ),
+        _Said(
+            r"Device' object is not callable",
+            "a device was called, as if it were a function",
+            "In old versions of JAX, `device()` was a method of an array. It is an attribute now.",
+        ),
+        _Said(
+            r"(?:not supported between|unsupported operand).*"
+            r"'(?:function|method|builtin_function_or_method|PjitFunction)'",
+            "a function stands where a value is expected: was it not called?",
+            "`f` is the function, and `f()` what it returns.",
+        ),
+        _Said(
+            r"\b(\w+)\(\) missing \d+ required positional arguments?",
+            r"`\1` was called with too few arguments",
+        ),
+        _Said(
+            r"\b(\w+)\(\) takes (?:from )?(\w+)(?: to \w+)? positional arguments? but (\w+)",
+            r"`\1` was called with \3 arguments, and takes \2",
+        ),
+        _Said(
+            r"'(str|list|tuple|dict|int|float)' object is not callable",
+            r"a \1 was called, or stands where a function is expected",
+        ),
+        _Said(
+            r"contracting dimensions to have the same shape, got \((\d+),?\) and \((\d+),?\)",
+            r"a matrix product of arrays that do not fit each other: \1 columns, and \2 rows",
+        ),
+        _Said(
+            r"^StopIteration\b",
+            "`next` found no item, or no item that fits, and had no other value to give",
+        ),
+        _Said(
             r"Array has been deleted|Buffer has been deleted or donated|deleted or donated buffer",
             "an array was used after it had been donated or deleted",
+            "A call that donates an argument deletes it. What the call returned takes its place.",
         ),
-        (
+        _Said(
             r"Received incompatible devices for jitted computation",
             "a jitted function was called with arrays that are on different devices",
+            "jax.device_put moves no array: it returns a new one, and the old one stays where it "
+            "was. Which array of this call, or which sharding, names the other devices?",
         ),
-        (
+        _Said(
+            r"Shapes must be 1D sequences of concrete values",
+            "a shape needs the number of a value that jit is still tracing and that has none yet",
+            "The shapes of a program are known before it runs. A number that decides a shape can "
+            "come from outside the jitted function, or be a static argument of it.",
+        ),
+        _Said(
+            r"`length` argument to `scan` expects a concrete",
+            "the length of a scan needs the number of a value that jit is still tracing and that "
+            "has none yet",
+            "jax.lax.fori_loop takes a length that is known only when the program runs.",
+        ),
+        _Said(
+            r"TracerIntegerConversionError|__index__\(\) method was called",
+            "`range`, an index or the like needs the whole number of a value that jit is still "
+            "tracing and that has none yet",
+            "A loop in Python needs a length that is known before the program runs. "
+            "jax.lax.fori_loop is a loop of the program.",
+        ),
+        _Said(
             r"TracerArrayConversionError|The numpy\.ndarray conversion method",
             "NumPy was asked to convert a value that jit is still tracing and that has no numbers "
             "yet",
+            _NO_NUMBERS,
         ),
-        (
+        _Said(
             r"TracerBoolConversionError|Attempted boolean conversion",
             "`if`, `while` or `and` needs a number of a value that jit is still tracing",
+            _NO_NUMBERS,
         ),
-        (
+        _Said(
+            r"The (?!__)(\w+)\(\) method was called on traced array|"
+            r"method is not available on traced array",
+            "a method of an array was called on a value that jit is still tracing: it has no "
+            "numbers, no memory and no device yet",
+            "What is inside a jitted function stands for an array of a later call. Ask the arrays "
+            "that go in, or those that come out.",
+        ),
+        _Said(
             r"ConcretizationTypeError|Abstract tracer value encountered where concrete",
             "a number was asked of a value that jit is still tracing and that has none yet",
+            _NO_NUMBERS,
         ),
-        (
+        _Said(
             r"UnexpectedTracerError|leaked tracer|escaped the scope",
             "a value that jit was tracing was kept after the trace, and is no array",
         ),
-        (
+        _Said(
+            r"Gradient only defined for scalar-output functions",
+            "the function to differentiate returned something else than one number",
+            "If it returns a loss and something beside it, say has_aux=True. If it returns a loss "
+            "for each row, take their mean.",
+        ),
+        _Said(
+            r"grad requires real- or complex-valued inputs.* but got (\w+)",
+            r"a gradient was asked with respect to whole numbers (\1)",
+            "jax.grad differentiates by the first argument, unless argnums says otherwise. Which "
+            "argument comes first here?",
+        ),
+        _Said(
             r"sharded? .*rank (\d+)|is only valid for values of rank at least (\d+)",
             "a PartitionSpec names more dimensions than its array has",
         ),
-        (
-            r"method is not available on traced array",
-            "a method that needs numbers was asked of a value that jit is still tracing",
-        ),
-        (
+        _Said(
             r"scan body output must be a pair",
             "the body of a scan returns a pair (carry, output), and this one does not: was its "
             "`return` forgotten?",
         ),
-        (
+        _Said(
             r"memory_space of all inputs passed to",
             "one operation got arrays in two kinds of memory, the device's and the host's",
         ),
-        (
+        _Said(
             r"cannot select an axis to squeeze out which has size not equal to one",
             "an axis longer than 1 was to be squeezed away",
         ),
     )
 )
 
+_OF_THE_CALL = re.compile(
+    r"interpreting argument to <function|Non-hashable static arguments|positional argument|"
+    r"unexpected keyword argument|got multiple values for argument"
+)
+"""What is raised by a call before anything of the function runs."""
+_NAMED = re.compile(r"<function (?:\w+\.|<locals>\.)*(\w+) at 0x\w+>")
+_CLEANED = (
+    (_NAMED, r"`\1`"),
+    (re.compile(r"<weakref at 0x\w+; to '\w+' at 0x\w+ \((\w+)\)>"), r"`\1`"),
+    (re.compile(r"<(\w+) object (?:\w+\.|<locals>\.)*(\w+) at 0x\w+>"), r"<\1>"),
+    (re.compile(r"\b(?:\w+\.(?:<locals>\.)?)+(\w+\(\)) (?=missing|takes|got)"), r"\1 "),
+    (re.compile(r"\bjaxlib\._jax\.ArrayImpl\b"), "jax.Array"),
+    (re.compile(r"\bjaxlib\._jax\.Device\b"), "jax.Device"),
+    (re.compile(r"[\[{(][^\n]*?\bArray\([^\n]*\n.*", re.DOTALL), "..."),
+)
+"""What says nothing to a learner: addresses, the grader's own classes, the contents of arrays."""
+
 
 def in_words(message: str) -> str:
     """An exception in plain words, and below them its own, at most `MAX_LINES` lines of them."""
-    words = next((said for pattern, said in _WORDS if pattern.search(message)), "")
+    found = _found(message)
+    words = found[1].expand(found[0].words) if found else ""
+    own = cleaned(message)
     if not words:
-        return message
-    lines = [line for line in message.splitlines() if line.strip()]
+        return own
+    lines = [line for line in own.splitlines() if line.strip()]
     kept = [line if len(line) <= MAX_LENGTH else f"{line[:MAX_LENGTH]} ..." for line in lines]
     more = ["..."] if len(kept) > MAX_LINES else []
     return "\n".join([words, *kept[:MAX_LINES], *more])
 
 
+def _found(message: str) -> tuple[_Said, re.Match[str]] | None:
+    found = ((row, pattern.search(message)) for pattern, row in _TABLE)
+    return next(((row, match) for row, match in found if match), None)
+
+
 def hint_for(message: str) -> str:
     """Where to look for what an exception says, or ""."""
-    return next((hint for pattern, hint in _HINTS if pattern.search(message)), "")
+    found = _found(message)
+    return found[0].hint if found else ""
+
+
+def is_known(message: str) -> bool:
+    """Whether there are plain words for this exception."""
+    return bool((found := _found(message)) and found[0].words)
+
+
+def is_of_a_call(message: str) -> bool:
+    """Whether this is raised by the call of a function, before anything in it runs."""
+    return bool(_OF_THE_CALL.search(message))
+
+
+def cleaned(message: str) -> str:
+    """An exception's own words, without addresses and without the numbers of arrays."""
+    for pattern, plain in _CLEANED:
+        message = pattern.sub(plain, message)
+    return message
 
 
 def without_treedefs(text: str) -> str:

@@ -9,12 +9,11 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from grader.judging.places import File, of_definitions
+from grader.judging.places import File, of_definitions, own_nodes
 from grader.judging.record import Record
 from grader.judging.verdict import Culprit
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
-_Inner = _Function | ast.ClassDef | ast.Lambda
 _FILLED = frozenset(("append", "extend", "insert", "update", "setdefault"))
 """Methods that put something into a list or a dict."""
 _PROMISED = re.compile(r"`(\w+)` returns ")
@@ -180,18 +179,8 @@ def _is_key(node: ast.expr | None, key: str) -> bool:
 
 def _returned(function: _Function) -> list[ast.expr]:
     """What the `return` statements of a function give, not those of functions inside it."""
-    found = (n for n in _own(function) if isinstance(n, ast.Return))
+    found = (n for n in own_nodes(function) if isinstance(n, ast.Return))
     return [node.value for node in found if node.value is not None]
-
-
-def _own(function: _Function) -> Iterator[ast.AST]:
-    """The nodes of a function without those of functions inside it, in the order of the text."""
-    left: list[ast.AST] = list(function.body)
-    while left:
-        node = left.pop(0)
-        yield node
-        if not isinstance(node, _Inner):
-            left[:0] = ast.iter_child_nodes(node)
 
 
 def _part(value: ast.expr, index: int | None, of: int) -> ast.expr | None:
@@ -204,7 +193,7 @@ def _part(value: ast.expr, index: int | None, of: int) -> ast.expr | None:
 
 def _made(function: _Function, name: str) -> list[ast.AST]:
     """The statements in a function that give `name` a value, or put something into it."""
-    return [node for node in _own(function) if name in _given(node)]
+    return [node for node in own_nodes(function) if name in _given(node)]
 
 
 def _given(node: ast.AST) -> Iterable[str]:

@@ -25,9 +25,25 @@ def article(noun: str) -> str:
 
 
 def typed(name: str) -> str:
-    """`None`, `a jax.Array`, `an int`: a value by the name of its type."""
-    known = {"NoneType": "None", "ArrayImpl": "a jax.Array", "ndarray": "a NumPy array"}
-    return known.get(name) or f"{article(name)} {name}"
+    """`None`, `a jax.Array`, `an int`, `a function, which was not called`: a value by its type."""
+    if not name.isidentifier():
+        return f"an object of type `{name}`"
+    return SAID.get(name) or f"{article(name)} {name}"
+
+
+SAID = {
+    "NoneType": "None",
+    "ArrayImpl": "a jax.Array",
+    "ndarray": "a NumPy array",
+    "PjitFunction": "a jitted function, which was not called",
+    "function": "a function, which was not called",
+    "method": "a function, which was not called",
+    "partial": "a function, which was not called",
+    "generator": "a generator, which computes nothing until it is asked for items",
+    "DynamicJaxprTracer": "a tracer, not an array",
+    "JitTracer": "a tracer, not an array",
+}
+"""Values by the names of their types, where the name alone says too little."""
 
 
 def where(leaf: Leaf) -> str:

@@ -21,7 +21,7 @@ from unittest import mock
 
 import jax
 
-from grader.judging.words import line_on_stack
+from grader.judging.words import line_on_stack, typed
 from grader.probes.private import Gone as Gone
 from grader.stages import machines
 
@@ -136,7 +136,7 @@ def _word(device: Any, staged: Process) -> str:
         return "the GPU"
     if any(device is cpu for cpu in staged.cpus):
         return "a CPU device"
-    return "None" if device is None else f"an object of type `{type(device).__name__}`"
+    return typed(type(device).__name__)
 
 
 def _patches(bridge: Any, client: Any, staged: Process, shell: Mapping[str, str]) -> list[Any]:

@@ -15,6 +15,12 @@ MISTAKES = {
     "it has the other sign": (-ROW, ROW),
     "8 times as much, as a sum over 8 in place of a mean would be": (8 * ROW, ROW),
     "1/7 of it, as a mean over 7 in place of a sum would be": (ROW.mean(), ROW.sum()),
+    "10 times as much, as a factor of 10 or a sum over 10 in place of a mean would be": (
+        10 * ROW,
+        ROW,
+    ),
+    "each is 1 too large": (np.arange(1, 8), np.arange(7)),
+    "each is 2 too small": (np.arange(-2, 5), np.arange(7)),
     "0.9 times as much everywhere": (np.float32(0.9) * ROW, ROW),
     "rounded as bfloat16 would round it": (ROW.astype(ml_dtypes.bfloat16).astype("f4"), ROW),
     "it is transposed": (VALUES.T, VALUES),

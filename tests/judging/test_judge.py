@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ from conftest import ROOT, Cli, python, stamped
 from made_up import add, exercise, record, statuses
 
 from grader.course.catalog import Entry
+from grader.judging import places
+from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.judge import WHAT_A_FILE_MAY_HOLD, judge, worth_timing
 from grader.judging.record import Finding, Frame, Observed, Outcome, Record, decode_record
@@ -251,3 +254,58 @@ def test_an_exception_outside_the_file_is_shown_whole_and_placed_at_the_edit() -
     assert runs.expected == "`f` returns what its docstring says"
     assert runs.observed == f"with what was returned, this was raised: {message}"
     assert [place.line for place in runs.culprits] == [2]
+
+
+def narrowed(source: str, *, model: str = "", **failure: str) -> tuple[list[int], str]:
+    """Where a failure without a line of its own is placed, and what was observed."""
+    place = places.of_definitions(places.File(source), ["f"])
+    failed = Failure(failure.get("expected", "x"), failure.get("observed", "y"), place)
+    made = exercise(one=replace(failed, hint=failure.get("hint", "")))
+    made.model = model or source
+    verdict = judge(record(source=source), made).verdicts[2]
+    assert verdict.status == "fail"
+    return [one.line for one in verdict.culprits], verdict.observed
+
+
+def test_a_failure_at_a_definition_is_placed_at_a_slip_inside() -> None:
+    right = "def f(step, x, device):\n    x = step(x, device)\n    return x\n"
+    wrong = right.replace("x = step", "step")
+    lines, observed = narrowed(wrong, model=right)
+    assert lines == [2]
+    assert observed.endswith("what `step` returns on this line is dropped")
+    assert narrowed(right, model=right) == ([1], "y")
+
+
+def test_a_parameter_that_is_not_used_explains_only_what_it_has_to_do_with() -> None:
+    right = "def f(x, device):\n    return g(x, device)\n"
+    wrong = "def f(x, device):\n    return g(x)\n"
+    assert narrowed(wrong, model=right) == ([1], "y")
+    _, observed = narrowed(wrong, model=right, expected="all lie on the device")
+    assert observed == "y\n`f` does not use `device`"
+
+
+@pytest.mark.parametrize(
+    ("failure", "line"),
+    [
+        ({"hint": FORM}, 6),
+        ({"expected": "8 calls of `step`"}, 4),
+        ({"observed": "XLA_SOME_FLAG is 3"}, 5),
+        ({"observed": "`f` donates it"}, 1),
+        ({}, 2),
+    ],
+)
+def test_what_a_failure_is_about_gives_its_line(failure: dict[str, str], line: int) -> None:
+    source = (
+        "@jax.jit\ndef f(step, x):\n    for _ in range(7):\n        x = step(x)\n"
+        "    os.environ['XLA_SOME_FLAG'] = '3'\n    return x\n"
+    )
+    assert narrowed(source, **failure)[0] == [line]
+
+
+def test_a_call_that_raises_before_it_begins_is_placed_at_the_decorator() -> None:
+    message = "ValueError: Non-hashable static arguments are used"
+    source = "import jax\n@jax.jit(static_argnums=0)\ndef f(x):\n    return x\n"
+    kept = Observed(Outcome("unusable", message))
+    runs = judge(record(kept, source=source), exercise()).verdicts[1]
+    assert [place.line for place in runs.culprits] == [2]
+    assert runs.observed.startswith("an argument that `static_argnums`")

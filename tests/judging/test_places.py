@@ -2,7 +2,17 @@
 
 import pytest
 
-from grader.judging.places import File, of_definitions, of_frames, of_words, shown
+from grader.judging.places import (
+    File,
+    led_to,
+    of_call,
+    of_decorators,
+    of_definitions,
+    of_frames,
+    of_return,
+    of_words,
+    shown,
+)
 from grader.judging.record import EventKind, Frame
 from grader.judging.returns import missing
 from grader.judging.verdict import Culprit
@@ -54,6 +64,32 @@ def test_a_place_has_its_function_and_the_lines_around() -> None:
     assert (place.function, place.text, place.first) == ("step.loss_fn", "return given(x), 1", 12)
     assert place.excerpt == LINES[11:13]
     assert shown(FILE, Culprit(99, "")) == Culprit(99, "")
+
+
+def test_a_value_of_another_form_is_placed_where_it_is_returned() -> None:
+    assert [place.line for place in of_return(FILE, Culprit(9, ""))] == [16]
+    two = File("def f(x):\n    if x:\n        return 1\n    return 2\n")
+    assert of_return(two, Culprit(1, "")) == [Culprit(1, "")], "either may be the wrong one"
+
+
+def test_a_place_in_given_code_comes_after_the_line_that_led_there() -> None:
+    place = Culprit(5, "return x")
+    assert [one.line for one in led_to(FILE, place, ["step"], ["given"])] == [13, 5]
+    assert [one.line for one in led_to(FILE, place, ["step"], [])] == [5]
+    inside = Culprit(22, "losses.append(float(step(batch)))  # é")
+    assert [one.line for one in led_to(FILE, inside, ["step"], ["given", "train"])] == [16, 22]
+
+
+def test_a_call_that_jit_refuses_is_placed_at_the_decorator() -> None:
+    assert [place.line for place in of_decorators(FILE, ["train", "step"], "")] == [8]
+    assert of_decorators(FILE, ["train"], "") == []
+    named = "argument to <function train at 0x7f>"
+    assert [place.line for place in of_decorators(FILE, ["step", "train"], named)] == [19]
+
+
+def test_the_one_call_of_a_function_is_found() -> None:
+    assert [place.line for place in of_call(FILE, Culprit(19, ""), "step")] == [22]
+    assert of_call(FILE, Culprit(19, ""), "given") == [Culprit(19, "")]
 
 
 def test_of_several_definitions_of_a_name_the_last_one_holds() -> None:

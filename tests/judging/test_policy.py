@@ -12,7 +12,7 @@ import pytest
 from conftest import ROOT
 
 from grader.course.catalog import Entry
-from grader.judging.allowed import ARRAY_ATTRIBUTES, HANDLES, MAKERS, Row, known, table
+from grader.judging.allowed import ARRAY_ATTRIBUTES, HANDLES, MAKERS, RENAMED, Row, known, table
 from grader.judging.policy import MAX_FINDINGS, violations
 from grader.judging.record import Finding
 
@@ -87,6 +87,30 @@ def test_an_attack_is_refused_at_its_line(name: str) -> None:
 @pytest.mark.parametrize("name", ANSWERS)
 def test_an_unusual_answer_is_let_through(name: str) -> None:
     assert found(ANSWERS[name]) == []
+
+
+def test_a_name_that_is_gone_or_misspelt_comes_with_the_right_one() -> None:
+    (gone,) = found("import jax\njax.tree_map(f, x)")
+    assert gone.observed == "`jax.tree_map`: JAX took it away; it is `jax.tree.map` now"
+    (typed,) = found("import jax\njax.device_coutn()")
+    assert typed.observed == "`jax.device_coutn`: did you mean `jax.device_count`?"
+    (far,) = found("import jax\njax.whatever()")
+    assert far.observed == "`jax.whatever`"
+
+
+def _reached(path: str) -> object:
+    """What a dotted name of JAX stands for, or None."""
+    parts, value = path.split("."), jax
+    for part in parts[1:]:
+        value = getattr(value, part, None)
+    return value
+
+
+@pytest.mark.parametrize("path", [p for p, said in RENAMED.items() if "took it away" in said])
+def test_what_is_said_to_be_gone_is_gone(path: str) -> None:
+    assert _reached(path) is None
+    now = RENAMED[path].split("`")[1]
+    assert now.startswith("x.at") or callable(_reached(now))
 
 
 def test_an_exercise_may_ask_for_a_module() -> None:

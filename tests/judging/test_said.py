@@ -2,7 +2,15 @@
 
 import pytest
 
-from grader.judging.said import MAX_LINES, in_words, without_treedefs
+from grader.judging.said import (
+    MAX_LINES,
+    cleaned,
+    hint_for,
+    in_words,
+    is_known,
+    is_of_a_call,
+    without_treedefs,
+)
 
 
 def test_an_exception_that_says_what_is_wrong_is_left_as_it_is() -> None:
@@ -23,12 +31,75 @@ def test_an_exception_that_says_what_is_wrong_is_left_as_it_is() -> None:
             "ValueError: Received incompatible devices for jitted computation. Got x",
             "on different devices",
         ),
+        ("StopIteration", "`next` found no item"),
+        ("ValueError: entry not a 2- or 3- tuple", "a dict, or another tree"),
+        (
+            "TypeError: Cannot interpret value of type <class 'generator'> as an abstract array",
+            "a `generator` stands where an array",
+        ),
+        (
+            "AttributeError: 'NoneType' object has no attribute 'append'",
+            "`append` was asked of None",
+        ),
+        (
+            "AttributeError: 'dict' object has no attribute 'block_until_ready'",
+            "`block_until_ready` was asked of a dict",
+        ),
+        (
+            "TypeError: '<' not supported between instances of 'int' and 'function'",
+            "was it not called?",
+        ),
+        (
+            "TypeError: Shapes must be 1D sequences of concrete values of integer type",
+            "a shape needs the number",
+        ),
+        (
+            "jax.errors.TracerIntegerConversionError: The __index__() method was called on x",
+            "the whole number of a value",
+        ),
+        (
+            "TypeError: Gradient only defined for scalar-output functions. Output was x",
+            "something else than one number",
+        ),
+        ("TypeError: step() missing 1 required positional argument: 'x'", "too few arguments"),
+        (
+            "TypeError: body() takes 1 positional argument but 2 were given",
+            "`body` was called with 2 arguments, and takes 1",
+        ),
+        ("TypeError: cond_fun must return a boolean scalar, but got x", "the condition"),
     ],
 )
 def test_others_get_plain_words_first(message: str, words: str) -> None:
     first, *rest = in_words(message).splitlines()
     assert words in first
     assert rest == message.splitlines()
+
+
+def test_addresses_classes_and_numbers_are_left_out() -> None:
+    call = (
+        "TypeError: Error interpreting argument to <function run at 0x7f> as an abstract array. "
+        "The problematic value is of type <class 'jaxlib._jax.Device'> and was passed to the "
+        "function at path device."
+    )
+    first, own = in_words(call).splitlines()
+    assert first.startswith("the jitted `run` was called with a `Device` as `device`")
+    assert "to `run` as" in own
+    assert "<class 'jax.Device'>" in own
+    assert is_of_a_call(call)
+    assert (
+        cleaned("TypeError: Loop.step() missing 1 argument")
+        == "TypeError: step() missing 1 argument"
+    )
+    assert cleaned("ValueError: bad {'w': Array([1., 2.,\n 3.])} here") == "ValueError: bad ..."
+    assert cleaned("ValueError: bad Array(1.) here") == "ValueError: bad Array(1.) here"
+
+
+def test_what_has_words_is_known_and_says_where_to_look() -> None:
+    known = "TypeError: JAX does not support string indexing; got idx='w'"
+    assert is_known(known)
+    assert "exchanged" in hint_for(known)
+    assert not is_known("ValueError: no batch")
+    assert hint_for("ValueError: no batch") == ""
 
 
 def test_of_a_long_exception_the_beginning_is_repeated() -> None:

@@ -20,11 +20,25 @@ from grader.checks.ex01_find_devices.facts import (
 )
 from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result, Unable
-from grader.judging.evidence import culprit, definition, seen, wanted
+from grader.judging.evidence import calls_of, culprit, definition, seen, wanted
 from grader.judging.record import Observed, Record
+from grader.judging.said import cleaned, hint_for
 from grader.judging.verdict import Culprit
 
 PLATFORM = 'A GPU\'s platform is "gpu", whoever made it.'
+WHOSE = (
+    'jax.devices("gpu") lists the GPUs; jax.devices() lists the devices of the default backend. '
+    "Which of them do you count?"
+)
+NO_ARRAYS = (
+    "Ask JAX which devices are there, and create no array. The grader stages these machines: their "
+    "devices are listed, and no array can be made on them."
+)
+NO_GPU = (
+    'Where there is no GPU, jax.devices("gpu") and jax.device_count("gpu") raise RuntimeError. '
+    "What does your function do then?"
+)
+RAISED = "This line raises, whatever devices the machine has. What does the error say of it?"
 DEFAULT = (
     "The default backend is not always that of the GPUs: with JAX_PLATFORMS=cpu,cuda it is that of "
     'the CPU. jax.devices("gpu") finds the GPUs, whatever the default is.'
@@ -54,19 +68,34 @@ def _judged(record: Record, function: str, concerns: Callable[[str], bool]) -> R
         if not want.raised and concerns(want.answer) and mine.answer != want.answer:
             expected = f"`{mine.call}` is {want.answer} on {mine.machine}"
             place = _place(record, mine, function)
-            return Failure(expected, _said(mine), place, _hint(mine, want))
+            return Failure(expected, _said(mine, want), place, _hint(record, mine, want))
     return _no_stage(record)
 
 
-def _hint(mine: Answer, want: Answer) -> str:
+def _hint(record: Record, mine: Answer, want: Answer) -> str:
     """The hint that an answer asks for in place of the check's first one, or ""."""
-    if not mine.raised and _kind(mine.answer) != _kind(want.answer):
+    if mine.raised:
+        return NUMBERS if "(-" in mine.call else _hint_of_error(mine.raised[0])
+    if _kind(mine.answer) != _kind(want.answer):
         return FORM
     if _kind(want.answer) == "a number" and mine.answer == "0":
-        return DEFAULT if "JAX_PLATFORMS=cpu" in want.machine else PLATFORM
-    if want.answer == A_CPU and (mine.raised or "(-" in mine.call):
+        if _arrays(record):
+            return NO_ARRAYS
+        if "JAX_PLATFORMS=cpu" in want.machine:
+            return DEFAULT
+        return PLATFORM if ".platform" in record.source else WHOSE
+    return NUMBERS if want.answer == A_CPU and "(-" in mine.call else ""
+
+
+def _hint_of_error(error: str) -> str:
+    if error.startswith("IndexError"):
         return NUMBERS
-    return ""
+    return NO_GPU if "Unknown backend" in error else hint_for(error) or RAISED
+
+
+def _arrays(record: Record) -> list[Culprit]:
+    """The lines that make arrays."""
+    return calls_of(record, ("jnp.zeros", "jnp.ones", "jnp.array", "jnp.asarray", "jnp.arange"))
 
 
 def _kind(answer: str) -> str:
@@ -84,13 +113,19 @@ def _no_stage(record: Record) -> Unable | None:
     return Unable(f"other machines could not be staged: {why}") if why else None
 
 
-def _said(mine: Answer) -> str:
-    return f"it raised {mine.raised[0]}" if mine.raised else mine.answer
+def _said(mine: Answer, want: Answer) -> str:
+    """What came of a call, in words."""
+    if mine.raised:
+        return f"it raised {cleaned(mine.raised[0])}"
+    in_a_list = mine.answer.startswith("[") and not want.answer.startswith("[")
+    return f"a list: {mine.answer}" if in_a_list else mine.answer
 
 
 def _place(record: Record, mine: Answer, function: str) -> list[Culprit]:
-    """The line that raised, else the line that defines `function`."""
-    return [culprit(record, mine.line)] if mine.line else definition(record, function)
+    """The line that raised, else one that makes an array, else that which defines `function`."""
+    if mine.line:
+        return [culprit(record, mine.line)]
+    return _arrays(record)[:1] or definition(record, function)
 
 
 @EXERCISE.check(
@@ -214,7 +249,7 @@ def _swallowed(record: Record, mine: Answer, want: Answer, function: str) -> Res
     dropped = f"the error was dropped, and the answer was {mine.answer}"
     return Failure(
         f"`{mine.call}` raises JAX's error on {mine.machine}: {want.raised[0]}",
-        _said(mine) if mine.raised else dropped,
+        _said(mine, want) if mine.raised else dropped,
         _catching(record, function) or _place(record, mine, function),
     )
 

@@ -6,6 +6,7 @@ from grader.checks.ex02_mixed_devices import EXERCISE, facts
 from grader.checks.ex02_mixed_devices.facts import ROUNDS, STEPS
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
+    calls_of,
     culprits,
     definition,
     differing_leaf,
@@ -83,6 +84,12 @@ def same_state(record: Record) -> Result:
     return None
 
 
+TO_NUMPY = ("device_get", "np.asarray", "np.array", "numpy.asarray", "numpy.array")
+"""What makes a NumPy array of an array on a device."""
+IN_NUMPY = (
+    "A NumPy array lies in host memory, on no device. jax.device_get copies to the host, and "
+    "jax.device_put to a device."
+)
 ELSEWHERE = "`device` says where the steps run. Where does your code take the place from?"
 
 
@@ -105,11 +112,13 @@ def steps_on_the_device(record: Record) -> Result:
             if wrong:
                 listed = ", ".join(f"{_name(leaf)} on {_place(leaf)}" for leaf in wrong)
                 free = any(leaf.kind == "jax" and not leaf.committed for leaf in wrong)
+                numpy = [leaf for leaf in wrong if leaf.kind == "numpy"]
+                lines = calls_of(record, TO_NUMPY) if numpy else []
                 return Failure(
                     f"step {index + 1} is given arrays on {place} only",
                     listed,
-                    definition(record, "run"),
-                    "" if free else ELSEWHERE,
+                    lines or definition(record, "run"),
+                    IN_NUMPY if numpy else "" if free else ELSEWHERE,
                 )
     return None
 

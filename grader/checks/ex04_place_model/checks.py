@@ -111,6 +111,10 @@ def _listed(found: list[tuple[str, Leaf]]) -> str:
 IN_NUMPY = "NumPy arrays are in host memory. A jitted call copies them each time."
 
 
+ANOTHER_DEVICE = (
+    "A function of jnp, such as jnp.asarray, makes its array on the default device, unless it is "
+    "told another. Which call says where the batch goes?"
+)
 AS_IT_CAME = (
     "`place` returns the copies that jax.device_put makes on `device`. Which line returns what it "
     "was given?"
@@ -118,12 +122,12 @@ AS_IT_CAME = (
 NOT_IN_THIS_CALL = "The calls before moved their arrays. What is different in this one?"
 
 
-def _whose(trees: set[str], model: str, moved: bool) -> str:
+def _whose(trees: set[str], model: str, *, moved: bool, numpy: bool) -> str:
     """The hint for what is elsewhere, or "" for the check's first one."""
     if not moved:
         return NOT_IN_THIS_CALL if model else AS_IT_CAME
     if trees == {"batch"}:
-        return IN_NUMPY
+        return IN_NUMPY if numpy else ANOTHER_DEVICE
     if "params" in trees:
         return "`device` is where all three trees are to go. Which device does your code name?"
     return ANY_TREE if model and trees == {"opt_state"} else ""
@@ -155,7 +159,12 @@ def on_the_device(record: Record) -> Result:
                 f"every array is on {where(leaves[0][2])}{_call(model)}",
                 f"{elsewhere if moved else 'nothing was moved'}. {_listed(wrong)}",
                 definition(record, "place"),
-                _whose({tree for tree, _ in wrong}, model, moved),
+                _whose(
+                    {tree for tree, _ in wrong},
+                    model,
+                    moved=moved,
+                    numpy=any(leaf.kind == "numpy" for _, leaf in wrong),
+                ),
             )
     return None
 

@@ -18,6 +18,7 @@ from grader.judging.arrays import compare
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
     calls_of,
+    change_ratio,
     culprits,
     definition,
     differing_leaf,
@@ -66,8 +67,8 @@ def _listed(leaves: list[Leaf]) -> str:
     ground="observed",
     after=("same_values",),
     hints=(
-        "nnx.state(model, nnx.Param) leaves out the statistics of the batches (BatchStat), and "
-        "the key and the count of dropout (RngState).",
+        "A model has parameters (Param), statistics of its batches (BatchStat), and the key and "
+        "the count of dropout (RngState). Which of them does `place` move?",
         "nnx.state(model) without a filter has them all.",
     ),
 )
@@ -86,9 +87,14 @@ def all_on_the_device(record: Record) -> Result:
                 if every
                 else f"{len(left)} on {elsewhere}: {_listed(left)}",
                 definition(record, "place"),
-                "`device` says where the model is to go. Is it used?" if every else "",
+                TO_GO if every else "",
             )
     return None
+
+
+TO_GO = (
+    "The model is made already. Which call of `place` moves arrays that are there, and where to?"
+)
 
 
 @EXERCISE.check(
@@ -166,7 +172,7 @@ def _weight(copies: list[Event]) -> tuple[int, int]:
     return sum(event.count for event in copies), bytes_copied
 
 
-UNCHANGED = "after the step, the model has the values from before it"
+UNCHANGED = "after the step, they have the values from before it"
 ONCE = (
     "In train mode, each call of the model changes the statistics once. In eval mode, no call does."
 )
@@ -187,8 +193,13 @@ def _lost(record: Record, name: str, number: int, kind: str) -> Failure | None:
     if len(kept) == len(changing):
         failure = Failure(
             f"a step changes {_listed(kept)}" + f", in round {number} of steps" * bool(number),
-            f"{UNCHANGED}: the step changed a copy, or nothing",
+            f"{UNCHANGED}: the step changed a copy of the model, or did not change them",
         )
+    elif kind == "Param":
+        ratio = change_ratio(_of_kind(wanted(record), before(number), kind), mine, theirs)
+        if ratio is not None:
+            observed = f"{failure.observed}: a step changes them {ratio:.3g} times as much"
+            failure = replace(failure, observed=observed)
     return replace(failure, culprits=definition(record, "train_step"))
 
 
@@ -200,8 +211,8 @@ def _of_kind(observed: Observed, name: str, kind: str) -> list[Leaf]:
 @EXERCISE.check(
     ground="observed",
     hints=(
-        "jax.jit hands your function a copy of the model. What the function writes into the copy "
-        "is gone when it returns, without a word.",
+        "A function under jax.jit works on a copy of the model, and so does what nnx.merge makes. "
+        "What is written into a copy is gone when the function returns, without a word.",
         ONCE,
     ),
     anchor="what-a-step-changes-has-to-come-out",
@@ -244,7 +255,8 @@ def same_training(record: Record) -> Result:
     """After each round of steps, the losses and the whole model are the reference's."""
     for number in range(int(wanted(record).facts[STEPS][0])):
         name = trained(number)
-        failure = _lost(record, name, number, "Param")
+        failure = None if number else _lost(record, FIRST, 0, "Param")
+        failure = failure or _lost(record, name, number, "Param")
         failure = failure or differing_leaf(record, losses(number), rtol=1e-3, atol=1e-5)
         failure = failure or _lost(record, name, number, "BatchStat")
         failure = failure or _lost(record, name, number, "Rng")

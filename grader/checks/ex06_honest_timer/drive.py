@@ -37,7 +37,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         args = staged.arguments(rng)
         marked = _Marked(observe, staged)
         with staged.counting_polls(), observe.phase(phase(name)):
-            figure = submission.seconds_per_call(marked.program, args, calls, marked.clock)
+            figure = submission.seconds_per_call(marked.function, args, calls, marked.clock)
         timings.append(
             TimedProgram(
                 name,
@@ -60,7 +60,7 @@ class _Marked:
         self._observe, self._staged = observe, staged
         self._step = self._call = self.last_call = self.last_reading = 0
 
-    def program(self, left: Any, right: Any) -> dict[str, Any]:
+    def function(self, left: Any, right: Any) -> dict[str, Any]:
         """Call the program."""
         self._call = self._mark()
         return self._staged.program(left, right)

@@ -20,7 +20,7 @@ import numpy as np
 from grader.checks.ex07_quiet_loop import facts
 from grader.checks.ex07_quiet_loop.facts import PREPARING
 from grader.probes.devices import is_next_door
-from grader.probes.observe import Observe, Stretch, unpack
+from grader.probes.observe import Misused, Observe, Stretch, unpack
 from grader.stages.busy_step import staged
 from grader.stages.held import Held
 
@@ -73,7 +73,13 @@ class _Run:
             self.held.release()
 
     def step(self, params: Any, batch: Any) -> Any:
-        """One step, marked; the loss is multiplied by the factor."""
+        """One step, marked; the loss is multiplied by the factor.
+
+        Raises:
+          Misused: it was called while something that holds the loop is compiled.
+        """
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((params, batch))):
+            raise Misused("`train` calls `step` with arrays, once for each batch", TRACED)
         self.ahead = max(self.ahead, self._taken - self.calls)
         self._observe.mark()
         self.calls += 1
@@ -81,6 +87,9 @@ class _Run:
         with self._observe.unwatched():
             loss = _times(loss, self._factor)
             return (params, loss) if self.held is None else self.held.hold((params, loss))
+
+
+TRACED = "it calls it with tracers: the loop is compiled, by scan or jit, as part of something else"
 
 
 @jax.jit

@@ -162,6 +162,34 @@ def params_copied_once(record: Record) -> Result:
 
 @EXERCISE.check(
     ground="observed",
+    after=("one_batch_at_a_time",),
+    hints=("The error of a batch is measured before its step, with the params of that moment.",),
+)
+def same_numbers(record: Record) -> Result:
+    """Params and errors are the reference's."""
+    for run in _runs(record):
+        for name in run.results:
+            failure = differing_leaf(record, name, rtol=1e-4, atol=1e-5)
+            if failure:
+                return _in_words(record, failure, run.batches)
+    return None
+
+
+def _in_words(record: Record, failure: Failure, count: int) -> Failure:
+    """The failure with the run it is of: `errors[3]`, in a run of 17 batches."""
+    expected = f"{failure.expected}, in a run of {count} batches"
+    hint = failure.hint or FIRST * failure.expected.startswith("`errors[0]`")
+    return replace(failure, expected=expected, culprits=definition(record, "train"), hint=hint)
+
+
+FIRST = (
+    "The first error is that of `params`, `stats` and the first batch as they came. What does "
+    "`error_of` get?"
+)
+
+
+@EXERCISE.check(
+    ground="observed",
     after=("batch_copied_once", "stats_copied_once", "params_copied_once"),
     hints=("Each call copies a Python or NumPy number to the device, as it does an array.",),
 )
@@ -222,24 +250,3 @@ def nothing_is_read(record: Record) -> Result:
             place = definition(record, "train")
             return Failure(f"{label(name, moved.path)} stays on the device", where(moved), place)
     return probe_gap(seen(record), "reads")
-
-
-@EXERCISE.check(
-    ground="observed",
-    after=("one_batch_at_a_time",),
-    hints=("The error of a batch is measured before its step, with the params of that moment.",),
-)
-def same_numbers(record: Record) -> Result:
-    """Params and errors are the reference's."""
-    for run in _runs(record):
-        for name in run.results:
-            failure = differing_leaf(record, name, rtol=1e-4, atol=1e-5)
-            if failure:
-                return _in_words(record, failure, run.batches)
-    return None
-
-
-def _in_words(record: Record, failure: Failure, count: int) -> Failure:
-    """The failure with the run it is of: `errors[3]`, in a run of 17 batches."""
-    expected = f"{failure.expected}, in a run of {count} batches"
-    return replace(failure, expected=expected, culprits=definition(record, "train"))

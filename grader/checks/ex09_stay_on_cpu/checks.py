@@ -97,9 +97,18 @@ def batch_on_the_cpu(record: Record) -> Result:
             if found == default:
                 place += ", the default device: no other device was named where it was made"
                 hint = ""
-            here = definition(record, "prepare")
+            blocks = calls_of(record, ("default_device",)) if found == default else []
+            if blocks:
+                place, hint = f"on {found}, the default device outside the block", OUTSIDE
+            here = blocks or definition(record, "prepare")
             return Failure(f"the batch is on {cpu}", f"it is {place}", here, hint)
     return None
+
+
+OUTSIDE = (
+    "What makes new arrays, such as a random key, does so on the default device of that moment. "
+    "What does `prepare` compute inside the `with` block, and what outside of it?"
+)
 
 
 def _calls_first(record: Record, found: list[Culprit]) -> list[Culprit]:

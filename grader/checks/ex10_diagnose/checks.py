@@ -4,6 +4,7 @@ The reference solution's answers say which cause is the true one, and which reme
 says of how many reports it fails, and shows the first of them.
 """
 
+import difflib
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -44,6 +45,15 @@ def _remedies(record: Record) -> dict[str, str]:
     return {answer.cause: answer.remedy for answer in theirs}
 
 
+ALWAYS = "Print what `diagnose` looks for, and where it looks. Which of its conditions ever holds?"
+
+
+def _always_the_same(record: Record) -> bool:
+    """Whether all reports get one answer."""
+    answers = _answers(record)
+    return not isinstance(answers, Unable) and len({mine.cause for mine, _ in answers}) == 1
+
+
 def _first(
     record: Record,
     wrong: Callable[[Answer, str], bool],
@@ -63,6 +73,8 @@ def _first(
         return None
     answer, truth = found[0]
     expected, observed = in_words(answer, truth)
+    if not answer.other and _always_the_same(record):
+        observed = f"`{answer.cause}`, and the same for every report"
     count = f"Wrong for {len(found)} of {plural(len(answers), 'report')}; the first of them reads"
     return Failure(
         expected,
@@ -86,9 +98,35 @@ def answers_in_the_words(record: Record) -> Result:
 
     def in_words(mine: Answer, _: str) -> tuple[str, str]:
         pair = mine.other or f'("{mine.cause}", "{mine.remedy}")'
-        return "a pair (cause, remedy), in the words of CAUSES and REMEDIES", f"it is {pair}"
+        unknown = "" if mine.other else _unknown(mine, words["causes"], words["remedies"])
+        return ASKED, f"it is {pair}{unknown}"
 
-    return _first(record, wrong, in_words)
+    def hint(mine: Answer, _: str) -> str:
+        return NO_ANSWER if mine.other == "None" else ""
+
+    return _first(record, wrong, in_words, hint)
+
+
+ASKED = "a pair (cause, remedy), in the words of CAUSES and REMEDIES"
+NO_ANSWER = "Which way through `diagnose` does this report take? It ends without a `return`."
+
+
+NEAR = 0.8
+"""How alike a wrong word must be to a right one that is named beside it; 1 is the same word."""
+
+
+def _unknown(mine: Answer, causes: list[str], remedies: list[str]) -> str:
+    """Which of the two words is not one of those asked for, and which is the nearest."""
+    if mine.cause in remedies and mine.remedy in causes:
+        return ": they are exchanged"
+    for word, known, name in (
+        (mine.cause, causes, "a key of CAUSES"),
+        (mine.remedy, remedies, "a text of REMEDIES"),
+    ):
+        if word not in known:
+            near = difflib.get_close_matches(word, known, 1, NEAR)
+            return f': "{word}" is not {name}' + (f'; "{near[0]}" is' if near else "")
+    return ""
 
 
 @EXERCISE.check(
@@ -125,6 +163,8 @@ def _family(record: Record, causes: tuple[str, ...]) -> Result:
         return f"the cause is `{truth}`", f"`{mine.cause}`{_why_not(mine.cause, truth)}"
 
     def hint(mine: Answer, truth: str) -> str:
+        if _always_the_same(record):
+            return ALWAYS
         return f"Which line of this report tells `{truth}` from `{mine.cause}`?"
 
     return _first(record, wrong, in_words, hint)

@@ -17,6 +17,7 @@ from grader.judging.evidence import (
     culprits,
     definition,
     events,
+    given,
     not_jitted,
     probe_gap,
     seen,
@@ -72,9 +73,25 @@ def _differing(record: Record, starts: Sequence[str], why: str) -> Failure | Una
         [leaf for leaf in program.outputs if leaf.path.startswith(tuple(starts))]
         for program in (mine, theirs)
     )
-    found = compare("step(...)", got, want, "", "", rtol=1e-3, atol=1e-4)
-    place = definition(record, "step")
-    return found and replace(found, observed=f"{found.observed}{why}", culprits=place)
+    before = given(record, "step")
+    found = compare("step(...)", got, want, "", "", rtol=1e-3, atol=1e-4, before=before)
+    if found is None:
+        return None
+    expected = _named(found.expected) + ", of what `step` returns"
+    observed, place = f"{_named(found.observed)}{why}", definition(record, "step")
+    return replace(found, expected=expected, observed=observed, culprits=place)
+
+
+def _named(text: str) -> str:
+    """A text in which the parts of what `step` returns have the names that its docstring gives."""
+    for path, name in (
+        ("[0][0]", "params"),
+        ("[0][1]", "state"),
+        ("[0][2]", "opt_state"),
+        ("[1]", "loss"),
+    ):
+        text = text.replace(f"`step(...){path}", f"`{name}").replace(f"`{path}", f"`{name}")
+    return text
 
 
 @EXERCISE.check(
@@ -239,7 +256,8 @@ def a_new_key_for_each_step(record: Record) -> Result:
     hint = SPLIT if used and not (repeated or common or again != keys[: len(again)]) else ""
     if not (repeated or hint):
         hint = "jax.random.split and fold_in make new keys of `key`. Counting or NumPy do not."
-    return Failure(expected, observed, definition(record, "train"), hint)
+    place = calls_of(record, ("random.split", "fold_in"))[:1] or definition(record, "train")
+    return Failure(expected, observed, place, hint)
 
 
 def _part(count: int, total: int) -> str:
@@ -269,7 +287,7 @@ def runs_on_the_default_device(record: Record) -> Result:
                 f"where the default device is {default}, all steps run there",
                 f"{len(wrong)} of {plural(len(calls), 'step')} ran on {wrong[0]}, because their "
                 "arrays were put there",
-                definition(record, "train"),
+                calls_of(record, ("device_put",))[:1] or definition(record, "train"),
             )
     return None
 

@@ -4,6 +4,8 @@ Each check names the first process whose settings it does not accept. What a pro
 is taken from the reference's side, which drew the same.
 """
 
+import ast
+import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -28,6 +30,7 @@ from grader.checks.ex13_memory_budget.facts import (
 )
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import culprit, definition, seen, wanted
+from grader.judging.places import File, of_text
 from grader.judging.record import Observed, Record
 
 READ = "when-the-settings-are-read"
@@ -179,10 +182,31 @@ def _wrong_share(record: Record, one: Started) -> Failure | None:
     else:
         observed = f"it is told {told:g}"
     expected = f"after `{one.call}`, JAX's client for the GPU is told memory_fraction {one.share}"
-    place = definition(record, "start")
+    place = of_text(File(record.source), definition(record, "start")[0], NEW)
     if told is None and not one.complaint:
+        if unread := _unread(record):
+            name, line = unread
+            observed += f": JAX reads no variable `{name}`"
+            return Failure(expected, observed, [culprit(record, line)], SPELT)
         return Failure(expected, observed, place, IN_ENVIRON)
     return Failure(expected, observed, place, AS_IT_IS if told is not None and told <= 1 else "")
+
+
+SPELT = "How is the variable of the share spelt? JAX says nothing of one that it does not know."
+
+
+def _unread(record: Record) -> tuple[str, int] | None:
+    """A name in the file that is nearly that of the variable of the share, and its line."""
+    for node in ast.walk(ast.parse(record.source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            near = difflib.SequenceMatcher(None, node.value, NEW).ratio() > ALIKE
+            if near and node.value not in (NEW, OLD):
+                return node.value, node.lineno
+    return None
+
+
+ALIKE = 0.85
+"""How alike two names are if one of them was meant to be the other; 1 is the same name."""
 
 
 def _more_than_the_share(record: Record, one: Started) -> Failure | None:

@@ -13,6 +13,7 @@ and with the text of the environment that it read, outside this process.
 """
 
 import linecache
+import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from types import ModuleType
@@ -133,6 +134,9 @@ def _left_out(shell: Shell, error: RuntimeError) -> Misused | None:
     said = str(error).partition(",")[0]
     if "backend" not in said.lower():
         return None
+    if asked := re.search(r"Unknown backend '?([\w:]+:[\w:]*)", said):
+        found = f"JAX knows no backend that is called `{asked[1]}`: a number comes after the list"
+        return Misused("`start` returns the GPU", f"{found}, as in jax.devices()[0]")
     return Misused(
         "`start` returns the GPU",
         f"in {in_words(shell)}: {said}. A GPU is there, but JAX goes on without it if it refuses a "

@@ -21,6 +21,7 @@ import msgspec
 import numpy as np
 
 from grader.checks.ex15_few_compiles.facts import SERVED, Call, Served, served_list
+from grader.judging.words import typed
 from grader.probes.observe import Misused, Observe
 
 PROMISE = "`predict_all` returns a list: for each batch, its predictions"
@@ -115,13 +116,11 @@ def _times(found: Any, factor: Any) -> Any:
 
 def _what(found: Any) -> str:
     """What `predict_all` returned, if it is no list of the right length."""
-    if found is None:
-        return "None"
     if isinstance(found, list | tuple):
         return f"a {type(found).__name__} of {len(found)}"
     if isinstance(found, jax.Array | np.ndarray):
         return f"one array of shape {found.shape}"
-    return f"an object of type `{type(found).__name__}`"
+    return typed(type(found).__name__)
 
 
 def _sorted(rows: Any) -> bytes:

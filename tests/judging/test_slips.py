@@ -1,0 +1,64 @@
+"""Slips of the pen that explain a failure without a line of its own."""
+
+import pytest
+
+from grader.judging.places import File
+from grader.judging.slips import slips
+
+MODEL = """\
+def run(step, state, device):
+    state = jax.device_put(state, device)
+    for _ in range(3):
+        state = step(state)
+        report(state)
+    return state
+"""
+
+
+def found(mine: str) -> list[tuple[int, str]]:
+    return [(slip.place.line, slip.words) for slip in slips(File(mine), MODEL, ["run"])]
+
+
+def test_the_reference_has_no_slips() -> None:
+    assert found(MODEL) == []
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "line", "words"),
+    [
+        ("    state = jax.device_put(", "    jax.device_put(", 2, "what `jax.device_put` returns"),
+        ("        state = step(", "        step(", 4, "what `step` returns"),
+        ("        report(state)", "        return state", 5, "inside the loop"),
+        ("state, device)\n    for", "state, jax.devices()[1])\n    for", 1, "use `device`"),
+        ("report(state)", "state['w'].at[0].set(1)", 5, "what `state['w'].at[0].set` returns"),
+    ],
+)
+def test_a_slip_is_named_with_its_line(right: str, wrong: str, line: int, words: str) -> None:
+    assert right in MODEL
+    [(where, said)] = found(MODEL.replace(right, wrong))
+    assert where == line
+    assert words in said
+
+
+def test_the_mark_is_on_what_the_slip_is_about() -> None:
+    mine = MODEL.replace("device_put(state, device)", "device_put(state)")
+    [slip] = slips(File(mine), MODEL, ["run"])
+    assert mine.splitlines()[0][slip.place.column - 1 : slip.place.end - 1] == "device"
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("        report(state)", "        if state:\n            return state"),
+        (
+            "        report(state)",
+            "        if not state:\n            continue\n        return state",
+        ),
+    ],
+)
+def test_a_return_that_a_loop_may_pass_by_is_none(right: str, wrong: str) -> None:
+    assert found(MODEL.replace(right, wrong)) == []
+
+
+def test_functions_that_may_not_be_edited_have_none() -> None:
+    assert list(slips(File(MODEL.replace("state = step", "step")), MODEL, ["other"])) == []
