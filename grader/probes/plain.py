@@ -10,8 +10,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from grader.judging.words import typed
-
 SCALARS = frozenset(np.sctypeDict.values())
 """NumPy's own types of scalars, without subclasses of them."""
 
@@ -30,4 +28,4 @@ def _word(value: Any) -> Any:
     """A number of NumPy's as Python's; any other object by the name of its type."""
     if type(value) in SCALARS and isinstance(value, np.bool_ | np.integer | np.floating):
         return value.item()
-    return typed(type(value).__name__)
+    return f"an object of type `{type(value).__name__}`"

@@ -26,6 +26,7 @@ from grader.judging.evidence import (
     to_host,
     wanted,
 )
+from grader.judging.places import File
 from grader.judging.record import Event, Leaf, Record
 from grader.judging.verdict import Culprit
 from grader.judging.words import plural, where
@@ -34,6 +35,11 @@ ANY_TREE = (
     "The types and the number of parts of an optimizer's state are up to optax. For "
     "jax.device_put and jax.tree.map, it is a tree like any other."
 )
+
+
+STEP = ("train_step", "loss_fn")
+"""What is given to take a step with."""
+NO_STEP = "A step changes params and state. Which call of `place` does more than copy?"
 
 
 @EXERCISE.check(
@@ -49,11 +55,14 @@ def same_trees(record: Record) -> Result:
     raised = seen(record).facts.get(PLACE_RAISED)
     if raised:
         told, line = raised
+        steps = bool(line) and File(record.source).top_level_at(int(line)) in STEP
         return Failure(
-            "`place` takes the state of any optax optimizer",
+            "`place` copies, and computes nothing"
+            if steps
+            else "`place` takes the state of any optax optimizer",
             str(told),
             [culprit(record, int(line))] if line else definition(record, "place"),
-            ANY_TREE,
+            NO_STEP if steps else ANY_TREE,
         )
     for model in _models(record):
         for tree in TREES:
