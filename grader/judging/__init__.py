@@ -10,6 +10,9 @@
     loops       the calls of a training loop       memory      what a program keeps where
     timing      the statistics of timing           stack_dump  the stack of a stuck process
     unlike      facts of another form than the reference's
+    places      the learner's line that a failure is about
+    returns     a `return` that was forgotten      slips       what else a text shows by itself
+    said        exceptions in plain words          differences what would explain one of numbers
     book        what a device next door notes      bookkeeping what a book adds up to
     perfetto    a book as a trace to look at    witness    counts by the book, beside the probes
 
