@@ -11,11 +11,13 @@ import msgspec
 
 from grader.checks.ex29_two_processes import EXERCISE
 from grader.checks.ex29_two_processes.facts import Given, Process, Round, Told
+from grader.judging import statements
+from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import culprit, definition, seen, wanted
 from grader.judging.record import Leaf, Record
 from grader.judging.verdict import Culprit
-from grader.judging.words import plural
+from grader.judging.words import plural, typed
 
 
 def _given(record: Record) -> list[Given]:
@@ -78,7 +80,23 @@ def _failure(record: Record, fails: Callable[[Process], bool], expected: str) ->
     apart = "; ".join(f"process {i} {text}" for i, text in enumerate(told))
     alike = "both" if len(told) == 2 else f"all {len(told)}"
     observed = f"{alike} {told[0]}" if len(set(told)) == 1 else apart
-    return Failure(expected, observed, _places(record, processes))
+    return Failure(expected, observed, _places(record, processes), _hint(processes))
+
+
+NOT_SHARED = (
+    "A process has its own rows and no others, and can read no shard on another process's devices. "
+    "What needs all rows is a program that all processes run."
+)
+CAUSE = "The error names its cause. What does the marked line hand over, and what is asked for?"
+
+
+def _hint(processes: list[Process]) -> str:
+    """The hint for what the first process that failed in `global_batch` or `mean` raised."""
+    failed = next((p for p in processes if _failed(p) and p.end == "raised"), None)
+    if failed is None or failed.told.doing not in ("global_batch", "mean"):
+        return ""
+    words = ("non-addressable", "addressable", "same on each process", "shard shape")
+    return "" if any(word in failed.message for word in words) else CAUSE
 
 
 def _failed(process: Process) -> bool:
@@ -109,8 +127,7 @@ def both_processes_join(record: Record) -> Result:
     after=("both_processes_join",),
     hints=(
         "The error names what is refused. Whose rows is it about?",
-        "A process has its own rows and no others. It cannot supply the rows of the whole array, "
-        "and it cannot read the shards on another process's devices.",
+        NOT_SHARED,
         "All processes compute what needs the whole array, and each of them reads the result.",
     ),
     anchor="one-array-from-local-rows",
@@ -187,7 +204,7 @@ def _places(record: Record, processes: list[Process]) -> list[Culprit]:
 )
 def processes_know_each_other(record: Record) -> Result:
     """Each process is one of those that meet at `address`, and sees the devices of all."""
-    place = definition(record, "join")
+    place = statements.call(record, "join", "initialize")
 
     def judge(given: Given, index: int, told: Told) -> Failure | None:
         want = (given.count, index, given.count * given.devices)
@@ -223,7 +240,7 @@ KEPT = "The rows keep the dtype that they have. Which line changes it?"
 )
 def one_array_of_all_rows(record: Record) -> Result:
     """`global_batch` returns one array of all processes' rows, split over all devices."""
-    place = definition(record, "global_batch")
+    place = statements.result(record, "global_batch")
 
     def judge(given: Given, index: int, number: int, told: Round) -> Result:
         rows, devices = given.rows[index][number], given.count * given.devices
@@ -308,7 +325,7 @@ def _held(held: list[list[float]], rows: list[list[list[float]]], index: int) ->
 )
 def mean_is_global(record: Record) -> Result:
     """In each process, `mean` returns the mean over the rows of all."""
-    place = definition(record, "mean")
+    place = statements.result(record, "mean")
 
     def judge(given: Given, index: int, number: int, told: Round) -> Result:
         own = [[x for row in batches[number] for x in row] for batches in given.rows]
@@ -317,11 +334,17 @@ def mean_is_global(record: Record) -> Result:
         expected = f"`mean` returns {mean:.6g} in process {index}, the mean over all rows"
         if isinstance(told.mean, str):
             return Failure(
-                "`mean` returns a finite Python float", f"it returned `{told.mean}`", place
+                "`mean` returns a finite Python float",
+                f"it returned {_kind(told.mean)}",
+                place,
+                FORM,
             )
         if math.isclose(told.mean, mean, rel_tol=1e-4):
             return None
-        return Failure(expected, f"{told.mean:.6g}{_what_mean(told.mean, means, index)}", place)
+        columns = len(given.rows[0][number][0])
+        what = _what_mean(told.mean, means, index, columns)
+        hint = "How many values are in a row?" if "a row" in what else ""
+        return Failure(expected, f"{told.mean:.6g}{what}", place, hint)
 
     def stays(_: Given, index: int, told: Told) -> Failure | None:
         expected = (
@@ -332,10 +355,18 @@ def mean_is_global(record: Record) -> Result:
     return _each_round(record, judge) or _each(record, stays)
 
 
-def _what_mean(mean: float, means: list[float], index: int) -> str:
+def _kind(told: str) -> str:
+    """What `mean` returned, of which a process tells the type, or the figure if it is no number."""
+    return f"`{told}`" if told in ("nan", "inf", "-inf") else typed(told)
+
+
+def _what_mean(mean: float, means: list[float], index: int, columns: int) -> str:
     """What a wrong mean is the mean or the sum of, where that is known."""
     known = {
         ", the mean over its own rows alone": means[index],
         ", the sum of all means": sum(means),
+        f", a sum over the {columns} values of a row, and a mean over the rows": (
+            columns * sum(means) / len(means)
+        ),
     }
     return next((n for n, value in known.items() if math.isclose(mean, value, rel_tol=1e-4)), "")

@@ -42,9 +42,14 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 
 
 def _given(rng: Any, count: int, devices: int) -> Given:
-    """Two float32 batches for each process; the second has more rows, and other columns."""
+    """Two float32 batches for each process; the second has more rows, and other columns.
+
+    There are more columns than processes, so that neither number passes for the other.
+    """
     few, more = int(rng.integers(1, 4)), int(rng.integers(4, 40))
-    shapes = [(count * devices * few, 2), (count * devices * more, int(rng.integers(3, 9)))]
+    shapes = [(count * devices * rows, int(rng.integers(4, 9))) for rows in (few, more)]
+    while shapes[0][1] == shapes[1][1]:
+        shapes[1] = shapes[1][0], int(rng.integers(4, 9))
     apart = rng.uniform(10, 20)
     rows = [
         [rng.normal(apart * i, 1, shape).astype(np.float32).tolist() for shape in shapes]
