@@ -4,10 +4,12 @@ The collectives are those of the program for the devices at hand, and of the sam
 compiled for a target. The memory is judged for the target only.
 """
 
+import re
 from math import prod
 
 from grader.checks.ex23_one_allreduce import EXERCISE
 from grader.checks.ex23_one_allreduce.facts import AFTER, COUNT, LARGE, STEP, shapes
+from grader.judging import statements
 from grader.judging.arrays import load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
@@ -18,6 +20,7 @@ from grader.judging.evidence import (
     differing_output,
     exchanged,
     not_jitted,
+    output_step_ratio,
     seen,
     step_error,
     step_ratio,
@@ -26,6 +29,7 @@ from grader.judging.evidence import (
     wanted,
 )
 from grader.judging.record import Collective, Measured, Record
+from grader.judging.verdict import Culprit
 from grader.judging.words import exchanges, where
 
 ROOM = 2.5
@@ -69,9 +73,14 @@ def devices_agree(record: Record) -> Result:
                     f"all devices hold the same params after {when}",
                     f"`params{leaf.path}` on device {device} differs by up to {difference:.2g} "
                     "from another device's: each device follows a gradient of its own",
-                    definition(record, "make_step"),
+                    _exchanging(record),
                 )
     return None
+
+
+def _exchanging(record: Record) -> list[Culprit]:
+    """Where the step exchanges its gradient, else where it takes it."""
+    return statements.call(record, "make_step", "pmean", "psum", "value_and_grad", "grad")
 
 
 LOSSES = (
@@ -80,13 +89,20 @@ LOSSES = (
 )
 
 
+UNCHECKED = re.compile(r"(?m)^[^#\n]*check_vma\W+False")
+UNSEEN = (
+    "By default (check_vma=True) jax.grad inside shard_map already sums the gradient of params "
+    "that are equal on all devices. With check_vma=False it does not."
+)
+COUNT_THEM = "Count the sums and the divisions: over the rows, over micro-batches, over devices."
+
+
 @EXERCISE.check(
     ground="observed",
     after=("devices_agree",),
     hints=(
-        "Count the sums and the divisions: over the rows, over micro-batches, over devices.",
-        "By default (check_vma=True) jax.grad inside shard_map already sums the gradient of "
-        "params that are equal on all devices. With check_vma=False it does not.",
+        COUNT_THEM,
+        UNSEEN,
         LOSSES,
     ),
     anchor="the-sum-you-did-not-write",
@@ -98,7 +114,7 @@ def same_numbers(record: Record) -> Result:
             return _with_length(record, failure)
         if failure := differing_leaf(record, f"losses of {when}", rtol=1e-5, atol=2e-6):
             observed = failure.observed + _alike(record, f"losses of {when}")
-            place = definition(record, "make_step")
+            place = statements.result(record, "make_step", 1, 2, inner=True)
             return Failure(failure.expected, observed, place, failure.hint or LOSSES)
     return None
 
@@ -122,11 +138,14 @@ def _with_length(record: Record, failure: Failure) -> Failure:
     length = f"; the step is {ratio:.3g} times as long as the reference's{sizes}" if ratio else ""
     if ratio and abs(ratio - devices) < 0.01 * devices:
         length += f": the {devices} devices' gradients are added, and not averaged"
+        hint = hint or (UNSEEN if not UNCHECKED.search(record.source) else "")
     elif apart and apart < BFLOAT16:
         length = f"; the step differs from the reference's by 1 part in {1 / apart:.0f}"
         hint = hint or ROUNDED
     observed = failure.observed + length
-    return Failure(failure.expected, observed, definition(record, "make_step"), hint)
+    own = statements.result(record, "make_step", 0, 2, inner=True)
+    counted = not ratio or any(abs(ratio * n - 1) < 0.01 for n in (devices, 1 / devices))
+    return Failure(failure.expected, observed, _exchanging(record) if counted else own, hint)
 
 
 BFLOAT16 = 2**-7
@@ -174,7 +193,9 @@ def _of_program(record: Record, name: str, width: int, count: int) -> Result:
             text.replace(f"{name} ", f"step's result for {count} micro-batches, ")
             for text in (wrong.expected, wrong.observed)
         )
-        return Failure(expected, observed, definition(record, "make_step"))
+        ratio = output_step_ratio(record, name, "")
+        observed += f"; the step is {ratio:.3g} times as long as the reference's" if ratio else ""
+        return Failure(expected, observed, _exchanging(record), wrong.hint or COUNT_THEM)
     return _travels_once(record, measured.collectives, shapes(width), count)
 
 
@@ -197,7 +218,7 @@ def _travels_once(
     return Failure(
         f"one all-reduce of the gradient's {gradient:,} bytes",
         exchanges(found) + reason,
-        definition(record, "make_step"),
+        _exchanging(record),
         AGAIN if times > 1 and times != count and all(c.runs == 1 for c in found) else "",
     )
 

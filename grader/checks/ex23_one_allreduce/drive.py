@@ -25,7 +25,7 @@ from grader.checks.ex23_one_allreduce.facts import (
     TARGETS,
     shapes,
 )
-from grader.probes.observe import Observe, unpack
+from grader.probes.observe import Observe, from_last, unpack
 
 ROWS, WIDTHS = (2, 8), (4, 10)
 """Rows of a micro-batch on one device, and width in sixteens: from, and below."""
@@ -33,6 +33,7 @@ COUNTS = {STEP: (4, 8), OTHER: (8, 13)}
 """Of each program, its number of micro-batches: from, and below."""
 LARGE_ROWS = 8192
 """The same for the target."""
+PROMISE = "`step` returns (params, losses)"
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
@@ -47,8 +48,11 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         params, *batch = _arguments(rng, mesh, width, count)
         observe.fact(COUNT, count)
         observe.value("params before", params)
+        before = params
         for when in AFTER:
-            params, losses = unpack(step(params, *batch), 2, "`step` returns (params, losses)")
+            with from_last("params", before, params, PROMISE):
+                made = step(params, *batch)
+            before, (params, losses) = params, unpack(made, 2, PROMISE)
             observe.value(f"params after {when}", params)
             observe.value(f"losses of {when}", losses)
         drawn = {}
@@ -67,14 +71,16 @@ def _width(rng: Any) -> int:
 def _arguments(rng: Any, mesh: Any, width: int, count: int) -> tuple[Any, Any, Any]:
     """Params on every device; inputs and targets of `count` micro-batches, split by rows.
 
-    Each row of the targets has an offset of its own, so that the devices' gradients differ.
+    A device has not as many rows of one as there are micro-batches, so that neither number passes
+    for the other. Each row of the targets has an offset of its own, so that the devices'
+    gradients differ.
     """
 
     def draw(shape: tuple[int, ...], scale: float = 1.0) -> Any:
         return (scale * rng.standard_normal(shape)).astype(np.float32)
 
     params = {name: draw(shape, 0.2) for name, shape in shapes(width).items()}
-    rows = int(rng.integers(*ROWS)) * mesh.size
+    rows = int(rng.choice([n for n in range(*ROWS) if n != count])) * mesh.size
     inputs = draw((count, rows, FEATURES))
     targets = np.tanh(inputs[..., :TARGETS]) + draw((1, rows, 1))
     whole, split = jax.NamedSharding(mesh, jax.P()), jax.NamedSharding(mesh, jax.P(None, "data"))
