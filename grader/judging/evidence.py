@@ -210,11 +210,15 @@ def not_jitted(record: Record, name: str, edit: str = "") -> Failure | None:
         observed += f", made by {' and '.join(f'jax.{one}' for one in sorted(made))}"
     else:
         observed += ", and nothing jits it"
-    return Failure(f"`{name}` is what jax.jit returns", observed, place)
+    plain = PLAIN if not made and not edit else ""
+    return Failure(f"`{name}` is what jax.jit returns", observed, place, plain)
 
 
 MAKERS = ("jit", "pmap", "shard_map", "vmap")
 """Functions of JAX that make another function of one."""
+
+
+PLAIN = "Which line gives this function to jax.jit? A decorator above its `def` does."
 
 
 def probe_gap(observed: Observed, *probes: str) -> Unable | None:
