@@ -5,6 +5,7 @@ compared with the program for the devices at hand, and with the same program com
 target.
 """
 
+from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from grader.checks.ex24_tensor_parallel.facts import (
     LARGE,
     TARGET_DATA,
 )
+from grader.judging import statements
 from grader.judging.arrays import FORM, load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
@@ -33,6 +35,7 @@ from grader.judging.evidence import (
     wanted,
 )
 from grader.judging.record import Collective, Leaf, Measured, Record
+from grader.judging.verdict import Culprit
 from grader.judging.words import exchanges, plural, shards
 
 SPLIT = ("up", "up_bias", "down")
@@ -74,8 +77,13 @@ def weights_are_split(record: Record) -> Result:
         for leaf, right in pairs:
             found = _misplaced(leaf, right, devices_of(record) // data)
             if found:
-                return _failure(record, *found)
+                return replace(_failure(record, *found), culprits=_entry(record, leaf))
     return None
+
+
+def _entry(record: Record, leaf: Leaf) -> list[Culprit]:
+    """What `layout` says of an array of a block, by its name."""
+    return statements.entry(record, "layout", leaf.path.rpartition("['")[2].removesuffix("']"))
 
 
 def _misplaced(leaf: Leaf, right: Leaf, model: int) -> tuple[str, str] | None:
@@ -166,11 +174,17 @@ def params_stay_split(record: Record) -> Result:
     for old, new in zip(before, after, strict=False):
         if old.shard_shape != new.shard_shape:
             expected = f"the new `params{old.path}` is {shards(old)}"
-            return _failure(record, expected, shards(new), "make_step")
+            failure = _failure(record, expected, shards(new), "make_step")
+            return replace(failure, culprits=_constraining(record))
         if exchanged := other_parts(new, old):
             expected = f"each device holds the part of `params{old.path}` that it held before"
             return _failure(record, expected, exchanged, "make_step")
     return None
+
+
+def _constraining(record: Record) -> list[Culprit]:
+    """Where the step says how the new params lie."""
+    return statements.call(record, "make_step", "with_sharding_constraint", "shard_map", "jit")
 
 
 class _Budget(NamedTuple):

@@ -17,10 +17,11 @@ import jax
 import numpy as np
 
 from grader.checks.ex24_tensor_parallel.facts import AFTER, EXPORTED, LARGE, TARGET_DATA
-from grader.probes.observe import Misused, Observe, unpack
+from grader.probes.observe import Misused, Observe, from_last, lacking, unpack
 
 FAR = 8
 """How many times as far away the targets of the exported program are."""
+PROMISE = "`step` returns (params, loss)"
 SMALL, LARGER = 0.08, 0.15
 """How large weights are: in the steps, so that rounding does not grow, and in that program."""
 
@@ -39,8 +40,11 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     layout, rows = _layout(submission, mesh, structs), mesh.size * int(rng.integers(2, 4))
     params, batch = _arguments(rng, mesh, layout, structs, rows, SMALL)
     observe.value("params", params)
+    before = params
     for when in AFTER:
-        params, loss = unpack(step(params, batch), 2, "`step` returns (params, loss)")
+        with from_last("params", before, params, PROMISE):
+            made = step(params, batch)
+        before, (params, loss) = params, unpack(made, 2, PROMISE)
         observe.value(f"params after {when}", params)
         observe.value(f"loss of {when}", loss)
     sizes = {"rows": 8 * mesh.size * int(rng.integers(3, 6)), "blocks": blocks[1]}
@@ -90,6 +94,7 @@ def _layout(submission: ModuleType, mesh: Any, structs: Any) -> Any:
         promise = "`layout` returns a NamedSharding for each array, in a tree like `params`"
         size = f"{len(layout)} of " if isinstance(layout, list) else ""
         got = f"a {type(layout).__name__} of {size}{', '.join(kinds)}"
+        got += lacking("params", structs, layout)
         raise Misused(promise, f"for {len(structs)} blocks it returned {got}")
     for place in jax.tree.leaves(layout):
         if list(place.mesh.devices.flat) != list(mesh.devices.flat):
