@@ -16,6 +16,7 @@ from grader.checks.ex25_sharded_state.facts import (
     Sizes,
     param_shapes,
 )
+from grader.judging import statements
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     compiled_program,
@@ -138,8 +139,23 @@ def same_numbers(record: Record) -> Result:
         for name in (f"loss of {when}", f"state after {when}"):
             failure = differing_leaf(record, name, rtol=2e-3, atol=1e-4)
             if failure:
-                return _failure(record, failure.expected, failure.observed)
+                return _other_numbers(record, failure, name)
     return None
+
+
+COUNTED = (
+    "Each step calls `adam` once, and returns the state that `adam` made. How often does yours, "
+    "and which state does it return?"
+)
+
+
+def _other_numbers(record: Record, failure: Failure, name: str) -> Failure:
+    """The failure of a state or a loss, with what its count tells of it."""
+    of_loss = name.startswith("loss")
+    place = statements.result(record, "make_step", 1 if of_loss else 0, 2, inner=True)
+    if not of_loss and "['count']" in failure.expected:
+        return replace(failure, culprits=place, hint=COUNTED)
+    return replace(failure, culprits=place)
 
 
 @EXERCISE.check(
@@ -156,7 +172,9 @@ def state_stays_shared(record: Record) -> Result:
     before, after = values["state"], values[f"state after {AFTER[-1]}"]
     for old, new in zip(before, after, strict=False):
         if old.shard_shape != new.shard_shape:
-            return _failure(record, f"the new `state{old.path}` is {shards(old)}", shards(new))
+            failure = _failure(record, f"the new `state{old.path}` is {shards(old)}", shards(new))
+            names = ("with_sharding_constraint", "shard_map", "jit")
+            return replace(failure, culprits=statements.call(record, "make_step", *names))
         if exchanged := other_parts(new, old):
             expected = f"each device holds the part of `state{old.path}` that it held before"
             return _failure(record, expected, exchanged)
@@ -182,11 +200,12 @@ def room_for_one_share(record: Record) -> Result:
     if room <= limit:
         return None
     kept = memory.outputs - memory.aliased
-    return _failure(
+    failure = _failure(
         record,
         f"at most {limit:,} bytes for arguments and results: one share of state and batch",
         f"{room:,} bytes, {kept:,} of them for results that replace no argument",
     )
+    return replace(failure, culprits=statements.call(record, "make_step", "jit"))
 
 
 def _sizes(record: Record) -> Sizes:

@@ -26,7 +26,9 @@ from grader.checks.ex25_sharded_state.facts import (
     Sizes,
 )
 from grader.checks.ex25_sharded_state.training_state import drawn, shapes
-from grader.probes.observe import Observe, unpack
+from grader.probes.observe import Observe, from_last, unpack
+
+PROMISE = "`step` returns (state, loss)"
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
@@ -48,8 +50,11 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     small = _sizes(rng, mesh.size, 3, 6)
     state, batch = arguments(small, mesh)
     observe.value("state", state, data=False)
+    before = state
     for when in AFTER:
-        state, loss = unpack(step(state, batch), 2, "`step` returns (state, loss)")
+        with from_last("state", before, state, PROMISE):
+            made = step(state, batch)
+        before, (state, loss) = state, unpack(made, 2, PROMISE)
         observe.value(f"state after {when}", state)
         observe.value(f"loss of {when}", loss)
     large = _sizes(rng, mesh.size, 14, 18)

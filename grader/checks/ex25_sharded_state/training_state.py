@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from grader.checks.ex25_sharded_state.facts import Sizes, param_shapes
-from grader.probes.observe import Misused
+from grader.probes.observe import Misused, lacking
 
 
 def _struct(*shape: int, dtype: Any = "float32", place: Any = None) -> Any:
@@ -36,6 +36,9 @@ def _layout(submission: ModuleType, mesh: jax.sharding.Mesh, state: Any) -> Any:
     def placed(array: Any, place: Any) -> Any:
         if list(place.mesh.devices.flat) != list(mesh.devices.flat):
             raise Misused("`layout` uses the mesh that it is given", f"it uses {place.mesh}")
+        if len(place.spec) > len(array.shape):
+            bad = f"{place.spec} for an array of shape {array.shape}"
+            raise Misused("`layout` splits only dimensions that an array has", bad)
         try:
             place.shard_shape(array.shape)
         except ValueError as error:
@@ -47,7 +50,8 @@ def _layout(submission: ModuleType, mesh: jax.sharding.Mesh, state: Any) -> Any:
     kinds = sorted({type(leaf).__name__ for leaf in jax.tree.leaves(layout)})
     if kinds != ["NamedSharding"] or str(trees(state)) != str(trees(layout)):
         promise = "`layout` returns a NamedSharding for each array, in a tree like `state`"
-        raise Misused(promise, f"it returned a {type(layout).__name__} of {', '.join(kinds)}")
+        got = f"it returned a {type(layout).__name__} of {', '.join(kinds)}"
+        raise Misused(promise, got + lacking("state", state, layout))
     return jax.tree.map(placed, state, layout)
 
 
