@@ -6,6 +6,7 @@ import msgspec
 
 from grader.checks.ex21_pmap_step import EXERCISE, facts
 from grader.checks.ex21_pmap_step.facts import FEW_ROWS, MANY_ROWS, RUNS, Run
+from grader.judging import statements
 from grader.judging.arrays import load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
@@ -23,6 +24,7 @@ from grader.judging.evidence import (
     wanted,
 )
 from grader.judging.record import Leaf, Record
+from grader.judging.verdict import Culprit
 from grader.judging.words import exchanges, plural, where
 
 
@@ -51,7 +53,8 @@ def one_copy_on_each_device(record: Record) -> Result:
 
 def _other_copies(record: Record, number: int, run: Run) -> Failure | None:
     """The failure of one run whose copies lie otherwise, or are no copies."""
-    order, place, name = run.order, definition(record, "replicate"), facts.copies(number)
+    order, name = run.order, facts.copies(number)
+    place = statements.call(record, "replicate", "device_put", "device_put_replicated", "stack")
     copies = zip(seen(record).values[name], wanted(record).values[name], strict=False)
     for leaf, want in copies:
         lies, right = (_lies(x, len(order)) for x in (leaf, want))
@@ -135,8 +138,15 @@ def _unequal(record: Record, run: int, step: int, devices: int) -> Failure | Non
             observed = f"after step {step}, {differ} from the first, by up to "
             observed += f"{float(apart.max()):.3g}{_only_the_loss(record, run)}"
             expected = f"all copies of `params{leaf.path}` are equal"
-            return Failure(expected, observed, definition(record, "update"))
+            place = statements.call(record, "update", "value_and_grad", "grad")
+            return Failure(expected, observed, place)
     return None
+
+
+def _stepping(record: Record) -> list[Culprit]:
+    """Where `update` exchanges its gradient, else where it takes it."""
+    names = ("pmean", "psum", "all_gather", "value_and_grad", "grad")
+    return statements.call(record, "update", *names)
 
 
 def _only_the_loss(record: Record, run: int) -> str:
@@ -155,7 +165,9 @@ def _values(leaf: Leaf) -> Any:
     return values if values.dtype.kind == "f" and values.shape == leaf.shape else None
 
 
-DIVIDED = "jax.lax.pmean divides by the number of devices. Which other division is there?"
+DIVIDED = "If a mean over all devices was taken, it is divided already. Which division is left?"
+UPHILL = "A step goes against the gradient: by which sign do the params change?"
+RATE = "The length of the step is 0.1 of the gradient. By what is yours multiplied?"
 SUM = "A sum over n devices is n times as long as their mean."
 
 
@@ -177,26 +189,45 @@ def steps_along_the_mean(record: Record) -> Result:
             if failure := differing_leaf(record, name, rtol=1e-3, atol=1e-5):
                 found = renamed(failure, name, "params")
                 when = f" after {plural(step, 'step')} on {plural(len(run.order), 'device')}"
-                length = _length(record, number)
+                length, why = _length(record, number), _of_length(record, number)
+                own = statements.result(record, "update", 0, 2)
                 return Failure(
                     found.expected + when,
                     found.observed + length,
-                    definition(record, "update"),
-                    found.hint or _of_length(record, number),
+                    _stepping(record)
+                    if why in ("", SUM, DIVIDED) and not _is_gradient(found)
+                    else own,
+                    found.hint or why,
                 )
     return None
+
+
+def _is_gradient(failure: Failure) -> bool:
+    """Whether the new params are the gradient."""
+    return facts.GRADIENT in failure.observed
 
 
 def _of_length(record: Record, run: int) -> str:
     """The hint for a first step that is too long or too short, or ""."""
     ratio = step_ratio(record, facts.start(run), facts.params(run, 1))
-    return "" if not ratio else SUM if ratio > 1 else DIVIDED
+    if not ratio:
+        return ""
+    if ratio < 0:
+        return UPHILL
+    devices = len(_runs(record)[run].order)
+    if abs(ratio - devices) < 1e-2 * devices:
+        return SUM
+    return DIVIDED if abs(ratio * devices - 1) < 1e-2 else RATE
 
 
 def _length(record: Record, run: int) -> str:
     """How much too long the first step of a run is, in words, where that is all."""
     ratio = step_ratio(record, facts.start(run), facts.params(run, 1))
-    return f"; the first step is {ratio:.4g} times as long as the mean's" if ratio else ""
+    if not ratio:
+        return ""
+    if abs(ratio + 1) < 1e-2:
+        return "; the first step is as long as the mean's, and goes the other way"
+    return f"; the first step is {ratio:.4g} times as long as the mean's"
 
 
 OF_ITS_OWN = (
@@ -236,7 +267,8 @@ def _other_loss(record: Record, failure: Failure, name: str) -> Failure:
     observed = found.observed + (": each device returns its own" if differ else "")
     hint = BEFORE if facts.NEW_PARAMS in observed else found.hint
     hint = OF_ITS_OWN if differ else hint
-    return Failure(found.expected, observed, definition(record, "update"), hint)
+    place = statements.result(record, "update", 1, 2)
+    return Failure(found.expected, observed, place, hint)
 
 
 @EXERCISE.check(

@@ -20,7 +20,7 @@ import numpy as np
 
 from grader.checks.ex21_pmap_step import facts
 from grader.checks.ex21_pmap_step.facts import FEW_ROWS, MANY_ROWS, RUNS, Run
-from grader.probes.observe import Misused, Observe, unpack
+from grader.probes.observe import Misused, Observe, from_last, unpack
 
 PROMISE = "`update` returns (params, loss)"
 FEATURES = 5
@@ -60,23 +60,28 @@ def _run(
     observe.fact(facts.slices(run), _slices(copies))
     copies = _copies(params, devices)
     observe.value(facts.start(run), copies)
-    step = submission.make_step(devices)
+    step, before = submission.make_step(devices), copies
     for number in range(1, steps + 1):
         drawn = _rows(rng, len(devices), rows)
         batch = [submission.split(x, devices) for x in drawn]
         if number == 1:
-            slip = np.full(len(devices), _loss_after(params, *drawn), np.float32)
+            after, gradient = _slips(params, *drawn)
+            slip = np.full(len(devices), after, np.float32)
             observe.value(f"{facts.losses(run, 1)}, {facts.NEW_PARAMS}", slip)
-        before: Any = jax.tree.structure(copies)
-        copies, losses = unpack(step(copies, *batch), 2, PROMISE)
-        if jax.tree.structure(copies) != before:
+            slips = {key: np.stack([x] * len(devices)) for key, x in gradient.items()}
+            observe.value(f"{facts.params(run, 1)}, {facts.GRADIENT}", slips)
+        with from_last("params", before, copies, PROMISE):
+            made = step(copies, *batch)
+        before, (copies, losses) = copies, unpack(made, 2, PROMISE)
+        structure: Any = jax.tree.structure(before)
+        if structure != jax.tree.structure(copies):
             raise Misused(PROMISE, "the first value that it returned is not a tree like `params`")
         observe.value(facts.params(run, number), copies)
         observe.value(facts.losses(run, number), losses)
 
 
-def _loss_after(params: Any, inputs: Any, targets: Any) -> float:
-    """The loss of the params after one step: a known mistake returns it."""
+def _slips(params: Any, inputs: Any, targets: Any) -> tuple[float, dict[str, Any]]:
+    """What known mistakes return: the loss of the params after one step, and the gradient."""
 
     def forward(params: Any) -> tuple[Any, Any]:
         hidden = np.tanh(inputs @ params["w1"] + params["b1"])
@@ -87,7 +92,7 @@ def _loss_after(params: Any, inputs: Any, targets: Any) -> float:
     back = errors @ params["w2"].T * (1 - hidden**2)
     grads = {"w1": inputs.T @ back, "b1": back.sum(axis=0), "w2": hidden.T @ errors}
     _, errors = forward({name: x - 0.1 * grads[name] for name, x in params.items()})
-    return float(np.mean(errors**2))
+    return float(np.mean(errors**2)), grads
 
 
 def _export(submission: ModuleType, observe: Observe, rng: Any) -> None:
