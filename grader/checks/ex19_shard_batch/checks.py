@@ -9,6 +9,7 @@ import msgspec
 
 from grader.checks.ex19_shard_batch import EXERCISE
 from grader.checks.ex19_shard_batch.facts import ARRAYS, BATCHES, Batch
+from grader.judging import statements
 from grader.judging.arrays import FORM, figures, load
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
@@ -22,6 +23,7 @@ from grader.judging.evidence import (
     wanted,
 )
 from grader.judging.record import Leaf, Observed, Record
+from grader.judging.verdict import Culprit
 from grader.judging.words import plural, shards, typed, where
 
 TAKEN_OUT = 1e18
@@ -34,8 +36,28 @@ def _batches(record: Record) -> Iterator[tuple[str, Batch]]:
         yield name, msgspec.convert(wanted(record).facts[name], Batch)
 
 
-def _failure(record: Record, expected: str, observed: str, name: str) -> Failure:
-    return Failure(expected, f"{observed}, for {name}", definition(record, "shard_batch"))
+def _failure(
+    record: Record, expected: str, observed: str, name: str, place: Sequence[Culprit]
+) -> Failure:
+    return Failure(expected, f"{observed}, for {name}", place)
+
+
+def _placing(record: Record) -> list[Culprit]:
+    """Where `shard_batch` says how the rows are split."""
+    return statements.call(record, "shard_batch", "P", "PartitionSpec", "device_put")
+
+
+def _adding(record: Record) -> list[Culprit]:
+    """Where `shard_batch` counts the rows that are missing, or adds them."""
+    found = statements.remainder(record, "shard_batch")
+    if found != definition(record, "shard_batch"):
+        return found
+    return statements.call(record, "shard_batch", "pad", "concatenate", "vstack")
+
+
+def _making(record: Record, key: str) -> list[Culprit]:
+    """Where `shard_batch` makes the array `key`."""
+    return statements.assigned(record, "shard_batch", key)
 
 
 def _leaf(record: Record, name: str, key: str) -> Leaf:
@@ -75,21 +97,39 @@ def batch_is_split(record: Record) -> Result:
                     f"`{key}` has {plural(len(right.shape), 'dimension')}, as {_what_it_is(key)}",
                     f"it has {len(leaf.shape)}, of shape {leaf.shape}, for {name}: is the order "
                     "(inputs, targets, mask)?",
-                    definition(record, "shard_batch"),
+                    statements.result(record, "shard_batch"),
                     FORM,
                 )
+            if leaf.kind in ("jax", "numpy") and leaf.shape[1:] != right.shape[1:]:
+                return _other_columns(record, name, key)
             on_all = len(leaf.devices) == batch.devices
             if not (on_all and _parts(leaf) == batch.parts and _by_data(leaf, batch.parts)):
                 expected = f'`{key}` is split over "data" into {plural(batch.parts, "part")}'
                 observed = _lies(leaf, batch.devices)
                 batch_of = f"{name} ({plural(batch.rows, 'row')})"
-                failure = _failure(record, expected, observed, batch_of)
+                failure = _failure(record, expected, observed, batch_of, _placing(record))
                 return replace(failure, hint=_how_to_split(leaf, batch))
             if leaf.shape[:1] == (batch.full,) and (exchanged := other_parts(leaf, right)):
                 expected = f"the devices hold `{key}` in the order of the mesh"
-                failure = _failure(record, expected, exchanged, name)
+                failure = _failure(record, expected, exchanged, name, _placing(record))
                 return replace(failure, hint="The mesh that `shard_batch` gets knows that order.")
     return None
+
+
+def _other_columns(record: Record, name: str, key: str) -> Failure:
+    """The failure of an array that has other columns than it was given, or another's."""
+    columns = _leaf(record, name, key).shape[1]
+    other = "targets" if key == "inputs" else "inputs"
+    as_other = columns == _in(wanted(record), name, other).shape[1]
+    place = statements.result(record, "shard_batch")
+    return Failure(
+        f"`{key}` keeps its {plural(_in(wanted(record), name, key).shape[1], 'column')}",
+        f"it has {columns}, for {name}{f', as many as `{other}` has' if as_other else ''}",
+        place if as_other else statements.call(record, "shard_batch", "pad"),
+        FORM
+        if as_other
+        else "np.pad takes a pair for each axis: how many to add before, and after.",
+    )
 
 
 def _how_to_split(leaf: Leaf, batch: Batch) -> str:
@@ -156,10 +196,24 @@ def as_few_rows_as_it_takes(record: Record) -> Result:
                 expected = f"`{key}` has {plural(batch.full, 'row')}: {of}"
                 got = leaf.shape[0] if leaf.shape else 0
                 lost = f", without {rows - got} of its own" if got < rows else ""
-                failure = _failure(record, expected, f"{plural(got, 'row')}{lost}", name)
+                why = lost or _too_many(got, batch)
+                place = _adding(record)
+                failure = _failure(record, expected, f"{plural(got, 'row')}{why}", name, place)
                 hint = ALL_KEPT if lost else "" if added else NONE_MISSING
                 return replace(failure, hint=hint)
     return None
+
+
+def _too_many(got: int, batch: Batch) -> str:
+    """How a batch came to have so many rows, where that is known."""
+    if got == batch.rows + -batch.rows % batch.devices:
+        return (
+            f", which can be split into {batch.devices} parts: the mesh has {batch.devices} "
+            f'devices, and its axis "data" a length of {batch.parts}'
+        )
+    if got == batch.full + batch.parts:
+        return f", {batch.parts} too many: one more for each part"
+    return ""
 
 
 @EXERCISE.check(
@@ -173,7 +227,7 @@ def mask_marks_the_own_rows(record: Record) -> Result:
         for key in ARRAYS:
             want = _reference(record, name, key)
             if found := _wrong_rows(key, _leaf(record, name, key), want, batch.rows):
-                failure = _failure(record, *found, name)
+                failure = _failure(record, *found, name, _making(record, key))
                 hint = FORM if "is an array" in found[0] else ""
                 return replace(failure, hint=TIMES_ZERO if "takes out" in found[0] else hint)
     return None
@@ -197,7 +251,7 @@ def _wrong_rows(key: str, leaf: Leaf, want: Any, rows: int) -> tuple[str, str] |
     if wrong.size:
         row = int(wrong[0])
         expected, observed = _rows(want[row], got[row])
-        reason = "" if key == "mask" else _in_front(want, got, rows)
+        reason = _inverted(want, got) if key == "mask" else _in_front(want, got, rows)
         return f"row {row} of `{key}` is {expected}", observed + reason
     if spoilt := _spoilt(got[rows:]):
         return f"the added rows of `{key}` hold numbers that a mask of 0 takes out", spoilt
@@ -230,6 +284,12 @@ def _in_front(want: Any, got: Any, rows: int) -> str:
     added = len(want) - rows
     in_front = added and (got[added:] == want[:rows]).all()
     return f": the array begins with {plural(added, 'added row')}" if in_front else ""
+
+
+def _inverted(want: Any, got: Any) -> str:
+    """That a mask has 0 and 1 exchanged, if it has; else ""."""
+    exchanged = (got == 1 - want).all()
+    return ": it is 0 for each row of the batch, and 1 for an added one" if exchanged else ""
 
 
 def _reference(record: Record, name: str, key: str) -> Any:
@@ -297,7 +357,7 @@ OF_PARTS = (
 )
 def loss_is_of_the_own_rows(record: Record) -> Result:
     """`mean_loss` is the mean over the rows that the mask marks, whatever the others hold."""
-    place = definition(record, "mean_loss")
+    place = statements.result(record, "mean_loss")
     for name in BATCHES:
         leaf = _single(seen(record).values[f"loss of {name}"])
         number = load(leaf.data) if leaf.kind != "other" and leaf.data else None

@@ -5,7 +5,7 @@ number of devices nor the first axis is right for all. One batch needs no added 
 a drawn number of them, and one has fewer rows than there are devices.
 
 Drawn are the rows and columns of the batches, the order of the devices in each mesh, and all
-numbers.
+numbers. Inputs have more columns than targets, so that neither pass for the other.
 
 `mean_loss` gets batches that the drive itself has split, so that it is judged apart from
 `shard_batch`. Their added rows hold drawn numbers, and count unless the mask takes them out.
@@ -54,7 +54,7 @@ def _mesh(devices: Any, batch: Batch, rng: Any) -> Any:
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Let the submission split each batch, and take the loss of one that the drive has split."""
     devices = np.array(jax.devices()[: len(jax.devices()) // 2 * 2 or 1])
-    features, width = map(int, rng.integers((3, 2), (9, 6)))
+    features, width = map(int, rng.integers((6, 2), (11, 6)))
     for name, batch in zip(BATCHES, _batches(devices.size, rng), strict=True):
         observe.fact(name, msgspec.to_builtins(batch))
         mesh, rows = _mesh(devices, batch, rng), batch.rows
@@ -76,7 +76,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 
 def _slips(parts: int, weights: Any, inputs: Any, targets: Any, mask: Any) -> dict[str, float]:
     """The loss that each well-known mistake gives, by the mistake in words."""
-    (full, width), own = targets.shape, int(mask.sum())
+    (full, width), columns, own = targets.shape, inputs.shape[1], int(mask.sum())
     errors = ((inputs @ weights - targets) ** 2).mean(axis=1)
     total, added = (errors * mask).sum(), plural(full - own, "added row")
     sums, counts = (x.reshape(parts, -1).sum(axis=1) for x in (errors * mask, mask))
@@ -89,6 +89,8 @@ def _slips(parts: int, weights: Any, inputs: Any, targets: Any, mask: Any) -> di
         f"the sum is divided by {plural(own, 'row')}, not by their {own * width} values": (
             total * width / own
         ),
+        f"the sum is divided by the {own * columns} values of the inputs, not by the "
+        f"{own * width} of the targets": total * width / columns / own,
         "this is a sum over all values, not a mean": total * width,
         "this is a sum over the rows, not a mean": total,
         f"{of_parts}, which all count alike": means.mean(),
