@@ -8,14 +8,19 @@ from typing import Any
 
 from grader.checks.ex18_running_mean import EXERCISE
 from grader.checks.ex18_running_mean.facts import (
+    FIRST_RATE,
     HUGE,
+    LAST,
     LENGTHS,
     LONG,
     NAME,
     SHORT,
     SIZES,
+    WITHOUT_FIRST,
+    X,
     grows,
 )
+from grader.judging import statements
 from grader.judging.arrays import compare, load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import compiled_program, definition, not_jitted, seen, wanted
@@ -61,7 +66,7 @@ def _both(record: Record, name: str) -> tuple[Measured, Measured] | Failure | Un
 )
 def same_mean(record: Record) -> Result:
     """The result is the mean of the states after each update, without `x` itself."""
-    for name in COMPARED:
+    for name in _compared(record):
         if not isinstance(both := _both(record, name), tuple):
             return both
         if failure := _differing(name, *both):
@@ -69,7 +74,14 @@ def same_mean(record: Record) -> Result:
     return None
 
 
-COMPARED = (NAME, LONG, SHORT)
+ONE_RATE = "jax.lax.scan gives each round one rate. Which rate does your update take?"
+
+
+def _compared(record: Record) -> tuple[str, ...]:
+    """The programs that ran: of those that are written out, the short one alone."""
+    return (SHORT,) if grows(seen(record).facts[LENGTHS]) else (NAME, LONG, SHORT)
+
+
 BY_THE_NUMBER = (
     "Whether the mean is right depends on the number of updates. Which number in your code stands "
     "for it: a fixed count, the length of a piece, an `if`, the dtype of a long sum?"
@@ -86,14 +98,17 @@ def _in_words(
     record: Record, failure: Failure, name: str, mine: Measured, theirs: Measured
 ) -> Failure:
     """The failure with its reason, or with the numbers of updates for which there is none."""
-    place = definition(record, NAME)
+    place = statements.result(record, NAME)
     if failure.hint:  # it has another form
         return replace(failure, culprits=place)
     expected = f"{failure.expected}, for {_updates(record, name)}"
-    if slip := _slip(record, mine.outputs, theirs.outputs) if name == NAME else "":
+    if slip := _slip(record, name, mine.outputs, theirs.outputs):
         plain = failure.observed.partition(": ")[0]
-        return Failure(expected, f"{plain}: {slip}", place)
-    both = {other: _both(record, other) for other in COMPARED}
+        if "divided" not in slip:
+            place = statements.call(record, NAME, "scan", "fori_loop", "while_loop")
+        hint = ONE_RATE if "first rate" in slip else ""
+        return Failure(expected, f"{plain}: {slip}", place, hint)
+    both = {other: _both(record, other) for other in _compared(record)}
     right = [
         f"for {_updates(record, other)}"
         for other, pair in both.items()
@@ -109,23 +124,38 @@ def _updates(record: Record, name: str) -> str:
     return f"{count:,} update{'s' * (count != 1)}"
 
 
-def _slip(record: Record, mine: list[Leaf], theirs: list[Leaf]) -> str:
+def _slip(record: Record, name: str, mine: list[Leaf], theirs: list[Leaf]) -> str:
     """The known mistake that gives exactly these numbers, or ""."""
-    leaves = [*mine[:1], *theirs[:1], *wanted(record).values["last state"]]
-    leaves += wanted(record).values["x"]
+    if name == SHORT:  # of few numbers of updates, one is easily taken for another
+        return ""
+    words = (X, LAST, WITHOUT_FIRST, FIRST_RATE)
+    known = [leaf for word in words for leaf in wanted(record).values[f"{word} of {name}"]]
+    leaves = [*mine[:1], *theirs[:1], *known]
     if any(leaf.data is None or leaf.shape != leaves[-1].shape for leaf in leaves):
         return ""
-    found, mean, last, x = (load(leaf.data or b"").astype(float) for leaf in leaves)
-    updates = int(wanted(record).facts[SIZES][NAME][1])
-    for words, value in _slips(mean * updates, x, last, updates).items():
-        if (abs(found - value) <= ATOL + RTOL * abs(value)).all():
-            return words
+    loaded = (load(leaf.data or b"").astype(float) for leaf in leaves)
+    found, mean, x, last, shortened, first_rate = loaded
+    updates = int(wanted(record).facts[SIZES][name][1])
+    rtol, atol = (LONG_RTOL, LONG_ATOL) if name == LONG else (RTOL, ATOL)
+    scale = min(1.0, float(abs(mean).max()))
+    slips = _slips(mean * updates, x, last, shortened, first_rate, updates)
+    for words_of_it, value in slips.items():
+        if (abs(found - value) <= atol * scale + rtol * abs(value)).all():
+            return words_of_it
     return ""
 
 
-def _slips(total: Any, x: Any, last: Any, updates: int) -> dict[str, Any]:
-    """What known mistakes make of `total`, the sum of the states; all arrays are like `x`."""
+def _slips(
+    total: Any, x: Any, last: Any, shortened: Any, first_rate: Any, updates: int
+) -> dict[str, Any]:
+    """What known mistakes make of `total`, the sum of the states; all arrays are like `x`.
+
+    `shortened` is the sum without the first update, `first_rate` the one with its rate alone.
+    """
     return {
+        "the first update is left out": shortened / updates,
+        "the first update is left out, of the sum and of the number": shortened / (updates - 1),
+        "each update takes the first rate": first_rate / updates,
         "this is the sum, not divided by the number of updates": total,
         "this is the sum with `x` in it, and it is not divided": total + x,
         "`x` is counted as one state more": (total + x) / (updates + 1),
@@ -156,17 +186,15 @@ WRITTEN_OUT = (
 )
 def constant_memory(record: Record) -> Result:
     """The program needs a few arrays like `x`, not one for each update."""
+    lengths = seen(record).facts[LENGTHS]
+    if grows(lengths):
+        few, many = lengths[NAME], lengths[LONG]
+        observed = f"{few:,} operations are written out, and {many:,} for 8 times as many updates"
+        expected = "as many operations for many updates as for few"
+        return Failure(expected, observed, definition(record, NAME), WRITTEN_OUT)
     for name in (NAME, LONG, HUGE):
         array, updates = map(int, wanted(record).facts[SIZES][name])
         expected = f"room for a few arrays like `x`, for {updates:,} updates"
-        lengths = seen(record).facts[LENGTHS]
-        if name == HUGE and grows(lengths):
-            few, many = lengths[NAME], lengths[LONG]
-            observed = (
-                f"{few:,} operations are written out, and {many:,} for 8 times as many updates"
-            )
-            expected = "as many operations for many updates as for few"
-            return Failure(expected, observed, definition(record, NAME), WRITTEN_OUT)
         if not isinstance(both := _both(record, name), tuple):
             return both if isinstance(both, Unable) else replace(both, expected=expected)
         mine, theirs = both
@@ -178,7 +206,7 @@ def constant_memory(record: Record) -> Result:
             return Failure(
                 f"room for at most {most} arrays like `x`, for {updates:,} updates",
                 f"room for {need // array:,} of them: {need:,} bytes",
-                definition(record, NAME),
+                statements.call(record, NAME, "scan", "vmap", "map", "fori_loop"),
             )
     return None
 

@@ -14,6 +14,9 @@ SIZES = "sizes"
 """The name of the fact that holds, by program, the bytes of `x` and the number of updates."""
 LENGTHS = "lengths"
 """The name of the fact that holds how many operations two of the programs are written in."""
+X, LAST = "x", "last state"
+WITHOUT_FIRST, FIRST_RATE = "sum without the first update", "sum with the first rate"
+"""Names of values of the reference's side: each begins the name that ends in that of a program."""
 
 
 def grows(lengths: Mapping[str, int]) -> bool:
