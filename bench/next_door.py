@@ -86,12 +86,14 @@ def rows(rounds: int) -> list[Row]:
     except CouldNotStart as error:
         raise DidNotRun(f"no device next door could be started: {error}") from error
     launches = [seconds for one in told for seconds in one.launch]
-    copies = [seconds for one in told for seconds in (*one.put, *one.get)]
+    puts = [seconds for one in told for seconds in one.put]
+    gets = [seconds for one in told for seconds in one.get]
     idle = [one.idle / IDLE_SECONDS for one in told]
     return [
         _row("device next door, forked: ready", ready, READY, 1, "s"),
         _row(f"one of {LAUNCHES} chained launches", launches, LAUNCH, 1e3, "ms"),
-        _row("64 MiB to the device, or back", copies, COPY, 1e3, "ms"),
+        _row("64 MiB to the device", puts, COPY, 1e3, "ms"),
+        _row("64 MiB from the device", gets, COPY, 1e3, "ms"),
         _row("a client that does nothing", idle, IDLE, 100, "% of a core"),
     ]
 

@@ -67,6 +67,11 @@ class Arriving:
             if not 0 <= size <= self._limit - self._size:
                 raise Failed(EXHAUSTED, f"host buffers of more than {self._limit} bytes wait")
 
+    def pass_by(self, size: int) -> None:
+        """So many bytes are on a way of their own, or no longer if negative. They count too."""
+        with self._changed:
+            self._size += size
+
     def look(self, handle: int) -> Sent:
         """A buffer; waits for it.
 

@@ -40,7 +40,32 @@ class Bridge:
         """The number of that client, once it has one."""
         self.calls: dict[int, tuple[float, float | None, int]] = {}
         """Call -> when it began, when its launch was asked for, and its bytes."""
-        self.out: queue.SimpleQueue[tuple[wire.Told, Sequence[Any]] | None] = queue.SimpleQueue()
+        self.closed = False
+        self._out: queue.SimpleQueue[_Out | None] = queue.SimpleQueue()
+
+    def tell(self, told: wire.Told, *payload: Any, end: socket.socket | None = None) -> None:
+        """Have something sent, with one end of a connection if one is given."""
+        self._out.put((told, payload, end))
+
+    def send(self) -> None:
+        """Send what is to be sent: a program that reads slowly holds up nobody else."""
+        while (out := self._out.get()) is not None:
+            told, payload, end = out
+            try:
+                self.line.send(told, *payload, file=None if end is None else end.fileno())
+            except OSError:
+                return
+            if end is not None:
+                end.close()
+
+    def close(self) -> None:
+        """Hang up."""
+        self.closed = True
+        self._out.put(None)
+        self.line.close()
+
+
+_Out = tuple[wire.Told, Sequence[Any], socket.socket | None]
 
 
 class Bridges:
@@ -80,7 +105,7 @@ class Bridges:
 
     def _serve(self, end: socket.socket) -> None:
         bridge = self._open(end)
-        threading.Thread(target=self._tell, args=(bridge,), daemon=True).start()
+        threading.Thread(target=bridge.send, daemon=True).start()
         decoder = msgspec.msgpack.Decoder(wire.Said)
         try:
             while True:
@@ -108,32 +133,22 @@ class Bridges:
     def _close(self, bridge: Bridge) -> None:
         with self._lock:
             self._found.pop(bridge.name, None)
-            bridge.out.put(None)
-            bridge.line.close()
+            bridge.close()
             for call in list(bridge.calls):
                 self._answer(bridge, wire.Returned(call, error="the program has gone"), b"")
             if bridge.folder is not None:
                 _remove(bridge.folder)
-
-    @staticmethod
-    def _tell(bridge: Bridge) -> None:
-        """Send what is to be sent: a program that reads slowly holds up nobody else."""
-        while (told := bridge.out.get()) is not None:
-            try:
-                bridge.line.send(told[0], *told[1])
-            except OSError:
-                return
 
     def _hear(self, bridge: Bridge, said: wire.Said, payload: bytearray) -> None:
         match said:
             case wire.Greeting():
                 bridge.greeting = said
                 folder = "" if bridge.folder is None else str(bridge.folder)
-                bridge.out.put((wire.Welcome(bridge.name, folder), ()))
+                bridge.tell(wire.Welcome(bridge.name, folder))
             case wire.AskStats():
                 account = bridge.account
                 stats = self._desk.ledger.stats(account) if account else []
-                bridge.out.put((wire.Stats(stats), ()))
+                bridge.tell(wire.Stats(stats))
             case wire.Returned():
                 if said.call in bridge.calls:
                     self._answer(bridge, said, payload)
@@ -150,7 +165,7 @@ class Bridges:
             self._desk.machine.tell(wire.Returned(call.call, error=error))
             return
         bridge.calls[call.call] = (self._desk.now(), asked, len(payload))
-        bridge.out.put((call, (payload,)))
+        bridge.tell(call, payload)
 
     def _answer(self, bridge: Bridge, said: wire.Returned, payload: bytes | bytearray) -> None:
         start, asked, count = bridge.calls.pop(said.call)

@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Buffer, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -112,7 +113,7 @@ class Executor:
             case wire.Put():
                 self._put(order, payload, file)
             case wire.Get():
-                self._get(order)
+                self._get(order, file)
             case wire.Build():
                 self._build(order)
             case wire.Drop():
@@ -177,14 +178,34 @@ class Executor:
         quick = file is None and len(payload) <= _QUICK
         self._ask(order, [], [self._value(order.buffer)], do, quick)
 
-    def _get(self, order: wire.Get) -> None:
+    def _get(self, order: wire.Get, file: int | None) -> None:
         source = self._value(order.buffer)
 
         def do() -> list[Any]:
             return [_laid_out(np.asarray(source.result), order)]
 
-        data = Value()
-        self._ask(order, [source], [data], do, quick=False, sends=True)
+        ended = partial(self._ended, order.op, True)
+        if file is not None:
+            ended = partial(self._delivers, order.op, socket.socket(fileno=file))
+        self._schedule.ask(
+            Work(order.engines, [source], [Value()], do, ended, order.seconds, quick=False)
+        )
+
+    def _delivers(self, op: int, end: socket.socket, work: Work) -> None:
+        """Send a read straight to its client, in a thread of its own: it may take it slowly."""
+        done, results = self._done(op, work), work.results
+
+        def deliver() -> None:
+            with end:
+                try:
+                    if not done.code:
+                        end.sendall(*results)
+                        done.end = time.monotonic()
+                except OSError:
+                    done.code, done.message = _CODES["CANCELLED"], "the client has gone"
+            self._send(done)
+
+        threading.Thread(target=deliver, name="parcel", daemon=True).start()
 
     def _build(self, order: wire.Build) -> None:
         sources = [self._value(piece.buffer) for piece in order.pieces]
@@ -204,22 +225,25 @@ class Executor:
 
     def _ask(
         self,
-        order: wire.Put | wire.Get | wire.Build,
+        order: wire.Put | wire.Build,
         needs: list[Value],
         makes: list[Value],
         do: Callable[[], list[Any]],
         quick: bool,
-        sends: bool = False,
     ) -> None:
-        ended = partial(self._ended, order.op, sends)
+        ended = partial(self._ended, order.op, False)
         self._schedule.ask(Work(order.engines, needs, makes, do, ended, order.seconds, quick=quick))
 
     def _ended(self, op: int, sends: bool, work: Work) -> None:
+        self._send(self._done(op, work), *(work.results if sends and work.error is None else ()))
+
+    @staticmethod
+    def _done(op: int, work: Work) -> wire.Done:
         done = wire.Done(op, work.start, work.end)
         if work.error is not None:
             error = failure(work.error)
             done.code, done.message = error.code, error.message
-        self._send(done, *(work.results if sends and work.error is None else ()))
+        return done
 
     def _send_later(self) -> None:
         while True:

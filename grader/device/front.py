@@ -105,7 +105,7 @@ class Front:
             arriving = Arriving(self._lock, self._most_arriving)
             number = secrets.randbits(62)
             session = Session(
-                self._messages, self._shardings, holding, arriving, number, self._lock
+                self._messages, self._shardings, holding, arriving, bridge, number, self._lock
             )
             self._sessions[number] = (session, arriving, bridge)
             now = self.desk.now()

@@ -21,6 +21,9 @@ from grader.device.options import Options
 from grader.device.writing import Writer
 from grader.judging.book import Entry
 
+_MUCH, _SMALL = 1 << 20, 1 << 12
+"""Bytes of freed buffers that the executor may still hold, and what each counts at least."""
+
 
 class Desk:
     """What all clients share: the executor, the accounts, the book, the clock."""
@@ -74,6 +77,8 @@ class Holding:
         self.account = account
         self._live: dict[int, Buffer] = {}
         self._dropped: list[int] = []
+        self._unsaid = 0
+        """Bytes of dropped buffers of which the executor has not been told, or not at once."""
 
     def entry(self, event: Any, start: float, **more: Any) -> None:
         """Write an entry of this client's."""
@@ -176,12 +181,16 @@ class Holding:
             self.desk.pinned -= buffer.bytes
         self._memory_entry("free", buffer, in_use)
         self._dropped.append(buffer.number)
+        self._unsaid += max(buffer.bytes, _SMALL)
 
-    def flush(self) -> None:
-        """Let the executor forget what was freed."""
+    def flush(self, at_once: bool = False) -> None:
+        """Let the executor forget what was freed: with the next order, unless it is much."""
         if self._dropped:
-            self.desk.machine.tell(wire.Drop(self._dropped))
+            much = at_once or self._unsaid >= _MUCH
+            self.desk.machine.forget(wire.Drop(self._dropped), at_once=much)
             self._dropped = []
+            if much:
+                self._unsaid = 0
 
     def _memory_entry(self, event: str, buffer: Buffer, in_use: int) -> None:
         now = self.desk.now()
@@ -229,7 +238,7 @@ class Holding:
             if not (buffer.filled or buffer.error):
                 self.fail([buffer], Failed(INVALID, "the client has gone"))
             self.free(buffer)
-        self.flush()
+        self.flush(at_once=True)
 
     # --- what fills buffers
 

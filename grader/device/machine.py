@@ -117,6 +117,13 @@ class Machine:
         except OSError:
             return  # the listener hears of it
 
+    def forget(self, order: wire.Drop, at_once: bool) -> None:
+        """As `tell`; if not `at_once`, together with the next order."""
+        if at_once:
+            self.tell(order)
+        else:
+            self._line.later(order)
+
 
 def _hear(heard: Heard, answer: Any, payload: bytearray) -> None:
     """Pass on an answer. If whoever asked cannot deal with it, the answer is that error."""

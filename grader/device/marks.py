@@ -5,6 +5,7 @@ question for a layout, which the client sends behind all that it has collected, 
 it waits for. The extents of the shape that it asks about hold the mark. A program that asks for
 such a layout marks its own requests, and nobody else's. In the same way it asks in which buffer an
 array lies, or whether it is filled: the answer's layout has a tile with a number.
+Or it asks for the bytes of a large array, and is told the number by which they come.
 """
 
 import re
@@ -14,7 +15,7 @@ from typing import Literal, cast
 from grader.judging.book import Mark
 
 _MAGIC = int.from_bytes(b"grader", "big")
-_QUESTIONS = {what: int.from_bytes(what.encode(), "big") for what in ("buffer", "filled")}
+_QUESTIONS = {what: int.from_bytes(what.encode(), "big") for what in ("buffer", "filled", "fetch")}
 _HEAD = 6
 _PIECE = 7
 """Bytes of a phase's name in one extent, which has 63 bits."""
@@ -43,8 +44,9 @@ def decode(extents: Sequence[int]) -> Mark | None:
     return Mark(name.decode("utf-8", "replace"), max(step, 0), max(line, 0), watched != 0)
 
 
-Question = Literal["buffer", "filled"]
-"""The place of an array's buffer, 0 for none; or whether the array is there, 1 or 0."""
+Question = Literal["buffer", "filled", "fetch"]
+"""The place of an array's buffer, 0 for none; whether the array is there, 1 or 0; the ticket of the
+parcel (`wire.Parcel`) that brings its bytes, 0 if they can only come by XLA's protocol."""
 
 
 def asking(what: Question, handle: int, serial: int) -> tuple[int, ...]:

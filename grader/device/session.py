@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 from grader.device import marks
 from grader.device.arrays import DEVICE, PINNED, Array, Shardings
 from grader.device.arriving import Arriving
+from grader.device.bridge import Bridge
 from grader.device.errors import INTERNAL, INVALID, NOT_FOUND, UNIMPLEMENTED, Failed
 from grader.device.handles import Fill
 from grader.device.holding import Holding
@@ -47,7 +48,7 @@ class Session:
 
     def __init__(
         self, messages: Messages, shardings: Shardings, holding: Holding, arriving: Arriving,
-        number: int, lock: threading.RLock,
+        bridge: Bridge | None, number: int, lock: threading.RLock,
     ) -> None:  # fmt: skip
         self._request = messages.find("proxy.IfrtRequest")
         self._response = messages.find("proxy.IfrtResponse")
@@ -59,9 +60,10 @@ class Session:
         """The number by which its client names the session: no other client can guess it."""
         self.arrays: dict[int, Array | Failed] = {}
         self.programs = Programs(messages, shardings, holding, self)
+        self._transfers = Transfers(shardings, holding, self, arriving, bridge)
         self._parts = (
             self,
-            Transfers(shardings, holding, self, arriving),
+            self._transfers,
             Moves(shardings, holding, self),
             self.programs,
         )
@@ -279,7 +281,7 @@ class Session:
             return int(all(buffer.filled or buffer.error for buffer in buffers))
         if not isinstance(found, Array) or found.deleted or len(found.buffers) != 1:
             return 0
-        return found.buffers[0].place
+        return self._transfers.send(found) if what == "fetch" else found.buffers[0].place
 
     def on_check_value_ready(self, op: int, asked: Any) -> None:
         arrays = [self.get(handle) for handle in asked.value_handles]

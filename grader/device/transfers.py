@@ -5,29 +5,36 @@ host buffer whole, or a part of one.
 """
 
 import math
+import socket
 from collections.abc import Sequence
 from typing import Any
 
 from grader.device import dtypes, wire
-from grader.device.arrays import DEVICE, Buffer, Placement, Shardings, checked_shape
+from grader.device.arrays import DEVICE, Array, Buffer, Placement, Shardings, checked_shape
 from grader.device.arriving import Arriving, Sent
+from grader.device.bridge import Bridge
 from grader.device.dtypes import TOKEN, size
 from grader.device.errors import INTERNAL, INVALID, Failed
 from grader.device.handles import Handles
 from grader.device.holding import Holding, failed
+
+_ON_THE_WAY = 1 << 20
+"""Bytes of a read that the system may hold between the executor and the client."""
 
 
 class Transfers:
     """The copies of one client from its host and to it."""
 
     def __init__(
-        self, shardings: Shardings, holding: Holding, arrays: Handles, arriving: Arriving
-    ) -> None:
+        self, shardings: Shardings, holding: Holding, arrays: Handles, arriving: Arriving,
+        bridge: Bridge | None,
+    ) -> None:  # fmt: skip
         self._shardings = shardings
         self._holding = holding
         self._desk = holding.desk
         self._arrays = arrays
         self._arriving = arriving
+        self._bridge = bridge
 
     def on_make_array_from_host_buffer(self, op: int, asked: Any) -> None:
         dtype = dtypes.named(asked.dtype)
@@ -145,19 +152,12 @@ class Transfers:
         strides = _strides(asked, buffer.shape)
         count, offset = _extent(buffer.shape, strides, max(size(buffer.dtype), 1))
         self._arriving.check(count)
-        on_device = buffer.memory == DEVICE
         handle, began = asked.host_buffer_handle, self._desk.now()
-        order = wire.Get(
-            0, buffer.number, strides, offset, count,
-            [("out", buffer.device)] if on_device else [],
-            self._desk.options.host_link.seconds(buffer.bytes) if on_device else 0.0,
-        )  # fmt: skip
+        order = self._get(buffer, strides, offset, count)
 
         def heard(answer: Any, payload: bytearray) -> None:
             error = failed(answer)
-            start, end = self._desk.times(answer, began)
-            if on_device:
-                self._holding.copied("d2h", buffer, began, start, None if error else end)
+            self._read(buffer, answer, began)
             if error is None:
                 try:
                     self._arriving.add(handle, Sent(payload, None, len(payload)))
@@ -168,6 +168,50 @@ class Transfers:
             )
 
         self._desk.machine.ask(order, heard)
+
+    def _get(self, buffer: Buffer, strides: list[int] | None, offset: int, count: int) -> wire.Get:
+        on_device = buffer.memory == DEVICE
+        return wire.Get(
+            0, buffer.number, strides, offset, count,
+            [("out", buffer.device)] if on_device else [],
+            self._desk.options.host_link.seconds(buffer.bytes) if on_device else 0.0,
+        )  # fmt: skip
+
+    def _read(self, buffer: Buffer, answer: Any, asked: float) -> None:
+        """Write of a read, whether it failed or not."""
+        if buffer.memory == DEVICE:
+            start, end = self._desk.times(answer, asked)
+            self._holding.copied("d2h", buffer, asked, start, None if failed(answer) else end)
+
+    def send(self, array: Array) -> int:
+        """Send an array's only shard straight to the client, past XLA's protocol.
+
+        Returns the ticket of the parcel, or 0 where the client must ask by the protocol. It also
+        must if this fails, and the book has no word of that.
+        """
+        bridge, buffer = self._bridge, array.buffers[0]
+        if bridge is None or bridge.closed or buffer.error or not size(buffer.dtype):
+            return 0
+        count, ticket, began = buffer.bytes, self._desk.machine.number(), self._desk.now()
+        try:
+            self._arriving.check(count)
+            mine, other = socket.socketpair()
+        except (Failed, OSError):
+            return 0
+
+        def heard(answer: Any, payload: bytearray) -> None:
+            whole = failed(answer) is None
+            self._arriving.pass_by(-count)
+            if whole:
+                self._read(buffer, answer, began)
+            bridge.tell(wire.Delivered(ticket, whole))
+
+        with mine:
+            mine.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _ON_THE_WAY)
+            self._desk.machine.ask(self._get(buffer, None, 0, count), heard, file=mine.fileno())
+        self._arriving.pass_by(count)
+        bridge.tell(wire.Parcel(ticket, count), end=other)
+        return ticket
 
 
 def _strides(given: Any, shape: tuple[int, ...]) -> list[int] | None:

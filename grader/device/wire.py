@@ -61,7 +61,10 @@ class Put(msgspec.Struct, tag=True):
 
 
 class Get(msgspec.Struct, tag=True):
-    """Send a buffer's bytes, laid out with `strides`, in `size` bytes from `offset` on."""
+    """Send a buffer's bytes, laid out with `strides`, in `size` bytes from `offset` on.
+
+    They are the payload of the answer, or go through the socket that comes with the frame.
+    """
 
     op: int
     buffer: int
@@ -277,7 +280,21 @@ class Stats(msgspec.Struct, tag=True):
     devices: list[dict[str, int]]
 
 
-Told = Welcome | Stats | Call
+class Parcel(msgspec.Struct, tag=True):
+    """An array's bytes come through the socket that comes with the frame."""
+
+    ticket: int
+    bytes: int
+
+
+class Delivered(msgspec.Struct, tag=True):
+    """The book has that read; or it failed, and the client asks again by XLA's protocol."""
+
+    ticket: int
+    whole: bool
+
+
+Told = Welcome | Stats | Call | Parcel | Delivered
 
 
 class Line:
@@ -289,10 +306,18 @@ class Line:
         self._first = LARGEST_PAYLOAD if trusted else _PIECE
         self._encoder = msgspec.msgpack.Encoder()
         self._sending = threading.Lock()
+        self._later = b""
 
     def fileno(self) -> int:
         """The descriptor of this end."""
         return self._end.fileno()
+
+    def later(self, message: object) -> None:
+        """Send a frame without payload, together with the next: a wake of the other process
+        costs more than most of what it is told."""
+        head = self._encoder.encode(message)
+        with self._sending:
+            self._later += _HEAD.pack(len(head), 0, False) + head
 
     def send(self, message: object, *payload: Buffer, file: int | None = None) -> None:
         """Send one frame.
@@ -305,14 +330,16 @@ class Line:
         size = sum(view.nbytes for view in views)
         start = _HEAD.pack(len(head), size, file is not None) + head
         with self._sending:
+            before, self._later = self._later, b""
             if file is not None:
+                self._end.sendall(before)  # a descriptor goes with the first byte of its own frame
                 sent = socket.send_fds(self._end, [start], [file])
                 self._end.sendall(start[sent:])
             elif size <= _PIECE:
-                self._end.sendall(b"".join((start, *views)))
+                self._end.sendall(b"".join((before, start, *views)))
                 return
             else:
-                self._end.sendall(start)
+                self._end.sendall(before + start)
             for view in views:
                 self._end.sendall(view)
 

@@ -1,23 +1,25 @@
 """Connects a program's JAX to a device next door; runs in the program's own process.
 
-JAX's client of such a device is complete but for seven things, which are added here: jax 0.11
+JAX's client of such a device is complete but for eight things, which are added here: jax 0.11
 does not register the backend, host callbacks are refused, `memory_stats` has no numbers,
-`is_ready` knows only what was waited for or asked before,
-arrays with odd strides cannot be sent, no array can go to the host's own `cpu` devices or come
-from them, and what a lowered program costs is not estimated. The names that JAX does not promise
-are looked up and never assumed: without one of them the backend does not start, and says why. The
+`is_ready` knows only what was waited for or asked before, arrays with odd strides cannot be sent,
+no array can go to the host's own `cpu` devices or come from them, what a lowered program costs is
+not estimated, and large arrays come back slowly. The names that JAX does not promise are looked
+up and never assumed: without one of them the backend does not start, and says why. The
 other end of the side channel is `grader.device.bridge`.
 """
 
 import ctypes
 import itertools
+import math
 import os
 import queue
 import socket
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -44,8 +46,11 @@ _BACKEND = "proxy"
 _KEY = "grader"
 _DIRECTORY = "IFRT_PROXY_GRPC_LARGE_TRANSFER_OPTIMIZATION_DIRECTORY"
 _THRESHOLD = "IFRT_PROXY_GRPC_LARGE_TRANSFER_OPTIMIZATION_THRESHOLD_BYTES"
-_LARGE = str(1 << 20)
-"""Bytes from which on a buffer goes through a file in memory."""
+_LARGE = 1 << 20
+"""Bytes from which on a buffer goes through a file in memory, and comes through a socket of its
+own."""
+_READS = ("_single_device_array_to_np_array_did_copy", "_to_np_array_did_copy")
+"""The methods behind all reads; only newer versions of JAX have the second."""
 _PR_SET_TIMERSLACK, _PR_GET_TIMERSLACK = 29, 30
 _SLACK = 10_000_000
 """Nanoseconds by which the client's timer may be late: it looks 20,000 times a second whether
@@ -86,7 +91,7 @@ def _set(folder: str) -> None:
     """Say to the client what it reads from the environment: now, and with each large buffer."""
     os.environ["IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS"] = "true"
     if folder and os.access(folder, os.W_OK | os.X_OK):
-        os.environ |= {_DIRECTORY: folder, _THRESHOLD: _LARGE}
+        os.environ |= {_DIRECTORY: folder, _THRESHOLD: str(_LARGE)}
 
 
 @contextmanager
@@ -119,7 +124,7 @@ def _check() -> None:
         (pxla, "batched_device_put"),
         (_jax.Device, "memory_stats"),
         (_jax.ArrayImpl, "is_ready"),
-        (_jax.ArrayImpl, "_single_device_array_to_np_array_did_copy"),
+        (_jax.ArrayImpl, _READS[0]),
         (_jax, "hlo_module_cost_analysis"),
         (_ifrt_proxy, "get_client"),
     )
@@ -142,6 +147,7 @@ def _patch(client: Any, channel: "Channel") -> None:
     xla_client.batched_copy_array_to_devices_with_sharding = _copying(
         client, xla_client.batched_copy_array_to_devices_with_sharding
     )
+    _patch_reads(Parcels(client, channel))
     for kind in (np.ndarray, literals.TypedNdArray):
         pxla.shard_arg_handlers[kind] = _sharding(pxla.shard_arg_handlers[kind])
 
@@ -264,6 +270,107 @@ def _values(array: Any) -> np.ndarray[Any, Any]:
     return values
 
 
+def _patch_reads(parcels: "Parcels") -> None:
+    """Let large arrays come by parcels."""
+    array = _jax.ArrayImpl
+    for name in _READS:
+        if hasattr(array, name):
+            setattr(array, name, _reading(parcels, getattr(array, name)))
+    starts = (
+        (array, "_copy_single_device_array_to_host_async"),
+        (_jax, "batched_copy_to_host_async"),
+    )
+    for owner, name in starts:
+        if hasattr(owner, name):
+            setattr(owner, name, _starting(parcels, getattr(owner, name)))
+
+
+def _reading(parcels: "Parcels", original: Any) -> Any:
+    def read(array: Any) -> tuple[np.ndarray[Any, Any], bool]:
+        found = parcels.take(array)
+        return original(array) if found is None else (found, True)
+
+    return read
+
+
+def _starting(parcels: "Parcels", original: Any) -> Any:
+    def start(given: Any) -> None:
+        arrays = given if isinstance(given, list) else [given]
+        left = [array for array in arrays if not parcels.start(array)]
+        if left:
+            original(left if isinstance(given, list) else given)
+
+    return start
+
+
+class Parcels:
+    """Reads of large arrays, of which each shard comes through a socket of its own."""
+
+    def __init__(self, client: Any, channel: "Channel") -> None:
+        self._client, self._channel = client, channel
+        self._started: dict[int, tuple[weakref.ref[Any], _Shards | None]] = {}
+        """By the array's `id`; None for one whose copy XLA's own client has started."""
+
+    def start(self, array: Any) -> bool:
+        """Start an array's copy, once; returns whether it comes by parcels."""
+        if (known := self._known(array)) is not None:
+            return known[1] is not None
+        shards = self._ask(array)
+        gone = partial(self._forget, id(array))
+        self._started[id(array)] = weakref.ref(array, gone), shards
+        return shards is not None
+
+    def take(self, array: Any) -> np.ndarray[Any, Any] | None:
+        """The values of an array, or None if they must be read by XLA's protocol."""
+        known = self._known(array)
+        shards = self._ask(array) if known is None else known[1]
+        self._forget(id(array))
+        parts = [(index, future.result()) for index, future in shards or ()]
+        if not parts or any(part is None for _, part in parts):
+            return None
+        if len(parts) == 1:
+            values: np.ndarray[Any, Any] = parts[0][1].view(array.dtype).reshape(array.shape)
+        else:
+            values = np.empty(array.shape, array.dtype)
+            for index, part in parts:
+                values[index] = part.view(array.dtype).reshape(values[index].shape)
+        values.flags.writeable = False
+        return values
+
+    def _known(self, array: Any) -> "tuple[weakref.ref[Any], _Shards | None] | None":
+        known = self._started.get(id(array))
+        return known if known is not None and known[0]() is array else None
+
+    def _forget(self, number: int, _: Any = None) -> None:
+        self._started.pop(number, None)
+
+    def _ask(self, array: Any) -> "_Shards | None":
+        """Ask for each part of an array once, wherever else it lies; None for an array that is not
+        large, or not on this device."""
+        if not self._large(array):
+            return None
+        found: _Shards = []
+        for shard in array.addressable_shards:
+            if shard.replica_id == 0:
+                ticket = ask("fetch", shard.data)
+                if ticket is None:
+                    return None
+                found.append((shard.index, self._channel.receive(ticket)))
+        return found
+
+    def _large(self, array: Any) -> bool:
+        sharding = array.sharding
+        if next(iter(sharding.device_set)).client is not self._client:
+            return False
+        dtype = np.dtype(array.dtype)
+        shard: int = math.prod(sharding.shard_shape(array.shape)) * dtype.itemsize
+        return shard >= _LARGE and (dtype.kind in "biufc" or dtype == jax.numpy.bfloat16)
+
+
+_Shards = list[tuple[Any, Future[Any]]]
+"""What part of an array each is, and its bytes, or None if they do not come."""
+
+
 def _sharding(original: Any) -> Any:
     def shard(xs: Sequence[Any], *more: Any, **named: Any) -> Any:
         return original([_plain(x) for x in xs], *more, **named)
@@ -287,6 +394,7 @@ class Channel:
         self._answers: queue.SimpleQueue[wire.Stats | None] = queue.SimpleQueue()
         self._asking = threading.Lock()
         self._pool = ThreadPoolExecutor(8, "callback")
+        self._parcels, self._delivered = Awaited(), Awaited()
         threading.Thread(target=self._listen, name="next door", daemon=True).start()
 
     def _welcomed(self) -> wire.Welcome:
@@ -316,16 +424,36 @@ class Channel:
             return None
         return answer.devices[device]
 
+    def receive(self, ticket: int) -> Future[Any]:
+        """The bytes of a read that was asked for; None if they do not come."""
+        found: Future[Any] = Future()
+
+        def receive() -> None:
+            try:
+                data = _received(self._parcels.wait(ticket))
+                found.set_result(data if self._delivered.wait(ticket) else None)
+            except BaseException as error:  # noqa: BLE001 (whoever waits must hear of it)
+                found.set_exception(error)
+
+        threading.Thread(target=receive, name="parcel", daemon=True).start()
+        return found
+
     def _listen(self) -> None:
         try:
             while True:
-                told, payload, _ = self._line.receive(self._decoder)
+                told, payload, file = self._line.receive(self._decoder)
                 if isinstance(told, wire.Call):
                     self._pool.submit(self._call, told, payload)
                 elif isinstance(told, wire.Stats):
                     self._answers.put(told)
+                elif isinstance(told, wire.Parcel) and file is not None:
+                    self._parcels.put(told.ticket, (socket.socket(fileno=file), told.bytes))
+                elif isinstance(told, wire.Delivered):
+                    self._delivered.put(told.ticket, told.whole)
         except (EOFError, OSError, wire.Broken):
             self._answers.put(None)
+            self._parcels.close()
+            self._delivered.close()
 
     def _call(self, call: wire.Call, payload: bytearray) -> None:
         try:
@@ -338,6 +466,49 @@ class Channel:
         except BaseException as error:  # noqa: BLE001 (a learner's callback may raise anything)
             said = wire.Returned(call.call, error=f"{type(error).__name__}: {error}")
             self._line.send(said)
+
+
+class Awaited:
+    """What came, by tickets, until somebody takes it."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._found: dict[int, Any] = {}
+        self._closed = False
+
+    def put(self, ticket: int, what: Any) -> None:
+        """It has come."""
+        with self._changed:
+            self._found[ticket] = what
+            self._changed.notify_all()
+
+    def wait(self, ticket: int) -> Any:
+        """Wait for it; None if nothing comes any more."""
+        with self._changed:
+            self._changed.wait_for(lambda: ticket in self._found or self._closed)
+            return self._found.pop(ticket, None)
+
+    def close(self) -> None:
+        """Nothing comes any more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+
+def _received(parcel: tuple[socket.socket, int] | None) -> np.ndarray[Any, Any] | None:
+    """All bytes of a parcel, or None if it is cut off."""
+    if parcel is None:
+        return None
+    end, size = parcel
+    data = np.empty(size, np.uint8)
+    view, have = memoryview(data), 0
+    with end:
+        while have < size:
+            got = end.recv_into(view[have:])
+            if not got:
+                return None
+            have += got
+    return data
 
 
 def _greeting() -> wire.Greeting:

@@ -32,7 +32,7 @@ class Refused(Exception):
 class Raw:
     """One client with one session."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, bridge: str = "") -> None:
         self.messages = protocol.messages(start.described())
         path = device.environment["GRADER_DEVICE"]
         self.channel = grpc.insecure_channel(f"unix:{path}/socket")
@@ -44,6 +44,8 @@ class Raw:
         version = self.messages.find("proxy.GrpcIfrtSessionMetadata")().version
         version.protocol_version = protocol.VERSION
         metadata.version.CopyFrom(version)
+        if bridge:
+            metadata.initialization_data.attributes["grader"].string_value = bridge.encode()
         key = "ifrt-proxy-grpc-ifrt-session-metadata-bin"
         self.call = self.channel.stream_stream(f"/{protocol.SERVICE}/IfrtSession")(
             iter(self._out.get, None), metadata=((key, metadata.SerializeToString()),)

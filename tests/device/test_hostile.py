@@ -12,16 +12,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
+import msgspec
 import psutil
 import pytest
 from raw import FOUR, PROGRAM, REUSE, Raw, Refused
 
-from grader.device import protocol
+from grader.device import marks, protocol, wire
 from grader.device.nursery import Nursery
 from grader.device.options import Options
 from grader.device.start import Device, start
 from grader.judging import book
 
+MIB = 1 << 20
 MUTATIONS = int(os.environ.get("DEVICE_MUTATIONS", "400"))
 """How many mutated messages are sent. All 10,000 of the promise, by hand:
 
@@ -187,6 +189,38 @@ def test_a_client_that_reads_nothing_holds_up_nobody(device: Device, raw: Raw) -
     assert blocked.wait(60)
     good(raw)
     slow.close()
+
+
+def test_a_client_that_takes_no_parcel_holds_up_nobody(forked: Nursery) -> None:
+    with forked.start(Options(devices=1)) as mine:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as end:
+            end.connect(f"{mine.environment['GRADER_DEVICE']}/bridge")
+            line, decoder = wire.Line(end), msgspec.msgpack.Decoder(wire.Told)
+            line.send(wire.Greeting(os.getpid()))
+            welcome, _, _ = line.receive(decoder)
+            assert isinstance(welcome, wire.Welcome)
+            slow, other = Raw(mine, welcome.bridge), Raw(mine)
+            array = slow.put(b"abcd" * (1 << 20), [1 << 20])
+            for serial in range(8):
+                slow.ask("get_default_layout", dims=marks.asking("fetch", array, serial))
+            parcel, _, file = line.receive(decoder)
+            assert isinstance(parcel, wire.Parcel)
+            assert file is not None
+            good(other)
+            with socket.socket(fileno=file) as taken:
+                got = taken.recv(4 * MIB, socket.MSG_WAITALL)
+            assert got == b"abcd" * (1 << 20)
+            slow.ask("get_default_layout", dims=marks.asking("fetch", array + 1, 99))
+            slow.close()
+            good(other)
+            other.close()
+        deadline = time.monotonic() + 20
+        while sum(each.in_use for each in mine.counts().memory) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert [each.in_use for each in mine.counts().memory] == [0]
+        found = book.read(mine.book)
+    reads = [each for each in found.entries if each.event == "d2h"]
+    assert sorted(each.bytes for each in reads) == [16, 16, 4 * MIB]
 
 
 KILLED = """

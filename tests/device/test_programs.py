@@ -86,6 +86,44 @@ def test_a_value_is_read_in_eleven_ways_and_counted_eleven_times(
     assert [each.bytes for each in reads] == [32] * 11
 
 
+LARGE_READS = (
+    READS.replace("np.arange(8,", "np.arange(1 << 18,")
+    + """
+from jax.sharding import NamedSharding, PartitionSpec as P
+mesh = jax.make_mesh((2, 2), ("a", "b"))
+host = np.arange(1 << 20, dtype=np.float32).reshape(1024, 1024)
+for spec in (P(), P("a"), P("a", "b")):
+    started = jax.device_put(host, NamedSharding(mesh, spec))
+    started.copy_to_host_async(); started.copy_to_host_async()
+    assert (jax.device_get(started) == host).all() and not np.asarray(started).flags.writeable
+half = jax.device_put(host.astype(jax.numpy.bfloat16))
+assert np.asarray(half).dtype == jax.numpy.bfloat16
+fails = jax.jit(lambda x: jax.pure_callback(lambda v: 1 / 0, x, x))(jax.device_put(host))
+for _ in range(2):
+    try:
+        np.asarray(fails)
+    except Exception as error:
+        print("division by zero" in str(error))
+"""
+)
+MIB = 1 << 20
+
+
+def test_a_large_array_comes_by_a_way_of_its_own_and_is_counted_as_often(
+    forked: Nursery, program: Program
+) -> None:
+    with forked.start(Options(devices=4)) as device:
+        ran = program(device, LARGE_READS)
+        device.counts()
+        found = book.read(device.book).entries
+        assert ran.returncode == 0, ran.stderr
+        assert ran.stdout == "True\nTrue\n"
+    reads = [each.bytes for each in found if each.event == "d2h" and each.end is not None]
+    sharded = [4 * MIB, 2 * MIB, 2 * MIB, *[MIB] * 4]
+    shown = 1  # the repr of a large array has no values
+    assert reads == [MIB] * (11 - shown) + sharded + [2 * MIB]
+
+
 CALLBACKS = """
 import jax, jax.numpy as jnp, numpy as np
 from jax.experimental import io_callback
