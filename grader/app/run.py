@@ -16,6 +16,7 @@ import msgspec
 
 from grader.app import foreground, page
 from grader.app.borrowed import Unusable, Wanted, borrowed, options_of, writable
+from grader.device.flags import left_out
 from grader.device.start import Device
 from grader.judging import book, bookkeeping, perfetto
 
@@ -40,10 +41,18 @@ def run(
     options = options_of(wanted)
     if trace is not None:
         writable("--perfetto", trace)
+    print_lines(_left_out(os.environ.get("XLA_FLAGS", "")))
     with borrowed(options) as device:
         code = foreground.run(words, {**os.environ, **device.environment})
         say(device, Path(program[0]).name, trace=trace, form=form)
     return foreground.end_like(code)
+
+
+def _left_out(flags: str) -> list[str]:
+    """What is said of flags in the program's environment that the device leaves out."""
+    names = ", ".join(left_out(flags))
+    why = "it compiles in another process, which reaches none of your files"
+    return [f"grader: the device leaves out {names} of XLA_FLAGS: {why}"] if names else []
 
 
 def _words(program: Sequence[str], *, module: bool) -> list[str]:

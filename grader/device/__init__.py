@@ -5,6 +5,7 @@ This is the server, in two processes. The *front* speaks with programs and keeps
 and the book; it never runs a program. The *executor* owns XLA, and may die of what it runs.
 
     options      how a device is started: devices, memory, links
+    flags        XLA's options that name files, which it leaves out
     start        starts one, says what a program's environment needs, and ends it
     nursery      a process that forks devices, which are ready at once
     setup        what a front and whoever started it say to each other

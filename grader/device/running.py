@@ -6,7 +6,6 @@ it becomes.
 """
 
 import math
-import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,16 +17,13 @@ from grader.device import wire
 from grader.device.arrays import DEVICE, Array, Placement, Shardings
 from grader.device.dtypes import NUMBERS, size
 from grader.device.errors import INVALID, NOT_FOUND, UNIMPLEMENTED, Failed
+from grader.device.flags import names_files
 from grader.device.handles import Handles
 from grader.device.holding import Holding, failed
 from grader.device.protocol import Messages
 from grader.judging.record import Collective
 
 _LARGEST_TEXT = 1 << 30
-_FILES = re.compile(
-    r"(^|_)(dump\w*|(?<!fast_)path|dir|file|filename|library|upload|load_autotune_results_from|extra_options)(_|$)"
-)
-"""Names of XLA's options that read or write files, or run others' code."""
 
 
 @dataclass(eq=False)
@@ -155,12 +151,12 @@ class Programs:
           Failed: the program itself names one, in `compiler_options`.
         """
         for name, value in options.env_option_overrides.items():
-            if _FILES.search(name) and not value.HasField("int_field"):  # a number names no file
+            if names_files(name) and not value.HasField("int_field"):  # a number names no file
                 words = "XLA could reach files by it, and this device has none"
                 raise Failed(INVALID, f"the compiler option {name[:80]} is refused: {words}")
         debug = options.executable_build_options.debug_options
         for option, _ in debug.ListFields():
-            if _FILES.search(option.name):
+            if names_files(option.name):
                 debug.ClearField(option.name)
         options.ClearField("target_config")
 

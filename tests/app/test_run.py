@@ -15,6 +15,7 @@ import pytest
 from conftest import ROOT, Cli, python
 from pseudo_terminals import PATIENCE, Running
 
+from grader.device.flags import left_out
 from grader.judging import book
 
 KNOWN = """
@@ -110,6 +111,35 @@ def test_figures_as_json_are_the_last_line(folder: Path, grader: Cli) -> None:
     assert (found["version"], found["devices"], found["memory"]) == (1, 8, 1 << 20)
     assert found["refused"] >= 1
     assert all(peak["bytes"] <= 1 << 20 for peak in found["peaks"])
+
+
+def test_flags_that_the_device_leaves_out_are_named_once(folder: Path) -> None:
+    flags = "--xla_dump_to=/nowhere --xla_dump_hlo_as_text --xla_cpu_enable_fast_math=false"
+    keep = (sys.executable, "-m", "grader", "run", "--devices", "1", "small.py")
+    (folder / "small.py").write_text("import jax; print(jax.jit(lambda x: x + 1)(1.0))\n", "utf-8")
+    ran = subprocess.run(
+        keep,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": flags},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stdout == "2.0\n"
+    (said,) = (line for line in ran.stderr.splitlines() if "XLA_FLAGS" in line)
+    assert said.startswith(
+        "grader: the device leaves out --xla_dump_to, --xla_dump_hlo_as_text of XLA_FLAGS"
+    )
+
+
+@pytest.mark.parametrize("flags", ["", " ", "--xla_cpu_enable_fast_math=false", "/no/such/file"])
+def test_flags_that_name_no_files_are_not_spoken_of(flags: str) -> None:
+    assert left_out(flags) == []
+
+
+def test_flags_in_a_file_are_found(tmp_path: Path) -> None:
+    (tmp_path / "flags").write_text("--xla_dump_to=/a\n--xla_dump_to=/b --xla_x=1", "utf-8")
+    assert left_out(str(tmp_path / "flags")) == ["--xla_dump_to"]
 
 
 def test_ctrl_c_ends_the_program_and_the_page_still_comes(folder: Path) -> None:

@@ -214,6 +214,10 @@ FORGED = (
         (raws.PROGRAM.replace("@main", "@other"), "without a function `main`"),
         (calling("@evil(%a)"), "custom call evil is not available"),
         (calling(FORGED), "host callback that no client has registered"),
+        (
+            raws.PROGRAM.replace("add", "remainder").replace("f32", "complex<f32>"),
+            "a remainder of complex numbers",  # XLA's compiler dies of it
+        ),
     ],
 )
 def test_a_program_that_may_not_run_is_refused(raw: Raw, text: str, words: str) -> None:
