@@ -9,6 +9,9 @@ from types import FrameType
 
 from grader.judging.record import Collective, Leaf
 
+EVERYWHERE = "whole, to each device of a mesh"
+"""The `detail` of a copy that takes all of an array to each device."""
+
 
 def plural(count: int, noun: str) -> str:
     """`1 read`, `3 reads`, `2 copies`, `2 arrays`, `2 batches`."""

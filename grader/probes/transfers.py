@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from grader.fences.unnamed import unnamed
+from grader.judging.words import EVERYWHERE
 from grader.probes import private
 
 MAX_LINE = 1 << 16
@@ -26,6 +27,7 @@ _HEAD = re.compile(rb"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ ")
 """How a line of the guard begins. What stands before it was printed by something else."""
 _AVAL = re.compile(r"aval=ShapedArray\(([a-z]+)(\d*)\w*\[([^\]]*)\]")
 _DEVICE = re.compile(r"dst_sharding=SingleDeviceSharding\(device=(\w+)Device\(id=(\d+)\)")
+_WHOLE = re.compile(r"dst_sharding=(?:NamedSharding\(.*, spec=P\((?:None,? ?)*\)|.*\{replicated\})")
 _PLATFORM = {"Cuda": "gpu", "Rocm": "gpu"}
 _KIND: dict[bytes, Literal["h2d", "d2d"]] = {b"host-to-device": "h2d", b"device-to-device": "d2d"}
 
@@ -36,7 +38,7 @@ class Transfer(NamedTuple):
     kind: Literal["h2d", "d2d"]
     nbytes: int | None
     to: str = ""
-    """The device that it goes to, `cpu:1`, if that is one."""
+    """The device that it goes to, `cpu:1`, if that is one; or `EVERYWHERE`."""
 
 
 def parse(line: bytes) -> list[Transfer]:
@@ -47,7 +49,8 @@ def parse(line: bytes) -> list[Transfer]:
     found = [kind for kind in _LINE.findall(line) if kind in _KIND]
     text = line.decode("utf-8", "replace")
     device = _DEVICE.search(text)
-    to = f"{_PLATFORM.get(device[1], device[1].lower())}:{device[2]}" if device else ""
+    to = EVERYWHERE if _WHOLE.search(text) else ""
+    to = f"{_PLATFORM.get(device[1], device[1].lower())}:{device[2]}" if device else to
     return [Transfer(_KIND[kind], _nbytes(text), to) for kind in found]
 
 

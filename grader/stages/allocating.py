@@ -29,7 +29,7 @@ PLUGIN = "grader_staged_cuda_plugin"
 OPTIONS = ("allocator", "memory_fraction", "preallocate")
 SECONDS = 25.0
 _STEERING = ("XLA_", "JAX_", "TF_")
-_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES")
 _ASK = """
 import json, sys, types
 source, share, grow = json.load(sys.stdin)
@@ -115,7 +115,7 @@ def started(
             if not _of_jax(error):
                 raise
             array = f"{type(error).__name__}: {str(error).partition('.')[0]}"
-        variables = {name: v for name, v in os.environ.items() if name.startswith("XLA_")}
+        variables = _steering()
         afterwards: dict[str, Any] = {}
         with suppress(ValueError):  # a value it does not accept stands in `complaint`, if read
             afterwards = staged.asked_now()
@@ -179,7 +179,7 @@ def _initialize(bridge: Any, staged: Process) -> None:
 
 def _steering() -> dict[str, str]:
     """The variables of the environment that steer JAX, XLA and CUDA."""
-    return {name: v for name, v in os.environ.items() if name.startswith((*_STEERING, _VISIBLE))}
+    return {name: v for name, v in os.environ.items() if name.startswith((*_STEERING, *_VISIBLE))}
 
 
 def _told(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ here. What JAX says as it starts on such a machine is in `grader.stages.starting
 
 import linecache
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -53,6 +53,7 @@ class Stage:
 
     gpus: list[Any]
     cpus: list[Any]
+    others: Sequence[Any] = ()
 
 
 def real() -> Stage:
@@ -85,7 +86,9 @@ def machine(*, gpus: int = 0, made: Made = NVIDIA, broken: Fault = "") -> Iterat
     with replaced(bridge, registered, visible, forced):
         if not broken:
             _prove(client.devices(), made)
-        yield Stage(client.devices() if made.platform == "gpu" else [], cpu.devices())
+        found, none = client.devices(), list[Any]()
+        gpus_and_others = (found, none) if made.platform == "gpu" else (none, found)
+        yield Stage(gpus_and_others[0], cpu.devices(), gpus_and_others[1])
 
 
 def fresh(submission: ModuleType) -> ModuleType:

@@ -1,10 +1,12 @@
 """Drives ex01_find_devices: asks the three functions on this machine and on staged ones.
 
-The staged machines (`grader.stages.machines`) have no GPU, one, four, or a number drawn afresh.
-`try_gpu` is asked for every GPU, and for numbers beside them that are drawn. One machine has AMD's
-GPUs, and one has GPUs beside a CPU that is the default backend. One has TPUs and no GPU: an answer
-that counts every accelerator is wrong there. Each fault of a plugin gets a machine of its own for
-each function, because JAX starts its plugins at the first question only.
+The staged machines (`grader.stages.machines`) have no GPU, one, four, or a number drawn afresh (9
+to 20). `try_gpu` is asked for every GPU, and for numbers beside them that are drawn. One machine
+has AMD's GPUs, and one has GPUs beside a CPU that is the default backend. One has TPUs and no GPU:
+an answer that takes every accelerator for a GPU is wrong there. How many of these there are is
+drawn, and so are the names of all products. Each fault of a plugin gets a machine of its own for
+each function, because JAX starts its plugins at the first question only; `try_gpu` is asked there
+for a drawn number, too.
 
 An answer is kept as words, such as "GPU 2". A device counts as GPU 2 if it is that very
 object, so a name or an object made to look like a device does not pass.
@@ -12,6 +14,8 @@ object, so a name or an object made to look like a device does not pass.
 
 import traceback
 from collections.abc import Iterator
+from dataclasses import replace
+from string import ascii_uppercase
 from types import ModuleType
 from typing import Any
 
@@ -35,21 +39,27 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Ask on this machine, then on staged ones, until one of them cannot be staged."""
     answers = list(_questions("this machine", submission, machines.real(), rng))
     try:
-        stages = [(gpus, machines.NVIDIA) for gpus in (0, 1, 4, int(rng.integers(5, 9)))]
-        for gpus, made in (*stages, (2, machines.AMD), (3, machines.CPU_FIRST)):
-            with machines.machine(gpus=gpus, made=made) as stage:
+        stages = [(gpus, machines.NVIDIA) for gpus in (0, 1, 4, int(rng.integers(9, 21)))]
+        others = (machines.AMD, machines.CPU_FIRST, machines.GOOGLE)
+        stages += [(int(rng.integers(2, 7)), made) for made in others]
+        for gpus, made in stages:
+            with machines.machine(gpus=gpus, made=_of_some_kind(made, rng)) as stage:
                 name = _machine(gpus, made)
                 answers += _questions(name, machines.fresh(submission), stage, rng)
-        with machines.machine(gpus=2, made=machines.GOOGLE) as stage:
-            module = machines.fresh(submission)
-            answers.append(_ask("a machine with 2 TPUs", module, stage, "num_gpus"))
+        questions: list[tuple[str, tuple[int, ...]]] = [(name, ()) for name in EXERCISE.edits]
         for fault, name in FAULTS.items():
-            for function in EXERCISE.edits:
+            for function, args in (*questions, ("try_gpu", (int(rng.integers(1, 30)),))):
                 with machines.machine(broken=fault) as stage:
-                    answers.append(_ask(name, machines.fresh(submission), stage, function))
+                    answers.append(_ask(name, machines.fresh(submission), stage, function, *args))
     except machines.Gone as gone:
         observe.fact(NO_STAGE, str(gone))
     observe.fact(ANSWERS, msgspec.to_builtins(answers))
+
+
+def _of_some_kind(made: machines.Made, rng: Any) -> machines.Made:
+    """The same make, with another name of a product: `NVIDIA Q417`."""
+    kind = f"{made.kind.split()[0]} {rng.choice([*ascii_uppercase])}{rng.integers(100, 1000)}"
+    return replace(made, kind=kind)
 
 
 def _machine(count: int, made: machines.Made) -> str:
@@ -115,6 +125,9 @@ def _word(value: Any, stage: machines.Stage) -> str:
             return f"GPU {index}"
     if any(value is cpu for cpu in stage.cpus):
         return A_CPU
+    for index, other in enumerate(stage.others):
+        if value is other:
+            return f"{other.platform.upper()} {index}"
     if type(value) in (bool, int, str, type(None)):
         return f"{value!r}"
     return typed(type(value).__name__)

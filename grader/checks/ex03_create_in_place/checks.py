@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from grader.checks.ex03_create_in_place import EXERCISE
-from grader.checks.ex03_create_in_place.facts import ROUNDS, programs, tables
+from grader.checks.ex03_create_in_place.facts import ROUNDS, programs, spread, tables
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     culprits,
@@ -23,6 +23,7 @@ NUMBER = 8
 """A copy of at most so many bytes is a single number."""
 
 
+ONE_DEVICE = "Over which devices does the mesh or the sharding in your code reach?"
 CONSTANTS = "What does the docstring say of this array: zeros, ones, or a range?"
 
 
@@ -64,6 +65,10 @@ def on_the_device(record: Record) -> Result:
             listed = ", ".join(f"`{leaf.path}` on {where(leaf)}" for leaf in wrong)
             place = where(wanted(record).values[name][0])
             return Failure(f"all arrays on {place}", listed, definition(record, "create"))
+        if (devices := seen(record).facts[spread(name)]) > 1:
+            expected = f"all arrays are made on {where(wanted(record).values[name][0])} alone"
+            observed = f"a program ran on {devices} devices, and each made an array or a part of it"
+            return Failure(expected, observed, definition(record, "create"), ONE_DEVICE)
     return None
 
 

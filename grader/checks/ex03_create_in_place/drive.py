@@ -5,8 +5,9 @@ numbers of rows. They differ: JAX logs no copy for a jitted call whose arguments
 an earlier call.
 
 A copy is not the only way from the host: an array made by NumPy inside a jitted function
-becomes a constant of the program, and reaches the device with it. So the text of every
-compiled program is searched for tables, of whatever type and shape.
+becomes a constant of the program, and reaches the device with it. So the texts of all compiled
+programs are searched for tables, of whatever type and shape, whole or in pieces, and for numbers
+that stand there one by one. They also tell on how many devices each program runs.
 """
 
 import re
@@ -17,18 +18,20 @@ from typing import Any
 
 import jax
 
-from grader.checks.ex03_create_in_place.facts import ROUNDS, programs, tables
+from grader.checks.ex03_create_in_place.facts import ROUNDS, programs, spread, tables
 from grader.probes import dumped
 from grader.probes.observe import Observe
 
-TABLE = 8
-"""A constant of so many numbers that are not all alike was made by the host."""
+TABLE = 16
+"""So many numbers in different constants were made by the host. JAX's random numbers need 8."""
+SINGLE = 20
+"""The smallest number of rows. About so many integers, one by one, may be `order`."""
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Create two layers of different sizes, and read the programs that JAX compiles for them."""
     default, *devices = rng.permutation(jax.devices())[: 1 + len(ROUNDS)]
-    sizes = rng.choice(range(20, 60), len(ROUNDS), replace=False)
+    sizes = rng.choice(range(SINGLE, 60), len(ROUNDS), replace=False)
     for name, device, rows in zip(ROUNDS, devices, sizes, strict=True):
         with jax.default_device(default):
             _create(submission, observe, rng, name, device, int(rows))
@@ -45,13 +48,19 @@ def _create(
         created = dict(created)  # its arrays are the same; only their order may be another
     observe.value(name, created)
     observe.fact(programs(name), len(texts))
-    observe.fact(tables(name), sum(map(_holds_table, texts)))
+    observe.fact(tables(name), _hold_table("".join(texts)))
+    observe.fact(spread(name), max(map(_devices, texts), default=0))
 
 
-def _holds_table(program: str) -> bool:
-    """Whether a program holds a constant of several numbers, which the host must have made.
+def _hold_table(programs: str) -> bool:
+    """Whether programs hold a table that the host must have made: whole, or in pieces."""
+    pieces = set(re.findall(r'dense<(["\[(][^>]*)> : tensor<((?:\d+x)+)', programs))
+    single = set(re.findall(r"dense<(\d+)(?:\.0+e\+00)?> : tensor<(?:1x)*[a-z]+\d+>", programs))
+    in_pieces = sum(prod(map(int, sizes.split("x")[:-1])) for _, sizes in pieces)
+    return in_pieces >= TABLE or len(single & {str(n) for n in range(SINGLE)}) >= SINGLE - 4
 
-    JAX's own random numbers need tables of 4.
-    """
-    found = re.findall(r'dense<["\[][^>]*> : tensor<((?:\d+x)+)', program)
-    return any(prod(map(int, sizes.split("x")[:-1])) >= TABLE for sizes in found)
+
+def _devices(program: str) -> int:
+    """On how many devices a program runs."""
+    counts = re.findall(r"mhlo.num_(?:partitions|replicas) = (\d+)", program)
+    return prod(map(int, counts))

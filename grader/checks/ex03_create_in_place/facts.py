@@ -12,8 +12,13 @@ def programs(layer: str) -> str:
 
 
 def tables(layer: str) -> str:
-    """The fact that counts those programs that hold a table of `rows` integers.
+    """The fact whether those programs hold a table of `rows` integers, whole or in pieces.
 
     The host made such a table, and it went to the device with the program.
     """
     return f"{layer}: tables"
+
+
+def spread(layer: str) -> str:
+    """The fact that says on how many devices those programs run, at most."""
+    return f"{layer}: devices of a program"

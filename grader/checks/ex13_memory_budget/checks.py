@@ -23,6 +23,7 @@ from grader.checks.ex13_memory_budget.facts import (
     PREALLOCATE,
     REAL_SHARE,
     STARTED,
+    UNIFIED,
     VISIBLE,
     Started,
     in_words,
@@ -99,8 +100,7 @@ def set_in_time(record: Record) -> Result:
 
 def _late(record: Record, one: Started) -> Failure | None:
     """The failure where JAX read the settings before `start` had made them."""
-    shell = {name: v for name, v in one.shell.items() if name != VISIBLE}
-    stopped = one.array and one.variables == shell  # before anything was set
+    stopped = one.array and one.variables == one.shell  # before anything was set
     in_time = one.afterwards == one.options and not stopped
     if one.options is None or in_time or not _wrong(record, one):
         return None
@@ -213,10 +213,12 @@ def _more_than_the_share(record: Record, one: Started) -> Failure | None:
     """The failure where JAX was told to take other memory, too."""
     usual = next(iter(_started(wanted(record)))).more
     odd = [name for name in usual | one.more if usual.get(name) != one.more.get(name)]
-    if not odd:
+    told = [f"{name}={one.more.get(name)}" for name in odd]
+    told += [f"{UNIFIED}={value}" for name, value in (one.read or {}).items() if name == UNIFIED]
+    if not told:
         return None
     expected = f"after `{one.call}`, JAX's client for the GPU is told of no memory but its share"
-    observed = f"it is told {odd[0]}={one.more.get(odd[0])}"
+    observed = f"it is told {told[0]}"
     hint = "Which variable of your code does JAX read, beside the three that it is to read?"
     return Failure(expected, observed, definition(record, "start"), hint)
 
@@ -339,7 +341,8 @@ def gives_the_gpu(record: Record) -> Result:
 def _hidden(record: Record, one: Started) -> Failure | None:
     """The failure where `start` changed a variable that decides whether there is a GPU."""
     for name in OTHERS:
-        before, after = one.shell.get(name), (one.read or {}).get(name)
+        before, read = one.shell.get(name), (one.read or {}).get(name)
+        after = one.variables.get(name) if read == before else read
         if after != before:
             return Failure(
                 f"`{one.call}` leaves {name} as it is in {in_words(one.shell)}",

@@ -3,19 +3,20 @@
 The processes are staged (`grader.stages.allocating`): JAX's own code reads the learner's
 settings and hands them to a client for a GPU that is not there.
 
-Drawn: the share of each process (0.02 to 0.98; from an empty shell very small to very large ones,
-each with a pool that grows and with one that does not); in the other shells the values of the
-variables, where each variable stands alone, with each text that JAX reads as on or off, and in a
-drawn company in 6 to 9 more; which GPUs some shells show; and the order of all processes. Where
-there is a GPU, two real processes with a drawn
-share are asked what its allocator gave them. What JAX is told is compared with what was asked for,
-and with the text of the environment that it read, outside this process.
+Drawn: the share of each process (0.02 to 0.98, with one to four digits; from an empty shell very
+small to very large ones, each with a pool that grows and with one that does not); in the other
+shells the values of the variables, where each variable stands alone, with each text that JAX reads
+as off and some that it reads as on, and in a drawn company in 6 to 9 more; which GPUs some shells
+show; and the order of all processes. Where there is a GPU, two real processes with a drawn share
+are asked what its allocator gave them. What JAX is told is compared with what was asked for, and
+with the text of the environment that it read, outside this process.
 """
 
 import linecache
 import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
+from string import ascii_lowercase
 from types import ModuleType
 from typing import Any
 
@@ -66,8 +67,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 
 
 def _share(rng: Any, low: float = SHARES[0], high: float = SHARES[-1]) -> float:
-    """A share with two digits."""
-    return round(float(rng.uniform(low, high)), 2)
+    """A share with one to four digits."""
+    return round(float(rng.uniform(low, high)), int(rng.integers(2, 5)))
 
 
 def _fraction(rng: Any) -> str:
@@ -78,6 +79,16 @@ def _fraction(rng: Any) -> str:
 
 def _one_of(texts: tuple[str, ...]) -> Callable[[Any], str]:
     return lambda rng: texts[int(rng.integers(len(texts)))]
+
+
+def _any_case(rng: Any, text: str) -> str:
+    """A text with each letter small or large."""
+    return "".join(c.upper() if rng.integers(2) else c.lower() for c in text)
+
+
+def _some_word(rng: Any) -> str:
+    """Some letters, which JAX reads as on."""
+    return "".join(rng.choice([*ascii_lowercase], int(rng.integers(2, 8))))
 
 
 VALUES: Mapping[str, Callable[[Any], str]] = {
@@ -108,9 +119,10 @@ def _alone(rng: Any) -> Iterator[tuple[Shell, bool]]:
 
     Preallocation is off in the shell where it must be on, and on where it must be off.
     """
-    yield from (({PREALLOCATE: text}, True) for text in ON)
+    yield from (({PREALLOCATE: text}, True) for text in (*ON, _some_word(rng)))
     yield from (({PREALLOCATE: text}, False) for text in OFF)
-    yield from (({ALLOCATOR: text}, bool(rng.integers(2))) for text in ALLOCATORS)
+    allocators = (*ALLOCATORS, _any_case(rng, VALUES[ALLOCATOR](rng)))
+    yield from (({ALLOCATOR: text}, bool(rng.integers(2))) for text in allocators)
     for name in (OLD, NEW, VISIBLE):
         yield from (({name: VALUES[name](rng)}, grow) for grow in (True, False))
 

@@ -10,8 +10,10 @@ OLD, NEW = "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_CLIENT_MEM_FRACTION"
 PREALLOCATE, ALLOCATOR = "XLA_PYTHON_CLIENT_PREALLOCATE", "XLA_PYTHON_CLIENT_ALLOCATOR"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """The variable that hides GPUs from a process."""
-OTHERS = (VISIBLE, "XLA_FLAGS")
-"""Variables that decide whether there is a GPU, and are none of `start`'s business."""
+OTHERS = (VISIBLE, "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES", "XLA_FLAGS")
+"""Variables that decide which GPU there is, and are none of `start`'s business."""
+UNIFIED = "TF_FORCE_UNIFIED_MEMORY"
+"""The variable that lets a pool reach into the host's memory."""
 GPU = "the GPU"
 """What `grader.stages.allocating` calls the staged GPU, as an answer of `start`."""
 STARTED = "started"
@@ -38,7 +40,7 @@ class Started(msgspec.Struct):
     afterwards: dict[str, Any]
     """What JAX would read from the environment once `start` has returned."""
     variables: dict[str, str]
-    """The environment variables of XLA once `start` has returned."""
+    """What the environment holds once `start` has returned, of variables that steer JAX."""
     line: int | None
     """The line of the learner's file on which JAX read the environment."""
     complaint: str

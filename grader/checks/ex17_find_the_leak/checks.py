@@ -1,7 +1,8 @@
 """Checks of ex17_find_the_leak: the history, the best params, and what is alive at each step.
 
 Two windows of steps are compared, one early and one late: live bytes, the number of live
-arrays, and the memory of the host may not grow from one to the other.
+arrays, and the memory of the host may not grow from one to the other. Of what was made between the
+two, only one step's arrays may still be there in the end: those of the best params.
 """
 
 from collections.abc import Callable
@@ -19,6 +20,8 @@ from grader.judging.words import plural
 
 WINDOW = 20
 """Steps of a window. It is this long because some loops read ten losses at a time."""
+NEAR = 3
+"""What one step leaves (params, a loss, copies of both) is first seen within so many steps."""
 
 
 FLOATS_ONLY = "float(x) is a number. On a CPU, np.asarray(x) is a view of x, and keeps x alive."
@@ -154,10 +157,29 @@ def live_arrays_flat(record: Record) -> Result:
     mine = _levels(seen(record))
     grown, when, what = _grown(mine, lambda one: sum(one.arrays.values()))
     # One more set of params, and two reports of two arrays each.
-    if grown <= len(seen(record).values["best"]) + 4:
-        return None
-    expected = "the last steps have as many live arrays as the first"
-    return _failed(record, expected, f"{grown} arrays {when}: {what}")
+    if grown > len(seen(record).values["best"]) + 4:
+        expected = "the last steps have as many live arrays as the first"
+        return _failed(record, expected, f"{grown} arrays {when}: {what}")
+    left = min((_left(mine, step) for step in range(len(mine) - WINDOW, len(mine))), key=len)
+    if len(left) > 1:
+        expected = "in the end, the best params alone are left of earlier steps"
+        steps = ", ".join(f"{step + 1}" for step in left)
+        return _failed(record, expected, f"arrays from steps {steps} are still alive")
+    return None
+
+
+def _left(levels: list[Alive], now: int) -> list[int]:
+    """The steps between the first window and the last whose arrays are alive at step `now`.
+
+    Of steps close to each other, only the first.
+    """
+    left: list[int] = []
+    last = -NEAR
+    for step in levels[now].since:
+        if SETTLED < step < len(levels) - WINDOW:
+            left += [step] if step - last >= NEAR else []
+            last = step
+    return left
 
 
 @EXERCISE.check(

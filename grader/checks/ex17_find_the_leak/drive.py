@@ -10,6 +10,7 @@ that memory, so that it also sees copies on the host, and views that outlive the
 """
 
 import tracemalloc
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -36,9 +37,13 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     params = _params(rng, width)
     alive: list[Alive] = []
     deleted: list[str] = []
-    step = _watched(submission.sgd_step, observe, alive)
-    made = submission.train(step, params, _batches(rng, rows, steps, easiest, deleted))
+    given: list[Any] = []
+    step = _watched(submission.sgd_step, observe, alive, given)
+    made = submission.train(step, params, _batches(rng, rows, steps, easiest, given))
     tracemalloc.stop()
+    for index, batch in enumerate(given):
+        if _is_deleted(batch):
+            deleted.append(f"an array of batch {index + 1} was deleted")
     best, history = unpack(made, 2, PROMISE)
     if _is_deleted(params):
         deleted.append("an array of `params` was deleted")
@@ -57,11 +62,11 @@ def _params(rng: Any, width: int) -> dict[str, Any]:
     return placed
 
 
-def _batches(rng: Any, rows: int, steps: int, easiest: int, deleted: list[str]) -> Iterator[Any]:
+def _batches(rng: Any, rows: int, steps: int, easiest: int, given: list[Any]) -> Iterator[Any]:
     """Inputs (rows, 16) and targets (rows,), float32, each batch made when it is asked for.
 
-    The batch `easiest` is the easiest. Whether a batch was deleted is looked up when the
-    next one is asked for, and noted in `deleted`.
+    The batch `easiest` is the easiest. `given` gets each batch as arrays of its own in the same
+    memory: they show a batch that was deleted, whenever that was.
     """
 
     @jax.jit
@@ -74,9 +79,8 @@ def _batches(rng: Any, rows: int, steps: int, easiest: int, deleted: list[str]) 
     held: deque[Any] = deque(maxlen=2)
     for index in range(steps):
         held.append(make(index, 1 + abs(index - easiest) / steps))
+        given.append(jax.tree.map(_alias, held[-1]))
         yield held[-1]
-        if _is_deleted(list(held)):
-            deleted.append(f"by step {index + 1}, an array of a batch was deleted")
 
 
 def _placed(tree: Any) -> Any:
@@ -92,14 +96,26 @@ def _placed(tree: Any) -> Any:
     return jax.tree.map(place, tree)
 
 
+def _alias(array: Any) -> Any:
+    """Another array in the same memory."""
+    alias = jax.make_array_from_single_device_arrays
+    return alias(array.shape, array.sharding, [array])
+
+
 def _is_deleted(tree: Any) -> bool:
     """Whether an array of the tree was deleted."""
     return any(x.is_deleted() for x in jax.tree.leaves(tree))
 
 
-def _watched(sgd_step: Callable[..., Any], observe: Observe, alive: list[Alive]) -> Any:
-    """The step that `train` gets: each call appends to `alive` what is alive at that moment."""
+def _watched(
+    sgd_step: Callable[..., Any], observe: Observe, alive: list[Alive], given: list[Any]
+) -> Any:
+    """The step that `train` gets: each call appends to `alive` what is alive at that moment.
+
+    The arrays of `given` are the drive's own, and do not count.
+    """
     own = 0  # bytes of `alive`
+    born = _Born()
 
     def step(params: Any, batch: Any) -> Any:
         nonlocal own
@@ -110,17 +126,39 @@ def _watched(sgd_step: Callable[..., Any], observe: Observe, alive: list[Alive])
             tracemalloc.start()  # not at the first step: compiling would take twice as long
         with observe.unwatched():
             before = tracemalloc.get_traced_memory()[0]
-            alive.append(_alive(before - own))
+            arrays = born.alive(len(alive), {id(x) for x in jax.tree.leaves(given)})
+            alive.append(_alive(before - own, arrays))
             own += tracemalloc.get_traced_memory()[0] - before
             return _placed(jax.device_get(sgd_step(params, batch)))
 
     return step
 
 
-def _alive(host: int) -> Alive:
+class _Born:
+    """Knows since which step each live array has been there."""
+
+    def __init__(self) -> None:
+        self._since: dict[int, tuple[weakref.ref[Any], int]] = {}
+
+    def alive(self, step: int, own: set[int]) -> list[tuple[Any, int]]:
+        """The live arrays at `step`, each with the step at which it was first there.
+
+        Those whose `id` is in `own` do not count.
+        """
+        arrays = [array for array in jax.live_arrays() if id(array) not in own]
+        known, self._since = self._since, {}
+        for array in arrays:
+            ref, since = known.get(id(array), (None, step))
+            if ref is None or ref() is not array:  # the one of that `id` is gone
+                ref, since = weakref.ref(array), step
+            self._since[id(array)] = ref, since
+        return [(array, self._since[id(array)][1]) for array in arrays]
+
+
+def _alive(host: int, arrays: list[tuple[Any, int]]) -> Alive:
     """What is alive now; `host` bytes are held by Python and NumPy."""
-    alive = Alive(0, {}, host)
-    for array in jax.live_arrays():
+    alive = Alive(0, {}, host, sorted({since for _, since in arrays}))
+    for array, _ in arrays:
         name = f"{array.dtype}[{','.join(map(str, array.shape))}]"
         alive.arrays[name] = alive.arrays.get(name, 0) + 1
         alive.nbytes += array.nbytes

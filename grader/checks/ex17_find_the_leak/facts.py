@@ -15,3 +15,5 @@ class Alive(msgspec.Struct):
     """How many live arrays there are of each kind, by names such as `float32[64]`."""
     host: int
     """Bytes that Python and NumPy hold."""
+    since: list[int]
+    """The steps at which live arrays were first there."""

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import msgspec
@@ -22,9 +23,9 @@ from grader.judging.evidence import (
     to_host,
     wanted,
 )
-from grader.judging.record import Leaf, Observed, Record
+from grader.judging.record import Event, Leaf, Observed, Record
 from grader.judging.verdict import Culprit
-from grader.judging.words import plural, shards, typed, where
+from grader.judging.words import EVERYWHERE, plural, shards, typed, where
 
 TAKEN_OUT = 1e18
 """Below this, the square of a float32 is finite, so that a mask of 0 takes it out of a sum."""
@@ -66,7 +67,10 @@ def _leaf(record: Record, name: str, key: str) -> Leaf:
 
 
 def _in(observed: Observed, name: str, key: str) -> Leaf:
-    return _single([x for x in observed.values[name] if x.path.startswith(f"['{key}']")])
+    found = [x for x in observed.values[name] if x.path.startswith(f"['{key}']")]
+    if len(found) == 1 and found[0].path != f"['{key}']":
+        return Leaf("", "other", "tree around an array")
+    return _single(found)
 
 
 def _single(leaves: Sequence[Leaf]) -> Leaf:
@@ -319,7 +323,11 @@ def never_whole_on_a_device(record: Record) -> Result:
         reads = plural(sum(event.count for event in read), "read")
         expected = "no array is read back from a device"
         return Failure(expected, f"{reads} by the host", culprits(record, read))
-    for name in BATCHES:
+    for name, batch in _batches(record):
+        if whole := _whole(record, name, batch):
+            expected = "each device gets its own parts, and no others"
+            observed = f"all rows went to each device, or to one of them, for {name}"
+            return Failure(expected, observed, culprits(record, whole))
         mine, theirs = (list(events(side(record), "h2d", phase=name)) for side in (seen, wanted))
         total, fewest = (sum(event.count for event in copies) for copies in (mine, theirs))
         if total > fewest:
@@ -327,6 +335,13 @@ def never_whole_on_a_device(record: Record) -> Result:
             observed = f"{plural(total, 'copy')}, for {name}"
             return Failure(expected, observed, culprits(record, mine))
     return probe_gap(seen(record), "transfers", "reads")
+
+
+def _whole(record: Record, name: str, batch: Batch) -> list[Event]:
+    """The copies of all rows to each device, or to one, though a device needs a part of them."""
+    largest = max(prod(leaf.shape) * 4 for leaf in wanted(record).values[name]) // batch.parts
+    copies = events(seen(record), "h2d", phase=name) if batch.parts > 1 else ()
+    return [e for e in copies if e.detail == EVERYWHERE or (e.detail and (e.nbytes or 0) > largest)]
 
 
 DIVISOR = (

@@ -4,8 +4,9 @@ There are three meshes: one axis over all devices, and two axes in both orders. 
 number of devices nor the first axis is right for all. One batch needs no added rows, one needs
 a drawn number of them, and one has fewer rows than there are devices.
 
-Drawn are the rows and columns of the batches, the order of the devices in each mesh, and all
-numbers. Inputs have more columns than targets, so that neither pass for the other.
+Drawn are the rows and columns of the batches (one of them, which is drawn, has 30 to 59 rows and
+more in each part), the order of the devices in each mesh, and all numbers. Inputs have more columns
+than targets, so that neither pass for the other.
 
 `mean_loss` gets batches that the drive itself has split, so that it is judged apart from
 `shard_batch`. Their added rows hold drawn numbers, and count unless the mask takes them out.
@@ -27,14 +28,16 @@ PROMISE = "`shard_batch` returns (inputs, targets, mask)"
 
 def _batches(devices: int, rng: Any) -> list[Batch]:
     """The batches, in the order of their names."""
-    some, times = int(rng.integers(1, max(devices, 2))), int(rng.integers(1, 5))
     half = devices // 2 or 1
+    few, long = rng.integers(1, 10, 3), rng.integers(30, 60, 1)
+    times = [int(n) for n in rng.permutation([*few, *long])]
+    some, one, other = (int(rng.integers(1, max(parts, 2))) for parts in (devices, half, half))
     return [
-        Batch(parts=devices, rows=times * devices, devices=devices),
-        Batch(parts=devices, rows=(times + 1) * devices + some, devices=devices),
+        Batch(parts=devices, rows=times[0] * devices, devices=devices),
+        Batch(parts=devices, rows=times[1] * devices + some, devices=devices),
         Batch(parts=devices, rows=1, devices=devices),
-        Batch(parts=half, rows=2 * times * half + 1, devices=devices),
-        Batch(parts=half, rows=2 * (times + 1) * half + 1, devices=devices, first=True),
+        Batch(parts=half, rows=times[2] * half + one, devices=devices),
+        Batch(parts=half, rows=times[3] * half + other, devices=devices, first=True),
     ]
 
 
@@ -62,7 +65,6 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         targets = rng.normal(3, 1, (batch.full, width)).astype(np.float32)
         with observe.phase(name):
             made = unpack(submission.shard_batch(mesh, inputs[:rows], targets[:rows]), 3, PROMISE)
-        with observe.unwatched():
             observe.value(name, dict(zip(ARRAYS, made, strict=True)))
         weights = rng.normal(size=(features, width)).astype(np.float32)
         filled = inputs, targets, (np.arange(batch.full) < rows).astype(np.float32)

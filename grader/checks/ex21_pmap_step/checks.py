@@ -1,5 +1,6 @@
 """Checks of ex21_pmap_step: where the copies lie, the steps, the losses, and what is exchanged."""
 
+from math import prod
 from typing import Any
 
 import msgspec
@@ -94,7 +95,19 @@ def straight_to_its_device(record: Record) -> Result:
         observed = f"{plural(sum(e.count for e in back), 'array')} read back from a device"
         expected = "copies go from the host to their devices, and no array comes back"
         return Failure(expected, observed, culprits(record, back))
-    return probe_gap(seen(record), "transfers", "reads")
+    return _more_than_a_copy(record) or probe_gap(seen(record), "transfers", "reads")
+
+
+def _more_than_a_copy(record: Record) -> Failure | None:
+    """The failure where devices receive more than one copy of the params."""
+    whole = [e for e in events(seen(record), "h2d", phase="replicate") if e.detail]
+    received = sum(event.count * (event.nbytes or 0) for event in whole)
+    copies = (wanted(record).values[facts.copies(run)] for run, _ in enumerate(_runs(record)))
+    needed = sum(4 * prod(leaf.shape) for leaves in copies for leaf in leaves)
+    if received <= needed:
+        return None
+    expected = f"the devices receive one copy each, in all {needed:,} bytes"
+    return Failure(expected, f"they receive {received:,} bytes", culprits(record, whole))
 
 
 def _lies(leaf: Leaf, count: int) -> str:

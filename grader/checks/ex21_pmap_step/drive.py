@@ -4,8 +4,8 @@ Drawn: for each run the devices and their order (two of them, all, and a number 
 order of runs), so that neither the order nor the length of jax.devices() is the right one; the
 width of the network, the rows of one device, and the steps (1 to 4). The rows of one device are
 like each other and unlike those of the next, so that a gradient of one device's rows is far from
-the mean. Two programs of the step are compiled, for few rows and for many, both drawn: what the
-devices exchange is the same for both if no row leaves its device.
+the mean. Two programs of the step are compiled, for one row on each device and for many, which are
+drawn: what the devices exchange is the same for both if no row leaves its device.
 
 `update` starts from copies that the drive has placed, so that it is judged apart from
 `replicate`. `make_step` is not the learner's to edit, so the step is pmap's.
@@ -25,8 +25,8 @@ from grader.probes.observe import Misused, Observe, from_last, unpack
 PROMISE = "`update` returns (params, loss)"
 FEATURES = 5
 WIDTHS, ROWS, STEPS = (4, 12), (2, 7), (1, 5)
-TIMES = (6, 12)
-"""How many times as many rows the second program has: from, and below."""
+MANY = (12, 60)
+"""How many rows a device has in the second program: from, and below. In the first, it has one."""
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
@@ -96,11 +96,11 @@ def _slips(params: Any, inputs: Any, targets: Any) -> tuple[float, dict[str, Any
 
 
 def _export(submission: ModuleType, observe: Observe, rng: Any) -> None:
-    """Export the step for few rows and for many, on all devices."""
+    """Export the step for one row and for many, on all devices."""
     devices = jax.devices()
-    params, few = _params(rng), int(rng.integers(*ROWS))
+    params = _params(rng)
     step = submission.make_step(devices)
-    for name, rows in ((FEW_ROWS, few), (MANY_ROWS, few * int(rng.integers(*TIMES)))):
+    for name, rows in ((FEW_ROWS, 1), (MANY_ROWS, int(rng.integers(*MANY)))):
         batch = [submission.split(x, devices) for x in _rows(rng, len(devices), rows)]
         observe.program(name, step, jax.tree.map(np.asarray, _copies(params, devices)), *batch)
 
