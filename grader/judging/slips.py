@@ -1,7 +1,7 @@
 """Finds slips of the pen that a text shows by itself.
 
-They are a result that is dropped, a `return` that ends a loop in its first round, and a parameter
-that is used nowhere.
+They are a result that is dropped, a value that a loop does not carry on, a `return` that ends a
+loop in its first round, and a parameter that is used nowhere.
 
 It compares two texts, the learner's file and the reference solution, and runs neither. What it
 finds explains a failure that has no line of its own; it never makes one. A forgotten `return` is in
@@ -45,7 +45,7 @@ def slips(file: File, model: str, edits: Sequence[str]) -> Iterator[Slip]:
         for node in file.tree.body
         if isinstance(node, ast.FunctionDef) and node.name in edits and node.name in right
     ]
-    for find in (_dropped, _ends_its_loop, _unused):
+    for find in (_dropped, _not_fed_back, _ends_its_loop, _unused):
         for node, reference in mine:
             for place, words in find(node, reference):
                 text = file.lines[place.lineno - 1]
@@ -84,6 +84,32 @@ def _called_for_effect(function: ast.FunctionDef) -> Iterator[str]:
                 yield ast.unparse(called)
             case ast.If(test=ast.Call(func=called)) | ast.While(test=ast.Call(func=called)):
                 yield ast.unparse(called)
+
+
+def _not_fed_back(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
+    """Calls that get the same value in each round, where the reference's get a new one."""
+    fed = {(name, arg.id) for loop, name, arg in _given_in_loops(right) if arg.id in _bound(loop)}
+    for loop, name, arg in _given_in_loops(mine):
+        if (name, arg.id) in fed and arg.id not in _bound(loop):
+            yield (
+                arg,
+                f"`{arg.id}` is the same in each round of this loop, which does not assign it",
+            )
+
+
+def _given_in_loops(function: ast.FunctionDef) -> Iterator[tuple[ast.For, str, ast.Name]]:
+    """Names that a loop passes to a parameter of the function that is called, with both."""
+    given = {arg.arg for arg in function.args.args}
+    for loop in (node for node in ast.walk(function) if isinstance(node, ast.For)):
+        for node in ast.walk(loop):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                names = [arg for arg in node.args if isinstance(arg, ast.Name)]
+                yield from ((loop, node.func.id, arg) for arg in names if node.func.id in given)
+
+
+def _bound(loop: ast.For) -> set[str]:
+    names = (node for node in ast.walk(loop) if isinstance(node, ast.Name))
+    return {node.id for node in names if isinstance(node.ctx, ast.Store)}
 
 
 def _ends_its_loop(mine: ast.FunctionDef, _: ast.FunctionDef) -> _Found:

@@ -28,6 +28,7 @@ def test_the_reference_has_no_slips() -> None:
     [
         ("    state = jax.device_put(", "    jax.device_put(", 2, "what `jax.device_put` returns"),
         ("        state = step(", "        step(", 4, "what `step` returns"),
+        ("        state = step(", "        new = step(", 4, "`state` is the same in each round"),
         ("        report(state)", "        return state", 5, "inside the loop"),
         ("state, device)\n    for", "state, jax.devices()[1])\n    for", 1, "use `device`"),
         ("report(state)", "state['w'].at[0].set(1)", 5, "what `state['w'].at[0].set` returns"),
@@ -35,7 +36,7 @@ def test_the_reference_has_no_slips() -> None:
 )
 def test_a_slip_is_named_with_its_line(right: str, wrong: str, line: int, words: str) -> None:
     assert right in MODEL
-    [(where, said)] = found(MODEL.replace(right, wrong))
+    where, said = found(MODEL.replace(right, wrong))[0]
     assert where == line
     assert words in said
 

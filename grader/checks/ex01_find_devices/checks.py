@@ -83,7 +83,8 @@ def _hint(record: Record, mine: Answer, want: Answer) -> str:
             return NO_ARRAYS
         if "JAX_PLATFORMS=cpu" in want.machine:
             return DEFAULT
-        return PLATFORM if ".platform" in record.source else WHOSE
+        by_maker = ".platform" in record.source or "AMD" in want.machine
+        return PLATFORM if by_maker else WHOSE
     return NUMBERS if want.answer == A_CPU and "(-" in mine.call else ""
 
 

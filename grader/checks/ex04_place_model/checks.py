@@ -124,6 +124,7 @@ ANOTHER_DEVICE = (
     "A function of jnp, such as jnp.asarray, makes its array on the default device, unless it is "
     "told another. Which call says where the batch goes?"
 )
+THE_REST = "The other arrays are in their place. Which line is to place these?"
 AS_IT_CAME = (
     "`place` returns the copies that jax.device_put makes on `device`. Which line returns what it "
     "was given?"
@@ -137,6 +138,8 @@ def _whose(trees: set[str], model: str, *, moved: bool, numpy: bool) -> str:
         return NOT_IN_THIS_CALL if model else AS_IT_CAME
     if trees == {"batch"}:
         return IN_NUMPY if numpy else ANOTHER_DEVICE
+    if "params" in trees and len(trees) < len(TREES):
+        return THE_REST
     if "params" in trees:
         return "`device` is where all three trees are to go. Which device does your code name?"
     return ANY_TREE if model and trees == {"opt_state"} else ""
