@@ -24,6 +24,8 @@ FORM = (
     "which type and shape?"
 )
 """The hint where a value has another form than was asked for: no hint about numbers helps."""
+EXCHANGED = "are exchanged"
+"""What is said of two arrays that stand in each other's place."""
 LEFT_OUT = "is a part before them left out?"
 """What a failure asks where the arrays of a tree stand in an earlier part than they belong to."""
 UNCHANGED = "A new array is asked for. Which line computes it, and does the result get out?"
@@ -128,7 +130,7 @@ def _explained(
     words = _of_list(mine, theirs) or _exchanged(index, mine, theirs, rtol, atol)
     words = words or _of_leaf(leaf, theirs[index])
     form = leaf.shape != theirs[index].shape or _what(leaf) != _what(theirs[index])
-    hint = FORM if form else ""
+    hint = FORM if form or words.endswith(EXCHANGED) else ""
     observed = failure.observed
     if words:  # how many values differ adds nothing where all of them are known
         counted = observed.partition(", and ")[0] if words in OF_ALL else observed
@@ -180,7 +182,7 @@ def _exchanged(
         if mine[other].shape == theirs[index].shape and not _compare_leaf(
             "", mine[other], theirs[index], rtol, atol
         ):
-            return f"`{leaf.path}` and `{want.path}` are exchanged"
+            return f"`{leaf.path}` and `{want.path}` {EXCHANGED}"
         return f"it holds what belongs to `{want.path}`"
     return ""
 

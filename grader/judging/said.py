@@ -150,6 +150,12 @@ _TABLE = tuple(
             r"`\1` was called with \3 arguments, and takes \2",
         ),
         _Said(
+            r"'str' object cannot be interpreted as an integer",
+            "a text stands where a whole number is expected",
+            "If it is the name of an argument: donate_argnames and static_argnames take names, "
+            "donate_argnums and static_argnums take positions.",
+        ),
+        _Said(
             r"'(str|list|tuple|dict|int|float)' object is not callable",
             r"a \1 was called, or stands where a function is expected",
         ),

@@ -117,6 +117,9 @@ def test_a_value_has_the_name_that_python_would_give_it() -> None:
 def test_values_in_each_others_place_are_named() -> None:
     mine, theirs = keyed(a=FLOATS, b=FLOATS * 2), keyed(a=FLOATS * 2, b=FLOATS)
     assert words(mine, theirs)[1].endswith("`['a']` and `['b']` are exchanged")
+    failure = difference(mine, theirs)
+    assert failure is not None
+    assert failure.hint == FORM, "a hint about numbers does not help"
 
 
 def test_a_single_value_is_not_a_list_of_one() -> None:

@@ -54,6 +54,10 @@ OF_THE_MODEL = (
 )
 
 
+MOST_SIZES = 10
+"""So many sizes are listed, the smallest ones."""
+
+
 @EXERCISE.check(
     ground="observed",
     hints=("The network takes the mean of the rows. Which rows must not be in that mean?", MASK),
@@ -183,6 +187,10 @@ def few_compiles(record: Record) -> Result:
             listed_forms = " and ".join(f"({form})" for form in most)
             why = f"; `model` got {plural(len(by_size), 'size')} in {len(forms)} forms, such as "
             why, hint = why + listed_forms, MORE_FORMS
+        else:
+            sizes = [str(rows) for rows in sorted(by_size)]
+            more = ", ..." if len(sizes) > MOST_SIZES else ""
+            why = f"; `model` got arrays of {', '.join(sizes[:MOST_SIZES])}{more} rows"
     return Failure(
         f"at most {plural(COMPILES, 'compile')} for {batches} batches of many sizes",
         f"{total}: {listed}{why}",
