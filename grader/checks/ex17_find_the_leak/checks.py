@@ -12,6 +12,7 @@ import msgspec
 
 from grader.checks.ex17_find_the_leak import EXERCISE
 from grader.checks.ex17_find_the_leak.facts import SETTLED, Alive
+from grader.judging import statements
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import definition, differing_leaf, seen, wanted
 from grader.judging.loops import FLOATS
@@ -24,6 +25,7 @@ NEAR = 3
 """What one step leaves (params, a loss, copies of both) is first seen within so many steps."""
 
 
+SAME_PARAMS = "A step returns new params. What does the next step get?"
 FLOATS_ONLY = "float(x) is a number. On a CPU, np.asarray(x) is a view of x, and keeps x alive."
 
 
@@ -37,22 +39,33 @@ FLOATS_ONLY = "float(x) is a number. On a CPU, np.asarray(x) is a view of x, and
 )
 def history_is_kept(record: Record) -> Result:
     """The history has the reference's loss and worst error for each batch, as floats."""
-    for leaf in seen(record).values.get("history", ()):
-        if leaf.kind in ("jax", "numpy") and leaf.type not in FLOATS:
-            kind = "still a jax.Array" if leaf.kind == "jax" else f"of type `{leaf.type}`"
-            observed = f"`history{leaf.path}` is {kind}"
-            return _failed(record, "the history holds floats", observed, FLOATS_ONLY)
-    return _differs(record, "history", atol=1e-6)
+    leaves = seen(record).values.get("history", ())
+    if [leaf.path for leaf in leaves] == [leaf.path for leaf in wanted(record).values["history"]]:
+        for leaf in leaves:
+            if leaf.kind in ("jax", "numpy") and leaf.type not in FLOATS:
+                kind = "still a jax.Array" if leaf.kind == "jax" else f"of type `{leaf.type}`"
+                failure = Failure("the history holds floats", f"`history{leaf.path}` is {kind}")
+                return replace(_of_history(record, failure), hint=FLOATS_ONLY)
+    different = differing_leaf(record, "history", rtol=1e-4, atol=1e-6)
+    if different is None:
+        return None
+    found = _of_history(record, different)
+    return replace(found, hint=SAME_PARAMS) if "the first params again" in found.observed else found
+
+
+def _of_history(record: Record, failure: Failure) -> Failure:
+    """The failure with the expression whose value the history holds there, else its statement."""
+    key = next((key for key in ("loss", "worst") if f"['{key}']`" in failure.expected), "")
+    key = key or next((key for key in ("loss", "worst") if f"['{key}']`" in failure.observed), "")
+    place = statements.entry(record, "train", key) if key and not failure.hint else []
+    if place in ([], definition(record, "train")):
+        exchanged = "exchanged" in failure.observed  # both values: the whole `return`
+        place = statements.result(record, "train", *(() if exchanged else (1, 2)))
+    return replace(failure, culprits=place)
 
 
 def _failed(record: Record, expected: str, observed: str, hint: str = "") -> Failure:
     return Failure(expected, observed, definition(record, "train"), hint)
-
-
-def _differs(record: Record, name: str, *, atol: float) -> Failure | None:
-    """The first difference from the reference, with the line of `train`."""
-    failure = differing_leaf(record, name, rtol=1e-4, atol=atol)
-    return replace(failure, culprits=definition(record, "train")) if failure else None
 
 
 @EXERCISE.check(
@@ -65,7 +78,10 @@ def _differs(record: Record, name: str, *, atol: float) -> Failure | None:
 )
 def best_is_kept(record: Record) -> Result:
     """The params with the lowest loss are the reference's."""
-    return _differs(record, "best", atol=1e-5)
+    failure = differing_leaf(record, "best", rtol=1e-4, atol=1e-5)
+    if failure is None:
+        return None
+    return replace(failure, culprits=statements.result(record, "train", 0, 2))
 
 
 @EXERCISE.check(

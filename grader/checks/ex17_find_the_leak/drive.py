@@ -9,6 +9,8 @@ On a CPU, the arrays that `train` gets lie in memory that NumPy allocated. trace
 that memory, so that it also sees copies on the host, and views that outlive their array.
 """
 
+import copy
+import math
 import tracemalloc
 import weakref
 from collections import deque
@@ -38,6 +40,9 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     alive: list[Alive] = []
     deleted: list[str] = []
     given: list[Any] = []
+    with observe.unwatched():  # what `train` may delete is needed again
+        first = {name: np.array(x) for name, x in params.items()}
+    again = _batches(copy.deepcopy(rng), rows, steps, easiest, [])
     step = _watched(submission.sgd_step, observe, alive, given)
     made = submission.train(step, params, _batches(rng, rows, steps, easiest, given))
     tracemalloc.stop()
@@ -52,6 +57,39 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.fact("deleted", deleted)
     observe.value("best", best)
     observe.value("history", history)
+    with observe.unwatched():
+        for name, value in _slips(submission.sgd_step, first, again).items():
+            observe.value(name, value)
+
+
+def _slips(step: Callable[..., Any], first: Any, batches: Iterator[Any]) -> dict[str, Any]:
+    """What known mistakes return, by the name of the value and the mistake in words."""
+    params, best, highest, after = first, -math.inf, first, first
+    lowest = math.inf
+    entries: dict[str, list[dict[str, float]]] = {"stuck": [], "min": [], "mean": [], "sum": []}
+    for batch in batches:
+        new, report = jax.device_get(step(params, batch))
+        loss, errors = float(report["loss"]), report["errors"]
+        if loss > best:
+            best, highest = loss, params
+        if loss < lowest:
+            lowest, after = loss, new
+        for name in ("min", "mean", "sum"):
+            entries[name].append({"loss": loss, "worst": float(getattr(errors, name)())})
+        _, report = jax.device_get(step(first, batch))
+        worst = float(report["errors"].max())
+        entries["stuck"].append({"loss": float(report["loss"]), "worst": worst})
+        params = new
+    return {
+        "best, the params that the step with the lowest loss returned": after,
+        "best, the params with the highest loss": highest,
+        "best, the params after the last step": params,
+        "best, the params before the first step": first,
+        "history, what comes of giving each step the first params again": entries["stuck"],
+        "history, the smallest of the errors, not the largest": entries["min"],
+        "history, the mean of the errors, not the largest": entries["mean"],
+        "history, the sum of the errors, not the largest": entries["sum"],
+    }
 
 
 def _params(rng: Any, width: int) -> dict[str, Any]:
