@@ -50,7 +50,9 @@ def history_is_kept(record: Record) -> Result:
     if different is None:
         return None
     found = _of_history(record, different)
-    return replace(found, hint=SAME_PARAMS) if "the first params again" in found.observed else found
+    if "the first params again" not in found.observed:
+        return found
+    return replace(found, culprits=statements.call(record, "train", "step"), hint=SAME_PARAMS)
 
 
 def _of_history(record: Record, failure: Failure) -> Failure:

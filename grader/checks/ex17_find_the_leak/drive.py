@@ -81,10 +81,10 @@ def _slips(step: Callable[..., Any], first: Any, batches: Iterator[Any]) -> dict
         entries["stuck"].append({"loss": float(report["loss"]), "worst": worst})
         params = new
     return {
-        "best, the params that the step with the lowest loss returned": after,
-        "best, the params with the highest loss": highest,
-        "best, the params after the last step": params,
-        "best, the params before the first step": first,
+        "best, the set of params that the step with the lowest loss returned": after,
+        "best, the set of params with the highest loss": highest,
+        "best, the set of params after the last step": params,
+        "best, the set of params before the first step": first,
         "history, what comes of giving each step the first params again": entries["stuck"],
         "history, the smallest of the errors, not the largest": entries["min"],
         "history, the mean of the errors, not the largest": entries["mean"],
