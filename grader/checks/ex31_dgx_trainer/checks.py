@@ -8,6 +8,8 @@ from math import prod
 
 from grader.checks.ex31_dgx_trainer import EXERCISE, facts
 from grader.checks.ex31_dgx_trainer.facts import PLACED, block_shapes
+from grader.judging import statements
+from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     compiled_program,
@@ -18,6 +20,7 @@ from grader.judging.evidence import (
     exchanged,
     not_jitted,
     other_parts,
+    output_step_ratio,
     probe_gap,
     seen,
     target_of,
@@ -36,6 +39,7 @@ from grader.judging.loops import (
 )
 from grader.judging.memory import PINNED, moved_result, not_in_place, state_at_once
 from grader.judging.record import Leaf, Measured, Record
+from grader.judging.verdict import Culprit
 from grader.judging.words import exchanges, plural, where
 
 MOST_AHEAD = {"put": 4, "read": 5}
@@ -53,15 +57,24 @@ def _placed(record: Record) -> range:
 
 def _misplaced(record: Record, name: str, function: str) -> Failure | None:
     """The first array that is sharded otherwise than the reference's, or in another memory."""
-    place, tree = definition(record, function), name.partition(" of ")[0]
+    tree = name.partition(" of ")[0]
     for mine, theirs in zip(seen(record).values[name], wanted(record).values[name], strict=True):
         if _lies(mine) != _lies(theirs):
             expected = f"`{tree}{mine.path}`, of shape {theirs.shape}, is {_lies(theirs)}"
-            return Failure(expected, f"it is {_lies(mine)}", place)
+            return Failure(expected, f"it is {_lies(mine)}", _placing(record, function, mine))
         if exchanged := other_parts(mine, theirs):
             expected = f"each device holds its own part of `{tree}{mine.path}`, as the mesh says"
-            return Failure(expected, exchanged, place)
+            return Failure(expected, exchanged, _placing(record, function, mine))
     return differing_leaf(record, name, rtol=0, atol=0)
+
+
+def _placing(record: Record, function: str, leaf: Leaf) -> list[Culprit]:
+    """Where a function says how an array lies: by its name in a block, or for the whole batch."""
+    if function == "place_batch":
+        return statements.call(record, function, "P", "PartitionSpec", "device_put")
+    found = statements.entry(record, function, leaf.path.rpartition("['")[2].removesuffix("']"))
+    plain = definition(record, function)
+    return found if found != plain else statements.result(record, function, 0, 2)
 
 
 def _lies(leaf: Leaf, shards: str = "") -> str:
@@ -131,11 +144,12 @@ def _state_misplaced(record: Record, n: int) -> Failure | None:
         right = [_lies(theirs, _shards(leaf)) for leaf in like]
         if _lies(mine) not in right:
             expected = f"`state{mine.path}`, of shape {theirs.shape}, is {right[0]}"
-            return Failure(expected, f"it is {_lies(mine)}", definition(record, "place"))
+            place = statements.result(record, "place", 1, 2)
+            return Failure(expected, f"it is {_lies(mine)}", place)
         parts = [other_parts(mine, leaf) for leaf in like]
         if all(parts):
             expected = f"each device holds the part of `state{mine.path}` of its param"
-            return Failure(expected, parts[0], definition(record, "place"))
+            return Failure(expected, parts[0], statements.result(record, "place", 1, 2))
     return differing_leaf(record, state, rtol=0, atol=0)
 
 
@@ -147,6 +161,9 @@ def _state_misplaced(record: Record, n: int) -> Failure | None:
 def one_program(record: Record) -> Result:
     """`make_step` returns a function that jax.jit made."""
     return not_jitted(record, "step", "make_step")
+
+
+UPHILL = "By which sign do the params change? optax's updates are added to the params."
 
 
 @EXERCISE.check(
@@ -163,7 +180,18 @@ def same_results(record: Record) -> Result:
     if not isinstance(program, Measured):
         return program
     failure = differing_output(record, "step", rtol=2e-3, atol=2e-5)
-    return failure and replace(failure, culprits=definition(record, "make_step"))
+    if failure is None:
+        return None
+    part = next((n for n in range(3) if f"(...)[{n}]" in failure.expected), None)
+    where_made = () if part is None or failure.hint == FORM else (part, 3)
+    place = statements.result(record, "make_step", *where_made, inner=True)
+    ratio = output_step_ratio(record, "step", "") if part == 0 and not failure.hint else None
+    if ratio is None:
+        return replace(failure, culprits=place)
+    back = abs(ratio + 1) < 1e-2
+    length = "goes the other way" if back else f"is {ratio:.4g} times as long as the reference's"
+    observed = f"{failure.observed}; the step of the params {length}"
+    return replace(failure, observed=observed, culprits=place, hint=UPHILL if back else "")
 
 
 @EXERCISE.check(
@@ -190,7 +218,7 @@ def no_more_travels_than_needed(record: Record) -> Result:
     return Failure(
         f"only all-reduces: {gradients:,} bytes of gradients and {activations:,} of activations",
         exchanges(program.collectives),
-        definition(record, "make_step"),
+        statements.call(record, "make_step", "jit"),
     )
 
 
@@ -230,7 +258,7 @@ def written_in_place(record: Record) -> Result:
     places = zip(facts["paths"], program.in_shardings, program.out_shardings, strict=False)
     split = [name for name, old, new in places if old != new and name in facts.get("donated", ())]
     found = not_in_place(program, facts["paths"], apart=moved + split)
-    return found and Failure(*found, definition(record, "make_step"))
+    return found and Failure(*found, statements.call(record, "make_step", "jit"))
 
 
 @EXERCISE.check(
@@ -261,14 +289,18 @@ def offloaded(record: Record) -> Result:
         expected = "arrays only wait in host memory: nothing is computed there"
         return Failure(expected, observed, place)
     moved = moved_result(facts["results"], program, theirs)
-    return moved and Failure(*moved, place)
+    if moved is None:
+        return None
+    part = 1 if "`state" in moved[0] else 0
+    return Failure(*moved, statements.result(record, "make_step", part, 3, inner=True))
 
 
 @EXERCISE.check(
     ground="observed",
     hints=(
-        "The loop reads the last batch before it knows that none follows. That batch needs its "
-        "step too.",
+        "Each batch gets one step, in their order, with what the step before returned.",
+        "If the loop reads a batch ahead, it has one left when no other follows. That batch needs "
+        "its step, too.",
     ),
     anchor="the-loop",
 )
@@ -276,14 +308,23 @@ def same_losses(record: Record) -> Result:
     """`train` runs one step for each batch until `stop` ends it, and returns the losses."""
     for name in runs_of(record):
         if found := unjudged(record, name):
-            return Failure(*found, definition(record, "train"), ASKED)
+            return Failure(*found, statements.call(record, "train", "stop"), ASKED)
         for what in ("losses of", "params and state after"):
             failure = differing_leaf(record, f"{what} {name}", rtol=1e-4, atol=1e-5)
             if failure:
                 said = failure.expected.replace(name, f"{name},") if "," in name else ""
                 counted = what == "losses of" and failure.expected.endswith(" values")
                 hint = EACH_STEP if counted else failure.hint
-                return replace(failure, expected=said or failure.expected, hint=hint)
+                place = statements.call(record, "train", "step")
+                found = misplaced(record, name)
+                if not counted and found and found[0].startswith("step"):
+                    step = found[0].partition(" gets")[0]
+                    observed = f"{failure.observed}; {step} {found[1].removeprefix('it ')}"
+                    failure = replace(failure, observed=observed)
+                    hint = IN_ORDER
+                return replace(
+                    failure, expected=said or failure.expected, hint=hint, culprits=place
+                )
         if found := uncalled(record, name):
             return Failure(*found, definition(record, "train"))
     return None
@@ -293,6 +334,7 @@ EACH_STEP = (
     "There is one loss for each step, and one step for each batch until `stop` ends the loop. "
     "Which steps are missing, or too many?"
 )
+IN_ORDER = "Each step takes the next batch: the one that was put first is the first to leave."
 WAITS = (
     "The marked line waits for a step, and the device has nothing else to do then. What could be "
     "put before it?"
@@ -320,7 +362,8 @@ def next_batch_is_on_its_way(record: Record) -> Result:
         for what, most in MOST_AHEAD.items():
             if (ahead := most_ahead(calls, what)) > most:
                 expected = f"at most {most} batches have been {what} and had no step yet"
-                return Failure(expected, f"{ahead} have (run of {name})", place)
+                where_put = statements.every(record, "train", "put")
+                return Failure(expected, f"{ahead} have (run of {name})", where_put)
         for step, event in stalls(record, name, count):
             expected = f"batch {step + 1} is put before the loop waits for the loss of step {step}"
             lines = culprits(record, [event]) if event else []
