@@ -115,23 +115,20 @@ def assigned(record: Record, function: str, *names: str) -> list[Culprit]:
 
 
 def of_promise(record: Record, functions: Sequence[str], promise: str) -> list[Culprit]:
-    """What a function returns, if `promise` says what that is to be: "`step` returns (a, b)".
+    """What stands in a function's `return`, if `promise` says of it: "`step` returns (a, b)".
 
-    It is one of `functions`, or the only one of its name inside them.
+    The function is one of `functions`, or the only one of its name inside them.
     """
     promised = _PROMISED.match(promise)
     if not promised:
         return []
-    if promised[1] in functions:
-        return result(record, promised[1])
     file = File(record.source)
-    inner = [
-        node
-        for name in functions
-        for node in _nodes(file, name)
-        if isinstance(node, _Function) and node.name == promised[1]
+    top = [file.defined(name) for name in functions if name == promised[1]]
+    inner = (node for name in functions for node in _nodes(file, name))
+    found = [
+        node for node in top or inner if isinstance(node, _Function) and node.name == promised[1]
     ]
-    given = _returned(inner[0]) if len(inner) == 1 else []
+    given = _returned(found[0]) if len(found) == 1 else []
     return [_marked(file, given[0])] if len(given) == 1 else []
 
 
