@@ -10,6 +10,8 @@ from dataclasses import replace
 
 from grader.checks.ex28_offload_state import EXERCISE, facts
 from grader.checks.ex28_offload_state.facts import CALLS, PROGRAMS
+from grader.judging import statements
+from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     compiled_program,
@@ -18,6 +20,7 @@ from grader.judging.evidence import (
     differing_output,
     not_jitted,
     other_parts,
+    output_step_ratio,
     seen,
     target_of,
     target_program,
@@ -28,7 +31,8 @@ from grader.judging.memory import PINNED, moved_result, not_in_place, state_at_o
 from grader.judging.record import Leaf, Measured, Record
 from grader.judging.words import plural, where
 
-TAKES = f"`step` takes its state in {PINNED} memory"
+TAKES = f"`step` takes its state in {PINNED} memory, and brings it to the device"
+OF_THE_OLD = "The loss is that of the params which the step was given: the gradient is taken there."
 
 
 def _states(record: Record) -> Iterator[str]:
@@ -58,9 +62,10 @@ def starts_on_the_host(record: Record) -> Result:
             if leaf.memory_kind != PINNED:
                 place = f"in {leaf.memory_kind} memory" if leaf.kind == "jax" else where(leaf)
                 expected = f"`state{leaf.path}` is in {PINNED} memory"
-                return Failure(expected, f"it is {place}", definition(record, "init"))
+                where_made, hint = statements.result(record, "init"), _of_numpy(leaf)
+                return Failure(expected, f"it is {place}", where_made, hint)
         if failure := differing_leaf(record, name, rtol=0, atol=0):
-            return failure
+            return replace(failure, culprits=statements.result(record, "init"))
     return None
 
 
@@ -80,15 +85,25 @@ def split_like_its_param(record: Record) -> Result:
         for leaf, right in zip(mine, theirs, strict=True):
             if _lies(leaf) != _lies(right):
                 expected = f"`state{leaf.path}` is {_lies(right)}"
-                return Failure(expected, f"it is {_lies(leaf)}", definition(record, "init"))
+                return Failure(expected, f"it is {_lies(leaf)}", statements.result(record, "init"))
             if leaf.devices != right.devices:
                 ids = [", ".join(map(str, one.devices)) for one in (right, leaf)]
                 expected = f"`state{leaf.path}` is on the devices of its param, {ids[0]}"
-                return Failure(expected, f"it is on {ids[1]}", definition(record, "init"))
+                return Failure(expected, f"it is on {ids[1]}", statements.result(record, "init"))
             if exchanged := other_parts(leaf, right):
                 expected = f"each device holds the part of `state{leaf.path}` of its param"
-                return Failure(expected, exchanged, definition(record, "init"))
+                return Failure(expected, exchanged, statements.result(record, "init"))
     return None
+
+
+def _of_numpy(leaf: Leaf) -> str:
+    """The hint for an array of NumPy's, else ""."""
+    if leaf.kind != "numpy":
+        return ""
+    return (
+        "NumPy's memory belongs to no device. Pinned memory does: a jax.Array lies there, by a "
+        "sharding with that kind of memory."
+    )
 
 
 def _lies(leaf: Leaf) -> str:
@@ -143,10 +158,7 @@ def computes_in_device_memory(record: Record) -> Result:
 @EXERCISE.check(
     ground="program",
     after=("computes_in_device_memory",),
-    hints=(
-        "`step(...)[0]` is the params, [1] the state, [2] the loss. The loss is that of the old "
-        "params.",
-    ),
+    hints=("`step(...)[0]` is the params, [1] the state, [2] the loss.", OF_THE_OLD),
 )
 def same_results(record: Record) -> Result:
     """Params, state and loss are those of a step without offloading."""
@@ -154,8 +166,26 @@ def same_results(record: Record) -> Result:
         if not isinstance(program := _program(record, name), Measured):
             return program
         if failure := differing_output(record, name, rtol=1e-3, atol=1e-5):
-            return failure
+            return _other_result(record, failure, name)
     return None
+
+
+UPHILL = "By which sign do the params change? optax's updates are added to the params."
+
+
+def _other_result(record: Record, failure: Failure, name: str) -> Failure:
+    """The failure at the value that is wrong, with what is known of the step's length."""
+    part = next((n for n in range(3) if f"(...)[{n}]" in failure.expected), None)
+    whole = part is None or failure.hint == FORM
+    place = statements.result(record, "step", *(() if whole else (part, 3)))
+    ratio = output_step_ratio(record, name, "") if part == 0 else None
+    if ratio is None or failure.hint:
+        hint = OF_THE_OLD if part == 2 and not failure.hint else failure.hint
+        return replace(failure, culprits=place, hint=hint)
+    back = abs(ratio + 1) < 1e-2
+    length = "goes the other way" if back else f"is {ratio:.4g} times as long as the reference's"
+    observed = f"{failure.observed}; the step of the params {length}"
+    return replace(failure, observed=observed, culprits=place, hint=UPHILL if back else "")
 
 
 @EXERCISE.check(
@@ -176,7 +206,8 @@ def goes_back_to_the_host(record: Record) -> Result:
         if theirs is None:
             return Unable("the reference was not compiled")
         if found := moved_result(seen(record).facts[facts.results(name)], program, theirs):
-            return Failure(*found, definition(record, "step"))
+            part = 1 if "`state" in found[0] else 0
+            return Failure(*found, statements.result(record, "step", part, 3))
     return None
 
 
@@ -191,7 +222,7 @@ def in_place(record: Record) -> Result:
         if not isinstance(program := _program(record, name), Measured):
             return program
         if found := not_in_place(program, seen(record).facts[facts.paths(name)]):
-            return Failure(*found, definition(record, "step"))
+            return Failure(*found, statements.call(record, "step", "jit"))
     return None
 
 
