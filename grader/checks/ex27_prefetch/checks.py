@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from grader.checks.ex27_prefetch import EXERCISE
+from grader.judging import statements
 from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
@@ -30,12 +31,16 @@ from grader.judging.words import plural, typed
 
 KEPT = "Each step starts with the params that the step before returned, and with the next batch."
 """The hint where every batch had its step, and the numbers are wrong."""
+LEFT_OVER = "Towards the end nothing is left to ask for, but batches still wait for their step."
+NO_STEP_FOLLOWS = "`stop` returns True or False. Where it returns True, the loop has to end."
 AHEAD = 4
 """How many batches may be asked for and not yet trained on, as the exercise tells the learner."""
 
 
-def _failure(record: Record, name: str, expected: str, observed: str) -> Failure:
-    return Failure(expected, f"{observed} (run of {name})", definition(record, "train"))
+def _failure(record: Record, name: str, expected: str, observed: str, called: str) -> Failure:
+    """The failure of one run, at the call of `called`."""
+    place = statements.every(record, "train", called)
+    return Failure(expected, f"{observed} (run of {name})", place)
 
 
 THE_STEP = "`step` is the first argument of `train`. Which step does your loop call?"
@@ -50,14 +55,14 @@ def stops_in_time(record: Record) -> Result:
     for name in runs_of(record):
         if found := unjudged(record, name):
             hint = THE_STEP if "calls the `step`" in found[0] else ""
-            return Failure(*found, definition(record, "train"), hint)
+            return Failure(*found, statements.call(record, "train", "stop"), hint)
     return None
 
 
 @EXERCISE.check(
     ground="observed",
     after=("stops_in_time",),
-    hints=("Towards the end nothing is left to ask for, but batches still wait for their step.",),
+    hints=(KEPT, LEFT_OVER),
 )
 def same_results(record: Record) -> Result:
     """The losses and the parameters are the reference's."""
@@ -78,13 +83,32 @@ def same_results(record: Record) -> Result:
 
 def _with_batches(record: Record, failure: Failure, name: str) -> Failure:
     """The failure, with the batches that got no step if there are any."""
+    place = statements.call(record, "train", "step")
+    if _went_on(record, name):
+        observed = f"{failure.observed}: the loop went on after `stop` had returned True"
+        stop = statements.call(record, "train", "stop")
+        return replace(failure, observed=observed, culprits=stop, hint=NO_STEP_FOLLOWS)
     trained = indices(calls_of(record, name), "step")
+    if (found := misplaced(record, name)) and found[0].startswith("step"):
+        step = found[0].partition(" gets")[0]
+        observed = f"{failure.observed}; {step} {found[1].removeprefix('it ')}"
+        return replace(failure, observed=observed, culprits=place, hint=KEPT)
     theirs = indices([(what, i) for what, i in wanted(record).facts[f"calls of {name}"]], "step")
     missing = [str(index) for index in theirs if index not in trained]
     if not missing or -1 in trained:
         return replace(failure, hint=failure.hint or KEPT)
     observed = f"{failure.observed}; no step was run on these batches: {', '.join(missing)}"
-    return replace(failure, observed=observed, culprits=definition(record, "train"))
+    hint = LEFT_OVER if len(theirs) - 1 in map(int, missing) else failure.hint
+    return replace(failure, observed=observed, culprits=place, hint=hint)
+
+
+def _went_on(record: Record, name: str) -> bool:
+    """Whether `stop` was asked again after it had ended the reference's loop."""
+    mine, theirs = (
+        [what for what, _ in side(record).facts[f"calls of {name}"]].count("stop")
+        for side in (seen, wanted)
+    )
+    return "stopped early" in name and mine > theirs
 
 
 @EXERCISE.check(
@@ -99,7 +123,7 @@ def each_batch_once(record: Record) -> Result:
     """Each batch is asked for once and put once, and its step gets what `put` returned."""
     for name in runs_of(record):
         if found := misplaced(record, name):
-            return _failure(record, name, *found)
+            return _failure(record, name, *found, "step" if found[0].startswith("step") else "")
     return None
 
 
@@ -117,7 +141,7 @@ def few_batches_are_held(record: Record) -> Result:
     for name in runs_of(record):
         if (most := most_ahead(calls_of(record, name), "ask")) > AHEAD:
             expected = f"at most {AHEAD} batches have been asked for and not yet trained on"
-            return _failure(record, name, expected, f"at one time, {most} have")
+            return _failure(record, name, expected, f"at one time, {most} have", "ask")
     return None
 
 
@@ -142,7 +166,8 @@ def reads_are_under_way(record: Record) -> Result:
                 expected = (
                     f"when step {index} begins, batches 0 to {needed - 1} have been asked for"
                 )
-                return _failure(record, name, expected, f"{found} of these {needed} have")
+                observed = f"{found} of these {needed} have"
+                return _failure(record, name, expected, observed, "ask")
     return None
 
 
