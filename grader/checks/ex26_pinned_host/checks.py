@@ -8,6 +8,8 @@ from dataclasses import replace
 
 from grader.checks.ex26_pinned_host import EXERCISE
 from grader.checks.ex26_pinned_host.facts import FUNCTIONS, PROGRAMS, ROUNDS, on_host
+from grader.judging import statements
+from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     compiled_program,
@@ -28,6 +30,11 @@ from grader.judging.memory import PINNED
 from grader.judging.record import Leaf, Measured, Record
 from grader.judging.words import plural, where
 
+TAKES = f"`predict` takes its params in {PINNED} memory, and brings them to the device"
+OF_A_SHARDING = (
+    "The array is on its own devices. A sharding says in which memory of them it lies: "
+    "x.sharding.memory_kind."
+)
 KEEP = ("Name no device: take the sharding that the array has, and change only its kind.",)
 INSIDE = "inside-a-jitted-step"
 
@@ -53,7 +60,10 @@ def _misplaced(record: Record, function: str, kind: str = "") -> Failure | None:
             expected = f"`{function}(tree){after.path}` is in {want} memory of {_devices(before)}"
             place = f"in {after.memory_kind} memory of {_devices(after)}"
             observed = f"it is {place if after.kind == 'jax' else where(after)}"
-            return Failure(expected, observed, definition(record, function))
+            hint = FORM if after.kind == "other" else ""
+            if function == "to_host" and _devices(after) == _devices(before):
+                hint = hint or OF_A_SHARDING
+            return Failure(expected, observed, statements.result(record, function), hint)
     return None
 
 
@@ -66,10 +76,11 @@ def _moved(record: Record, function: str) -> Failure | None:
     for before, after in _pairs(record, function):
         if _split(before) != _split(after):
             expected = f"`{function}(tree){after.path}` stays in {_split(before)}"
-            return Failure(expected, f"it is in {_split(after)}", definition(record, function))
+            observed = f"it is in {_split(after)}"
+            return Failure(expected, observed, statements.result(record, function))
         if exchanged := other_parts(after, before):
             expected = f"each device keeps its own part of `{function}(tree){after.path}`"
-            return Failure(expected, exchanged, definition(record, function))
+            return Failure(expected, exchanged, statements.result(record, function))
     return None
 
 
@@ -127,7 +138,7 @@ def same_values(record: Record) -> Result:
             name = f"{function} {index}"
             if failure := differing_leaf(record, name, rtol=0, atol=0):
                 found = renamed(failure, name, f"{function}(tree)")
-                return replace(found, culprits=definition(record, function))
+                return replace(found, culprits=statements.result(record, function))
     return None
 
 
@@ -149,7 +160,7 @@ def not_through_numpy(record: Record) -> Result:
 
 
 def _program(record: Record, name: str) -> Measured | Failure | Unable:
-    found = compiled_program(record, name, f"`predict` takes its params in {PINNED} memory")
+    found = compiled_program(record, name, TAKES)
     if isinstance(found, Failure) and not found.culprits:
         return replace(found, culprits=definition(record, "predict"))
     return found
@@ -241,7 +252,7 @@ def same_prediction(record: Record) -> Result:
         if not isinstance(program := _program(record, name), Measured):
             return program
         if failure := differing_output(record, name, rtol=rtol, atol=atol):
-            return failure
+            return replace(failure, culprits=statements.result(record, "predict"))
     return None
 
 
