@@ -18,6 +18,7 @@ from grader.checks.ex22_pmap_to_jit.facts import (
     Run,
     shapes,
 )
+from grader.judging import statements
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     compiled_program,
@@ -36,6 +37,7 @@ from grader.judging.evidence import (
     wanted,
 )
 from grader.judging.record import Leaf, Measured, Record
+from grader.judging.verdict import Culprit
 from grader.judging.words import exchanges, plural, where
 
 SCALARS = 64
@@ -71,7 +73,7 @@ def batch_is_split(record: Record) -> Result:
         leaves = seen(record).values[name]
         if len(leaves) != 2:
             observed = plural(len(leaves), "array")
-            return _misplaced(record, "the batch is (inputs, targets)", observed)
+            return _misplaced(record, 1, "the batch is (inputs, targets)", observed)
         found = (
             _not_split(record, run, leaf, columns, name)
             for leaf, columns in zip(leaves, (FEATURES, TARGETS), strict=True)
@@ -80,7 +82,7 @@ def batch_is_split(record: Record) -> Result:
             return failure
         if failure := differing_leaf(record, name, rtol=0, atol=0):
             unlike = renamed(failure, name, "batch")
-            return _misplaced(record, f"{unlike.expected}, as it was given", unlike.observed)
+            return _misplaced(record, 1, f"{unlike.expected}, as it was given", unlike.observed)
     return None
 
 
@@ -89,20 +91,21 @@ def _not_split(record: Record, run: Run, leaf: Leaf, columns: int, of: str) -> F
     name, devices = f"`batch{leaf.path}`", run.devices
     if leaf.shape != (run.rows, columns):
         expected = f"{name} keeps its shape {(run.rows, columns)}"
-        return _misplaced(record, expected, str(leaf.shape))
+        return _misplaced(record, 1, expected, str(leaf.shape))
     own = run.rows // devices
     if _lies(leaf, devices) != f"shards of {(own, columns)} on {devices} devices":
         expected = f"each device holds {own} of the {run.rows} rows of {name}"
-        return _misplaced(record, expected, _lies(leaf, devices))
+        return _misplaced(record, 1, expected, _lies(leaf, devices))
     right = next((x for x in wanted(record).values[of] if x.path == leaf.path), None)
     if right is not None and (exchanged := other_parts(leaf, right)):
         expected = f"the devices hold the rows of {name} in the order of the mesh"
-        return _misplaced(record, expected, exchanged)
+        return _misplaced(record, 1, expected, exchanged)
     return None
 
 
-def _misplaced(record: Record, expected: str, observed: str) -> Failure:
-    return Failure(expected, observed, definition(record, "place"))
+def _misplaced(record: Record, part: int, expected: str, observed: str) -> Failure:
+    """A failure of the first or the second value that `place` returns."""
+    return Failure(expected, observed, statements.result(record, "place", part, 2))
 
 
 @EXERCISE.check(
@@ -117,10 +120,10 @@ def params_are_copied(record: Record) -> Result:
     for number, run in enumerate(_runs(record)):
         name = facts.placed_params(number)
         if found := _not_copied(record, run, name):
-            return _misplaced(record, *found)
+            return _misplaced(record, 0, *found)
         if failure := differing_leaf(record, name, rtol=0, atol=0):
             unlike = renamed(failure, name, "params")
-            return _misplaced(record, f"{unlike.expected}, as it was given", unlike.observed)
+            return _misplaced(record, 0, f"{unlike.expected}, as it was given", unlike.observed)
     return None
 
 
@@ -178,13 +181,28 @@ def same_numbers(record: Record) -> Result:
                     found = renamed(failure, name, word)
                     when = f" after {plural(step, 'step')} on {plural(run.devices, 'device')}"
                     length, why = _length(record, number, run.devices)
+                    unlike = "" if "on all devices that hold it" not in found.expected else APART
                     return Failure(
                         found.expected + when,
                         found.observed + length,
-                        definition(record, "make_step"),
-                        found.hint or (OF_ALL_ROWS if word == "loss" else why),
+                        _stepping(record, 1 if word == "loss" else 0, exchange=why != LENGTH),
+                        unlike or found.hint or (OF_ALL_ROWS if word == "loss" else why),
                     )
     return None
+
+
+APART = (
+    "Each device has a gradient of its own rows. If nothing averages it over the devices, each "
+    "takes a step of its own."
+)
+
+
+def _stepping(record: Record, part: int, *, exchange: bool) -> list[Culprit]:
+    """Where the step exchanges something, else where it makes the value that is meant."""
+    found = statements.call(record, "make_step", "pmean", "psum")
+    if exchange and found != definition(record, "make_step"):
+        return found
+    return statements.result(record, "make_step", part, 2, inner=True)
 
 
 def _length(record: Record, run: int, devices: int) -> tuple[str, str]:
@@ -213,7 +231,8 @@ def params_stay_copied(record: Record) -> Result:
     for number, run in enumerate(_runs(record)):
         for step in range(1, run.steps + 1):
             if found := _not_copied(record, run, facts.params_after(number, step)):
-                return Failure(f"the new {found[0]}", found[1], definition(record, "make_step"))
+                place = statements.result(record, "make_step")
+                return Failure(f"the new {found[0]}", found[1], place)
     return None
 
 
