@@ -6,6 +6,7 @@ import msgspec
 
 from grader.checks.ex20_from_callback import EXERCISE
 from grader.checks.ex20_from_callback.facts import Case
+from grader.judging import statements
 from grader.judging.arrays import FORM, load
 from grader.judging.checking import Failure, Result
 from grader.judging.differences import ANOTHER_ORDER
@@ -66,7 +67,7 @@ def lies_as_asked(record: Record) -> Result:
         if not (mine.as_asked and shapes == [want.shape]):
             expected = f"{_blocks(want)}, in {name}"
             hint = FORM if shapes != [want.shape] else ""
-            return Failure(expected, _came(leaves, want), definition(record, "load"), hint)
+            return Failure(expected, _came(leaves, want), statements.result(record, "load"), hint)
     return None
 
 
@@ -89,7 +90,7 @@ def every_value_in_its_place(record: Record) -> Result:
             whose = _of_another_device(seen(record).values[name][0], wanted(record).values[name][0])
             observed = f"{failure.observed}, in {name}{whose and f'; {whose}'}"
             hint = PAIRED if whose and ANOTHER_ORDER in failure.observed else failure.hint
-            return Failure(expected, observed, definition(record, "load"), hint)
+            return Failure(expected, observed, statements.result(record, "load"), hint)
     return None
 
 
@@ -174,7 +175,7 @@ def never_whole_on_the_host(record: Record) -> Result:
         if mine.beyond > most:
             expected = f"the host holds what was read, and at most {most:,} bytes besides"
             observed = f"{mine.beyond:,} bytes besides at one time, in {name}"
-            return Failure(expected, observed, definition(record, "load"))
+            return Failure(expected, observed, statements.result(record, "load"))
     return None
 
 
