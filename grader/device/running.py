@@ -143,7 +143,7 @@ class Programs:
 
     @staticmethod
     def _confine(options: Any) -> None:
-        """Keep options that concern files from the executor.
+        """Keep options that concern files, or end XLA, from the executor.
 
         Those of the client's `XLA_FLAGS`, and their defaults, are left out.
 
@@ -159,6 +159,7 @@ class Programs:
             if names_files(option.name):
                 debug.ClearField(option.name)
         options.ClearField("target_config")
+        options.executable_build_options.device_ordinal = -1  # none: XLA aborts on other negatives
 
     def _compile_entry(
         self,

@@ -225,6 +225,16 @@ def test_a_program_that_may_not_run_is_refused(raw: Raw, text: str, words: str) 
         raw.compile(text)
 
 
+def test_a_device_below_all_numbers_ends_nothing(raw: Raw) -> None:
+    request = raw.compile_request()
+    options = raw.messages.find("XlaCompileOptionsProto")()
+    options.ParseFromString(request.compile_request.compile_options.data)
+    options.compile_options.executable_build_options.device_ordinal = -257
+    request.compile_request.compile_options.data = options.SerializeToString()
+    assert raw.tell(request).compile_response.name == "double"
+    assert raw.get(raw.put(FOUR, [4])) == FOUR
+
+
 def test_wrong_requests_are_errors(raw: Raw) -> None:
     host = raw.store(FOUR)
     for shape, sharding, words in (
