@@ -313,6 +313,8 @@ class Parcels:
 
     def start(self, array: Any) -> bool:
         """Start an array's copy, once; returns whether it comes by parcels."""
+        if not self._large(array):
+            return False
         if (known := self._known(array)) is not None:
             return known[1] is not None
         shards = self._ask(array)
@@ -322,6 +324,8 @@ class Parcels:
 
     def take(self, array: Any) -> np.ndarray[Any, Any] | None:
         """The values of an array, or None if they must be read by XLA's protocol."""
+        if not self._large(array):
+            return None
         known = self._known(array)
         shards = self._ask(array) if known is None else known[1]
         self._forget(id(array))
@@ -345,10 +349,7 @@ class Parcels:
         self._started.pop(number, None)
 
     def _ask(self, array: Any) -> "_Shards | None":
-        """Ask for each part of an array once, wherever else it lies; None for an array that is not
-        large, or not on this device."""
-        if not self._large(array):
-            return None
+        """Ask for each part of an array once, wherever else it lies; None if one is refused."""
         found: _Shards = []
         for shard in array.addressable_shards:
             if shard.replica_id == 0:
@@ -359,6 +360,9 @@ class Parcels:
         return found
 
     def _large(self, array: Any) -> bool:
+        """Whether each part of an array is large, and lies on this device."""
+        if array.nbytes < _LARGE:
+            return False
         sharding = array.sharding
         if next(iter(sharding.device_set)).client is not self._client:
             return False
