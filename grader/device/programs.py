@@ -192,6 +192,13 @@ def _check(whole: Any, callbacks: int) -> None:
             _check_callback(operation, callbacks)
         elif not _ALLOWED.fullmatch(target):
             raise Refused(f"the custom call {target} is not available on this device")
+        elif target == "TopK" and not _several(operation):
+            raise Refused("a TopK that does not give values and indices, of which XLA aborts")
+
+
+def _several(operation: Any) -> bool:
+    """Whether an operation gives several values, or a tuple of them."""
+    return len(operation.results) > 1 or any("tuple<" in str(r.type) for r in operation.results)
 
 
 def _check_callback(operation: Any, count: int) -> None:

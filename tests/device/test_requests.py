@@ -214,6 +214,7 @@ FORGED = (
         (raws.PROGRAM.replace("@main", "@other"), "without a function `main`"),
         (calling("@evil(%a)"), "custom call evil is not available"),
         (calling(FORGED), "host callback that no client has registered"),
+        (calling("@TopK(%a)"), "a TopK that does not give values and indices"),
         (
             raws.PROGRAM.replace("add", "remainder").replace("f32", "complex<f32>"),
             "a remainder of complex numbers",  # XLA's compiler dies of it
