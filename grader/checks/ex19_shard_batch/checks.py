@@ -305,6 +305,7 @@ def _reference(record: Record, name: str, key: str) -> Any:
 
 @EXERCISE.check(
     ground="observed",
+    after=("batch_is_split",),
     hints=(
         "jax.numpy puts its arrays on one device. What does jax.device_put do with one of those?",
         "Add the rows with NumPy, and let a single jax.device_put copy all rows from the host to "
