@@ -203,14 +203,16 @@ def not_jitted(record: Record, name: str, edit: str = "") -> Failure | None:
         return None
     place = statements.result(record, edit) if edit else definition(record, name)
     observed = f"`{name}` is of type `{kind}`"
+    names = places.File(record.source).names
     made = {called for called in MAKERS if statements.calls(record, edit or name, called)}
-    if "jit" in made:
+    elsewhere = not edit and any(statements.calls(record, other, "jit") for other in names)
+    if "jit" in made or elsewhere:
         observed += ": what happens around a jitted function is not part of its program"
     elif made:
         observed += f", made by {' and '.join(f'jax.{one}' for one in sorted(made))}"
     else:
         observed += ", and nothing jits it"
-    plain = PLAIN if not made and not edit else ""
+    plain = PLAIN if not made and not edit and not elsewhere else ""
     return Failure(f"`{name}` is what jax.jit returns", observed, place, plain)
 
 

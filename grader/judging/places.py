@@ -50,6 +50,11 @@ class File:
         """The last statement at the top level that gives `name` a value: the one that holds."""
         return next((node for node in reversed(self.tree.body) if name in _named(node)), None)
 
+    @property
+    def names(self) -> list[str]:
+        """All names that are given a value at the top level."""
+        return [name for node in self.tree.body for name in _named(node)]
+
     def function_at(self, line: int) -> str:
         """The innermost function that holds a line, `outer.inner`; "" at the top level."""
         return ".".join(node.name for node in self._around(line))
