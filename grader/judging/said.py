@@ -10,6 +10,9 @@ from typing import NamedTuple
 _NODE = re.compile(r"CustomNode\((?:\w+\[)?([\w.]+)\]?, \[([^\[\]]*)\]\)")
 MAX_LINES, MAX_LENGTH = 8, 300
 """How much of an exception is repeated below plain words for it."""
+LONGEST = 4000
+"""Characters of a text that are looked at. A worker reports no more of an exception, and some
+patterns take the square of the length."""
 
 _NO_NUMBERS = (
     "While jit traces a function, its arrays have shapes and types, and no numbers. What needs a "
@@ -251,6 +254,46 @@ _TABLE = tuple(
             "one operation got arrays in two kinds of memory, the device's and the host's",
         ),
         _Said(
+            r"unbound axis name:? (\w+)",
+            r"no axis is called `\1` here: pmap and shard_map name the axes of psum, pmean and the "
+            "like, and jit alone names none",
+            "Under jit alone, the mean of a sharded array is the mean over all its devices.",
+        ),
+        _Said(
+            r"'str' object has no attribute 'partitions'",
+            "a text stands where a PartitionSpec is expected",
+            'jax.P("data") is a spec that names an axis.',
+        ),
+        _Said(
+            r"Sharding' object is not callable",
+            "a sharding was called, as if it were a function",
+            "`x.sharding` is an attribute of an array: no brackets follow.",
+        ),
+        _Said(
+            r"spans? non-addressable",
+            "a value was asked of an array of which other processes hold a part",
+            "A process can read its own shards, and what each process holds whole.",
+        ),
+        _Said(
+            r"is partitioned (\d+) times, but (?:does not evenly divide the dimension size|the "
+            r"dimension size is) (\d+)",
+            r"an axis of length \2 cannot be cut into \1 equal parts",
+            "Which axis of the array does the spec cut, and over which axis of the mesh?",
+        ),
+        _Said(
+            r"Resource axis: (\w+) of .{1,200} is not found in mesh: (\([^()]*\))",
+            r"the mesh has no axis `\1`: its axes are \2",
+        ),
+        _Said(
+            r"Length of sharding.spec \((\d+)\) must be equal to aval's ndim \((\d+)\)",
+            r"the spec speaks of \1 axes, and the array has \2",
+            "Do all arrays of this tree have the axis that the spec names?",
+        ),
+        _Said(
+            r"canonicalize_value\(\).{1,200}Invoked with types: NoneType",
+            "None stands where an array is expected: was the `return` of a callback forgotten?",
+        ),
+        _Said(
             r"cannot select an axis to squeeze out which has size not equal to one",
             "an axis longer than 1 was to be squeezed away",
         ),
@@ -289,6 +332,7 @@ def in_words(message: str) -> str:
 
 
 def _found(message: str) -> tuple[_Said, re.Match[str]] | None:
+    message = message[:LONGEST]
     found = ((row, pattern.search(message)) for pattern, row in _TABLE)
     return next(((row, match) for row, match in found if match), None)
 
@@ -306,11 +350,12 @@ def is_known(message: str) -> bool:
 
 def is_of_a_call(message: str) -> bool:
     """Whether this is raised by the call of a function, before anything in it runs."""
-    return bool(_OF_THE_CALL.search(message))
+    return bool(_OF_THE_CALL.search(message[:LONGEST]))
 
 
 def cleaned(message: str) -> str:
     """An exception's own words, without addresses and without the numbers of arrays."""
+    message = message[:LONGEST]
     for pattern, plain in _CLEANED:
         message = pattern.sub(plain, message)
     return message
@@ -318,6 +363,7 @@ def cleaned(message: str) -> str:
 
 def without_treedefs(text: str) -> str:
     """A text in which a tree is written as Python would: `{'w': *, 'b': *}`, `Adam(*, *)`."""
+    text, rest = text[:LONGEST], text[LONGEST:]
     before = ""
     while text != before:
         before, text = text, _NODE.sub(r"\1(\2)", text)
@@ -330,4 +376,4 @@ def without_treedefs(text: str) -> str:
         inner = text[start : end - 1 if not depth else end]
         text = f"{text[:begin]}{inner}{text[end:]}"
         begin = text.find("PyTreeDef(", begin)
-    return text
+    return text + rest

@@ -3,6 +3,7 @@
 import pytest
 
 from grader.judging.said import (
+    LONGEST,
     MAX_LINES,
     cleaned,
     hint_for,
@@ -32,6 +33,26 @@ def test_an_exception_that_says_what_is_wrong_is_left_as_it_is() -> None:
             "on different devices",
         ),
         ("StopIteration", "`next` found no item"),
+        ("NameError: Found an unbound axis name: data. To fix this,", "no axis is called `data`"),
+        (
+            "ValueError: Sharding spec ('data',) implies that array axis 0 is partitioned 8 times, "
+            "but does not evenly divide the dimension size 6. Got shape: (6,)",
+            "an axis of length 6 cannot be cut into 8",
+        ),
+        (
+            "IndivisibleError: implies that array axis 0 is partitioned 8 times, but the dimension "
+            "size is 6 (full shape: (6,)",
+            "an axis of length 6 cannot be cut into 8",
+        ),
+        ("TypeError: 'jaxlib._jax.NamedSharding' object is not callable", "a sharding was called"),
+        (
+            "ValueError: Resource axis: model of P('model',) is not found in mesh: ('data',).",
+            "the mesh has no axis `model`: its axes are ('data',)",
+        ),
+        (
+            "ValueError: Length of sharding.spec (1) must be equal to aval's ndim (0). Got",
+            "the spec speaks of 1 axes, and the array has 0",
+        ),
         ("ValueError: entry not a 2- or 3- tuple", "a dict, or another tree"),
         (
             "TypeError: Cannot interpret value of type <class 'generator'> as an abstract array",
@@ -106,6 +127,13 @@ def test_of_a_long_exception_the_beginning_is_repeated() -> None:
     lines = in_words("ValueError: Non-hashable static arguments\n" + "1.5\n" * 60).splitlines()
     assert len(lines) == MAX_LINES + 2
     assert lines[-1] == "..."
+
+
+def test_of_a_text_without_end_only_the_beginning_is_looked_at() -> None:
+    late = "x" * LONGEST + "StopIteration 'NoneType' object"
+    assert in_words(late) == "x" * LONGEST
+    assert hint_for(late) == ""
+    assert without_treedefs("x" * LONGEST + "PyTreeDef(*)").endswith("PyTreeDef(*)")
 
 
 def test_a_structure_is_written_as_python_would() -> None:

@@ -2,7 +2,8 @@
 
 Two windows of steps are compared, one early and one late: live bytes, the number of live
 arrays, and the memory of the host may not grow from one to the other. Of what was made between the
-two, only one step's arrays may still be there in the end: those of the best params.
+two, the arrays of two steps at most may still be there in the end: those of the best params, and
+what else a loop may hold one of. More of them are a leak that drips.
 """
 
 from collections.abc import Callable
@@ -21,6 +22,8 @@ from grader.judging.words import plural
 
 WINDOW = 20
 """Steps of a window. It is this long because some loops read ten losses at a time."""
+HELD = 2
+"""Of so many steps, arrays may be held for long: the best params, and one thing more."""
 NEAR = 3
 """What one step leaves (params, a loss, copies of both) is first seen within so many steps."""
 
@@ -179,8 +182,10 @@ def live_arrays_flat(record: Record) -> Result:
         expected = "the last steps have as many live arrays as the first"
         return _failed(record, expected, f"{grown} arrays {when}: {what}")
     left = min((_left(mine, step) for step in range(len(mine) - WINDOW, len(mine))), key=len)
-    if len(left) > 1:
-        expected = "in the end, the best params alone are left of earlier steps"
+    if len(left) > HELD:
+        expected = (
+            "in the end, at most the best params and one thing more are left of earlier steps"
+        )
         steps = ", ".join(f"{step + 1}" for step in left)
         return _failed(record, expected, f"arrays from steps {steps} are still alive")
     return None
