@@ -29,7 +29,7 @@ def article(noun: str) -> str:
 
 def typed(name: str) -> str:
     """`None`, `a jax.Array`, `an int`, `a function, which was not called`: a value by its type."""
-    if not name.isidentifier():
+    if not name.replace(".", "").replace(" ", "").isidentifier():
         return f"an object of type `{name}`"
     return SAID.get(name) or f"{article(name)} {name}"
 

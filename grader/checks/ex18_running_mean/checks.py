@@ -102,20 +102,21 @@ def _in_words(
     if failure.hint:  # it has another form
         return replace(failure, culprits=place)
     expected = f"{failure.expected}, for {_updates(record, name)}"
-    if slip := _slip(record, name, mine.outputs, theirs.outputs):
-        plain = failure.observed.partition(": ")[0]
-        if "divided" not in slip:
-            place = statements.call(record, NAME, "scan", "fori_loop", "while_loop")
-        hint = ONE_RATE if "first rate" in slip else ""
-        return Failure(expected, f"{plain}: {slip}", place, hint)
     both = {other: _both(record, other) for other in _compared(record)}
     right = [
         f"for {_updates(record, other)}"
         for other, pair in both.items()
         if isinstance(pair, tuple) and not _differing(other, *pair)
     ]
-    but = f"; {' and '.join(right)}, the mean is right" if right else ""
-    return Failure(expected, failure.observed + but, place, BY_THE_NUMBER if right else "")
+    if right:  # no known mistake is made for some numbers of updates alone
+        observed = f"{failure.observed}; {' and '.join(right)}, the mean is right"
+        return Failure(expected, observed, place, BY_THE_NUMBER)
+    if not (slip := _slip(record, name, mine.outputs, theirs.outputs)):
+        return Failure(expected, failure.observed, place)
+    plain = failure.observed.partition(": ")[0]
+    if "divided" not in slip:
+        place = statements.call(record, NAME, "scan", "fori_loop", "while_loop")
+    return Failure(expected, f"{plain}: {slip}", place, ONE_RATE if "first rate" in slip else "")
 
 
 def _updates(record: Record, name: str) -> str:

@@ -181,12 +181,15 @@ def same_numbers(record: Record) -> Result:
                     found = renamed(failure, name, word)
                     when = f" after {plural(step, 'step')} on {plural(run.devices, 'device')}"
                     length, why = _length(record, number, run.devices)
-                    unlike = "" if "on all devices that hold it" not in found.expected else APART
+                    apart = "on all devices that hold it" in found.expected
+                    of_loss = word == "loss"
+                    exchange = why != LENGTH and not (apart and of_loss)
+                    hint = OF_ALL_ROWS if of_loss else APART if apart else why
                     return Failure(
                         found.expected + when,
                         found.observed + length,
-                        _stepping(record, 1 if word == "loss" else 0, exchange=why != LENGTH),
-                        unlike or found.hint or (OF_ALL_ROWS if word == "loss" else why),
+                        _stepping(record, int(of_loss), exchange=exchange),
+                        hint if apart else found.hint or hint,
                     )
     return None
 
