@@ -255,9 +255,10 @@ _TABLE = tuple(
         ),
         _Said(
             r"unbound axis name:? (\w+)",
-            r"no axis is called `\1` here: pmap and shard_map name the axes of psum, pmean and the "
-            "like, and jit alone names none",
-            "Under jit alone, the mean of a sharded array is the mean over all its devices.",
+            r"no axis is called `\1` here: psum, pmean and the like take the name that pmap or "
+            "shard_map has given to an axis",
+            "By which name does this code's pmap or shard_map call its axis? Under jit alone there "
+            "is none: there, the mean of a sharded array is the mean over all its devices.",
         ),
         _Said(
             r"'str' object has no attribute 'partitions'",
