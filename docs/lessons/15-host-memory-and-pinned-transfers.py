@@ -567,8 +567,9 @@ def seconds(loop, count=8):
 
 
 loops = [in_turn, from_a_generator, next_one_first]
-times = np.array([[seconds(loop) for loop in loops] for _ in range(3)])
-speedups = np.median(times[:, :1] / times, axis=0)
+times = np.array([[seconds(loop) for loop in loops] for _ in range(7)])
+best = times.min(axis=0)  # whatever else this machine does only adds time
+speedups = best[0] / best
 first_speedup, generator_speedup = speedups[2], speedups[1]
 assert in_turn(4) == from_a_generator(4) == next_one_first(4)
 assert first_speedup > max(1.1, generator_speedup)

@@ -77,9 +77,8 @@ def test_copies_between_devices_and_memories(raw: Raw, entries: Entries) -> None
     assert raw.get(there) == raw.get(pinned) == raw.get(back) == FOUR
     moves = [each for each in entries() if each.event in ("h2d", "d2h", "d2d")]
     moves.sort(key=lambda each: each.start)
-    assert [(each.event, each.device, each.to, each.memory, each.to_memory) for each in moves][
-        1:4
-    ] == [
+    within = [each for each in moves if each.event == "d2d" or (each.memory and each.to_memory)]
+    assert [(each.event, each.device, each.to, each.memory, each.to_memory) for each in within] == [
         ("d2d", 0, 2, "device", ""),
         ("d2h", 2, None, "device", "pinned_host"),
         ("h2d", 2, None, "pinned_host", "device"),
