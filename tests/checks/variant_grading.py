@@ -119,6 +119,11 @@ def golden_of(path: Path) -> str:
     return f"messages/{path.parent.parent.name}/{path.stem}.txt"
 
 
+def varies(path: Path) -> bool:
+    """Whether a variant's second line says that what happens hangs on which process is first."""
+    return "\n# varies: " in path.read_text("utf-8")
+
+
 def message(report: Report, path: Path) -> str:
     """What a learner reads of the first failure: place, expected, observed and hint.
 

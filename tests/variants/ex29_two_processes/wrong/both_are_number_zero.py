@@ -1,4 +1,5 @@
 # expect: both_processes_join
+# varies: the first process is ended by the second, or both wait for others
 """ex29: two processes, one array.
 
 `grader check ex29` starts two processes with this file, and then three, on CPU devices;
