@@ -33,7 +33,7 @@ type Ran = subprocess.CompletedProcess[str]
 ROOT = Path(__file__).resolve().parent.parent
 ATTACKS = Path(__file__).parent / "attacks"
 TOKEN = "LC_GRADER_TEST"
-SECONDS = 3.0
+SECONDS = 6.0
 SEED = 20
 FILE = "ex07_quiet_loop.py"
 

@@ -233,7 +233,7 @@ def _details(verdict: Verdict, path: str) -> Iterator[tuple[str, str]]:
     yield "observed", verdict.observed
     line = verdict.culprits[0].line if verdict.culprits else 0
     for frame in verdict.traceback[::-1]:
-        if frame.line != line:
+        if frame.line not in (place.line for place in verdict.culprits):
             label = "called by" if frame.line in _callers(verdict, line) else "inside"
             yield label, f"{path}:{frame.line} ({frame.function})   {frame.text}"
     if verdict.hint:

@@ -27,7 +27,7 @@ from grader.judging.record import (
 )
 from grader.judging.said import hint_for, is_known
 from grader.judging.verdict import Culprit
-from grader.judging.words import part_in_words, plural
+from grader.judging.words import EVERYWHERE, part_in_words, plural
 
 
 def seen(record: Record) -> Observed:
@@ -54,6 +54,18 @@ def to_host(observed: Observed, phase: str = "") -> list[Event]:
     """
     reads = list(events(observed, "d2h", phase=phase))
     return reads or list(events(observed, "async_copy", phase=phase))
+
+
+def sent_whole(observed: Observed, phase: str, largest: int) -> list[Event]:
+    """Copies from the host of more than `largest` bytes that went to each device of a mesh."""
+    copies = events(observed, "h2d", phase=phase)
+    return [e for e in copies if e.detail == EVERYWHERE and (e.nbytes or 0) > largest]
+
+
+SENT_WHOLE = (
+    "What lies whole on a device before it is split takes the memory that a split saves. "
+    "jax.device_put with the sharding that you want sends each part straight from the host."
+)
 
 
 def culprits(record: Record, found: Sequence[Event]) -> list[Culprit]:
@@ -201,6 +213,9 @@ def not_jitted(record: Record, name: str, edit: str = "") -> Failure | None:
     kind = seen(record).facts.get(f"type of {name}")
     if kind == "jax.jit":
         return None
+    if dropped := statements.dropped_at_top(record, name, *MAKERS):
+        observed = f"`{name}` is what it was: what is returned on the marked line is dropped"
+        return Failure(f"`{name}` is what jax.jit returns", observed, dropped, KEPT)
     place = statements.result(record, edit) if edit else definition(record, name)
     observed = f"`{name}` is of type `{kind}`"
     names = places.File(record.source).names
@@ -216,6 +231,7 @@ def not_jitted(record: Record, name: str, edit: str = "") -> Failure | None:
     return Failure(f"`{name}` is what jax.jit returns", observed, place, plain)
 
 
+KEPT = "jax.jit changes no function: it returns another one. Which name should that one have?"
 MAKERS = ("jit", "pmap", "shard_map", "vmap")
 """Functions of JAX that make another function of one."""
 
@@ -423,6 +439,16 @@ def step_ratio(record: Record, before: str, after: str) -> float | None:
     """
     mine, theirs = seen(record).values, wanted(record).values
     return _ratio(_step(mine[before], mine[after]), _step(theirs[before], theirs[after]))
+
+
+UPHILL = "The gradient says where the loss grows. By which sign do the params change?"
+
+
+def step_in_words(ratio: float) -> str:
+    """How a step is, whose `step_ratio` to the reference's is known."""
+    if abs(ratio + 1) < 1e-2:
+        return "goes the other way"
+    return f"is {ratio:.4g} times as long as the reference's"
 
 
 def change_ratio(

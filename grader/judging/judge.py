@@ -23,6 +23,7 @@ from grader.judging.places import (
     of_decorators,
     of_definitions,
     of_frames,
+    of_only_statement,
     of_return,
     of_text,
     of_words,
@@ -30,7 +31,14 @@ from grader.judging.places import (
 )
 from grader.judging.record import Outcome, Record
 from grader.judging.returns import Missing, missing
-from grader.judging.said import cleaned, hint_for, in_words, is_of_a_call, without_treedefs
+from grader.judging.said import (
+    cleaned,
+    hint_for,
+    in_words,
+    is_of_a_call,
+    is_of_places,
+    without_treedefs,
+)
 from grader.judging.slips import Slip, slips
 from grader.judging.statements import of_jit, of_promise
 from grader.judging.unlike import difference
@@ -235,34 +243,62 @@ def _note_forgotten(verdict: Verdict, forgotten: Sequence[Missing]) -> None:
 def _narrow(verdict: Verdict, file: File, exercise: Exercise) -> None:
     """Where a failure has no line but that of a definition, look for one inside it.
 
-    A value of another form is placed at the `return`; else a slip in that function is named.
+    A value of another form is placed at the `return`; else a slip in that function is named. One
+    that is always a mistake is named for a failure on any line of its function.
     """
+    found = list(slips(file, exercise.model, exercise.edits))
+    if verdict.check == RUNS and is_of_places(verdict.observed):
+        _note_what_was_dropped(verdict, file, found)
+        return
+    if verdict.check != RUNS and (certain := _always_a_mistake(verdict, file, found)):
+        _blame(verdict, certain)
+        verdict.hint, verdict.hint_level, verdict.hints = certain.hint, 1, 1
+        return
     definitions = [place.line for place in of_definitions(file, exercise.edits)]
     if len(verdict.culprits) != 1 or verdict.culprits[0].line not in definitions:
         return
     returned = verdict.check == RUNS and verdict.observed.startswith("it returned")
     if returned or verdict.hint == FORM:
         verdict.culprits = of_return(file, verdict.culprits[0])
-        return
-    if verdict.check == RUNS:
-        return
+    elif verdict.check != RUNS:
+        _look_inside(verdict, file, found)
+
+
+def _note_what_was_dropped(verdict: Verdict, file: File, found: Sequence[Slip]) -> None:
+    """Where arrays on several devices met, name a slip in a function on the way there."""
+    running = [file.top_level_at(place.line) for place in verdict.culprits]
+    if slip := next((one for one in found if one.function in running and not one.about), None):
+        verdict.culprits = [slip.place, *verdict.culprits]
+        verdict.observed = f"{slip.words}\n{verdict.observed}"
+
+
+def _always_a_mistake(verdict: Verdict, file: File, found: Sequence[Slip]) -> Slip | None:
+    """A slip in the function of the failure that is a mistake wherever it stands."""
+    function = file.top_level_at(verdict.culprits[0].line) if verdict.culprits else ""
+    return next((one for one in found if one.hint and one.function == function), None)
+
+
+def _blame(verdict: Verdict, slip: Slip) -> None:
+    """Say that a slip explains a failure."""
+    verdict.culprits = [slip.place]
+    verdict.observed += f"\n{slip.words}"
+
+
+def _look_inside(verdict: Verdict, file: File, found: Sequence[Slip]) -> None:
+    """Place a failure at a slip, or at what its words name, inside the function of its line."""
     function = file.top_level_at(verdict.culprits[0].line)
     said = " ".join((verdict.title, verdict.expected, verdict.observed))
-    found = (
-        one
-        for one in slips(file, exercise.model, exercise.edits)
-        if one.function == function and _concerns(one, said)
-    )
-    if slip := next(found, None):
-        verdict.culprits = [slip.place]
-        verdict.observed += f"\n{slip.words}"
+    mine = (one for one in found if one.function == function and _concerns(one, said))
+    if slip := next(mine, None):
+        _blame(verdict, slip)
     elif called := _CALLED.search(verdict.expected):
         verdict.culprits = of_call(file, verdict.culprits[0], called[1])
     elif name := _VARIABLE.search(verdict.observed.partition("\n")[0]):
         verdict.culprits = of_text(file, verdict.culprits[0], name[0])
     elif _DONATED.search(verdict.observed):
-        decorators = of_decorators(file, [function], "")
-        verdict.culprits = decorators or verdict.culprits
+        verdict.culprits = of_decorators(file, [function], "") or verdict.culprits
+    else:
+        verdict.culprits = of_only_statement(file, verdict.culprits[0])
 
 
 def _concerns(slip: Slip, said: str) -> bool:

@@ -27,8 +27,8 @@ _CAUSES: dict[EventKind, frozenset[str]] = {
     "wait": frozenset(("block_until_ready", "effects_barrier", "is_ready")),
 }
 """What a call that causes an event is usually named."""
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
-_Definition = _Function | ast.ClassDef
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+_Definition = Function | ast.ClassDef
 
 
 class File:
@@ -97,15 +97,25 @@ class File:
         calls = [n for n in self._on(line) if isinstance(n, ast.Call) and _called(n) in names]
         if len(calls) != 1:
             return whole
-        call, encoded = calls[0], text.encode()
-        begin = len(encoded[: call.col_offset].decode("utf-8", "ignore")) + 1
-        if call.end_lineno != line:
-            return begin, whole[1]
-        return begin, len(encoded[: call.end_col_offset].decode("utf-8", "ignore")) + 1
+        found = self.place(calls[0])
+        return found.column, min(found.end, whole[1])
+
+    def place(self, node: ast.AST) -> Culprit:
+        """Where a node is, marked from its first column to its last on the line it begins on."""
+        line, last = getattr(node, "lineno", 1), getattr(node, "end_lineno", 1)
+        text = self.lines[line - 1]
+        begin = _column(text, getattr(node, "col_offset", 0))
+        end = _column(text, getattr(node, "end_col_offset", 0)) if line == last else len(text) + 1
+        return Culprit(line, text.strip(), 1, begin, end)
 
     def _on(self, line: int) -> Iterator[ast.AST]:
         """The nodes that begin on a line, outer ones first."""
         return (node for node in ast.walk(self.tree) if getattr(node, "lineno", 0) == line)
+
+
+def _column(text: str, offset: int) -> int:
+    """A column that counts characters from 1, of an offset in UTF-8."""
+    return len(text.encode()[:offset].decode("utf-8", "ignore")) + 1
 
 
 def _named(node: ast.stmt) -> list[str]:
@@ -206,7 +216,7 @@ def of_decorators(file: File, edits: Sequence[str], text: str) -> list[Culprit]:
 def of_return(file: File, place: Culprit) -> list[Culprit]:
     """The `return` of the function that is defined at `place`, if it has only one."""
     found = _held_at(file, place)
-    nodes = own_nodes(found) if isinstance(found, _Function) else ()
+    nodes = own_nodes(found) if isinstance(found, Function) else ()
     return _only(file, place, {node.lineno for node in nodes if isinstance(node, ast.Return)})
 
 
@@ -214,6 +224,23 @@ def of_call(file: File, place: Culprit, name: str) -> list[Culprit]:
     """The line that calls `name` in the definition at `place`, if there is only one."""
     calls = (node.func for node in ast.walk(_held_at(file, place)) if isinstance(node, ast.Call))
     return _only(file, place, {f.lineno for f in calls if isinstance(f, ast.Name) and f.id == name})
+
+
+def of_only_statement(file: File, place: Culprit) -> list[Culprit]:
+    """The statement of the function that is defined at `place`, if it has only one.
+
+    A `return` of the name that this statement makes does not count.
+    """
+    found = _held_at(file, place)
+    body = found.body if isinstance(found, Function) else []
+    if isinstance(found, Function) and ast.get_docstring(found) is not None:
+        body = body[1:]
+    match body:
+        case [ast.Return() | ast.Assign() as only]:
+            return [file.place(only)]
+        case [ast.Assign(targets=[ast.Name(id=made)]) as only, ast.Return(value=ast.Name(id=name))]:
+            return [file.place(only)] if made == name else [place]
+    return [place]
 
 
 def of_text(file: File, place: Culprit, text: str) -> list[Culprit]:
@@ -255,7 +282,7 @@ def led_to(file: File, place: Culprit, edits: Sequence[str], given: Sequence[str
     return [*of_return(file, own[0]), place] if own else [place]
 
 
-def own_nodes(function: _Function) -> Iterator[ast.AST]:
+def own_nodes(function: Function) -> Iterator[ast.AST]:
     """The nodes of a function in the order of the text, without those of functions inside it."""
     left: list[ast.AST] = list(function.body)
     while left:

@@ -8,9 +8,8 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from grader.judging.places import File, own_nodes
+from grader.judging.places import File, Function, own_nodes
 
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
 _VALUES = ast.Subscript | ast.BinOp | ast.Compare | ast.Tuple | ast.List | ast.Dict | ast.Name
 _JIT = frozenset(("jit", "pmap", "shard_map", "checkpoint", "remat"))
 
@@ -55,24 +54,24 @@ def missing(file: File, model: str, edits: tuple[str, ...]) -> list[Missing]:
 
 def _functions(
     tree: ast.AST, path: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], _Function]]:
+) -> Iterator[tuple[tuple[str, ...], Function]]:
     """Every function with its name and those of the definitions around it."""
     for node in ast.iter_child_nodes(tree):
         inner = path
-        if isinstance(node, _Function | ast.ClassDef):
+        if isinstance(node, Function | ast.ClassDef):
             inner = (*path, node.name)
-        if isinstance(node, _Function):
+        if isinstance(node, Function):
             yield inner, node
         yield from _functions(node, inner)
 
 
-def _gives(function: _Function) -> bool:
+def _gives(function: Function) -> bool:
     """Whether each `return` of a function gives a value, and there is one."""
     given = [node.value for node in own_nodes(function) if isinstance(node, ast.Return)]
     return bool(given) and not any(value is None or _is_none(value) for value in given)
 
 
-def _promise(function: _Function) -> str:
+def _promise(function: Function) -> str:
     """What the last `return` of a function gives, if that is named; else ""."""
     values = [n.value for n in own_nodes(function) if isinstance(n, ast.Return) and n.value]
     if not values:
@@ -88,7 +87,7 @@ def _promise(function: _Function) -> str:
     return ""
 
 
-def _drops(function: _Function) -> bool:
+def _drops(function: Function) -> bool:
     """Whether the last line of a function is a value that goes nowhere."""
     last = function.body[-1]
     return isinstance(last, ast.Expr) and isinstance(last.value, _VALUES)
@@ -98,7 +97,7 @@ def _is_none(value: ast.expr) -> bool:
     return isinstance(value, ast.Constant) and value.value is None
 
 
-def _forgets(function: _Function) -> bool:
+def _forgets(function: Function) -> bool:
     """Whether a function ends without a value, whatever happens."""
     if not all(_called(decorator) in _JIT for decorator in function.decorator_list):
         return False  # a decorator may return something else

@@ -23,6 +23,14 @@ _TREES = (
     "jax.device_put and jax.tree.map take a tree of arrays, such as a dict; jnp.asarray and most "
     "functions of jnp take one array."
 )
+_ONE_STRUCTURE = (
+    "jax.tree.map takes trees of one structure, and calls the function with one leaf of each. What "
+    "is the same for all leaves goes into the function: `lambda x: f(x, same)`. Or were two values "
+    "exchanged, where they were unpacked?"
+)
+_WHOLE = (
+    "A parameter is one that `def` names. It is donated, or static, whole: with all arrays in it."
+)
 _NOT_AN_ARRAY = (
     "Which argument of this call is that? If two arguments are exchanged: jax.device_put takes the "
     "arrays first, and then the device."
@@ -60,6 +68,21 @@ _TABLE = tuple(
             "argument of a function around it, or static.",
         ),
         _Said(
+            r"Cannot interpret value of type <class '(?:\w+\.)*(generator|\w*iterator)'> as",
+            "an iterator stands where arrays are expected: what it will give is not there yet",
+            "An iterator gives one item at a time. Which line of your code gets that item?",
+        ),
+        _Said(
+            r"Cannot interpret value of type <class '(?:\w+\.)*Future'> as an abstract array",
+            "a future stands where arrays are expected",
+            "`.result()` waits for what a future reads, and returns it.",
+        ),
+        _Said(
+            r"Cannot interpret value of type <class '(?:function|method)'> as an abstract array",
+            "a function stands where an array is expected: was it not called?",
+            "`f` is the function, and `f()` what it returns.",
+        ),
+        _Said(
             r"Cannot interpret value of type <class '(?:\w+\.)*(\w+)'> as an abstract array",
             r"a `\1` stands where an array, or a tree of arrays, is expected",
             _NOT_AN_ARRAY,
@@ -83,10 +106,10 @@ _TABLE = tuple(
             "jax.sharding.SingleDeviceSharding(device) is the sharding of an array on one device.",
         ),
         _Said(
-            r"body function carry input and carry output .* is a <class 'tuple'> but the "
-            r"corresponding component of the carry output is a <class '[\w.]*ShapedArray'>",
-            "the first thing that the body of a loop returns is to be the whole new carry, which "
-            "is a tuple; here it is a single array",
+            r"body function carry input and carry output .* is a <class '(tuple|dict|list)'> but "
+            r"the corresponding component of the carry output is a <class '[\w.]*ShapedArray'>",
+            r"the first thing that the body of a loop returns is to be the whole new carry, which "
+            r"is a \1; here it is a single array",
             "The body of a scan returns (carry, output). If the carry is a pair, that is "
             "((a, b), output).",
         ),
@@ -112,6 +135,12 @@ _TABLE = tuple(
             "found?",
         ),
         _Said(
+            r"iteration over a 0-d array",
+            "a single number was unpacked, or looped over, as if it were a tuple or an array",
+            "jax.lax.fori_loop calls its function with (i, carry), and jax.lax.scan with "
+            "(carry, item). Are the parameters in that order?",
+        ),
+        _Said(
             r"does not support string indexing",
             "an array was indexed with a name, as if it were a dict",
             _ORDER,
@@ -121,10 +150,25 @@ _TABLE = tuple(
             r"a jax.Array has no `\1`",
             "jax.device_put(x, device) returns a copy of x on a device.",
         ),
-        _Said(r"(?:ArrayImpl|Tracer)' object has no attribute '(\w+)'", r"a jax.Array has no `\1`"),
+        _Said(
+            r"(?:ArrayImpl|Tracer)'?(?: object)? has no attribute '?(items|keys|values)\b",
+            r"`\1` was asked of an array, as if it were a dict",
+            _ORDER,
+        ),
+        _Said(
+            r"'(tuple|list)' object has no attribute '(items|keys|values)'",
+            r"`\2` was asked of a \1, as if it were a dict",
+            f"{_ORDER} If these are gradients: jax.grad differentiates by the first argument, "
+            "unless argnums names another.",
+        ),
+        _Said(
+            r"(?:ArrayImpl|Tracer)'?(?: object)? has no attribute '?(\w+)",
+            r"a jax.Array has no `\1`",
+        ),
         _Said(
             r"'(dict|list|tuple)' object has no attribute '(block_until_ready|copy_to_host_async|"
-            r"devices?|sharding|shape|dtype|astype|at)'",
+            r"devices?|sharding|shape|dtype|astype|at|item|max|mean|min|nbytes|ndim|reshape|size|sum|"
+            r"tolist)'",
             r"`\2` was asked of a \1; arrays have it, and a \1 of arrays has not",
             "jax.block_until_ready, jax.device_put and jax.tree.map take a tree of arrays.",
         ),
@@ -139,18 +183,108 @@ _TABLE = tuple(
             "In old versions of JAX, `device()` was a method of an array. It is an attribute now.",
         ),
         _Said(
+            r"unsupported operand type\(s\) for (\S+): '(list|tuple)' and '(?:ArrayImpl|ndarray|\w*"
+            r"Tracer)'",
+            r"a \2 and an array stand on the two sides of `\1`",
+            "A list grows by `append`. To compute with what is in it, jnp.stack makes one array of "
+            "a list of arrays.",
+        ),
+        _Said(
+            r"unsupported operand type\(s\) for \S+: (?:'\w+' and )?'(?:\w*[dD]ict|State)'",
+            "a dict, or another tree, stands where an array or a number is expected",
+            "jax.tree.map computes with each array of a tree. Or were two values exchanged, where "
+            "they were unpacked?",
+        ),
+        _Said(
             r"(?:not supported between|unsupported operand).*"
             r"'(?:function|method|builtin_function_or_method|PjitFunction)'",
             "a function stands where a value is expected: was it not called?",
             "`f` is the function, and `f()` what it returns.",
         ),
         _Said(
-            r"\b(\w+)\(\) missing \d+ required positional arguments?",
+            r"invalid argnames \{(.+)\} in (\w+)\. Function does not take",
+            r"`\2` names \1, and the function has no parameter of that name",
+            _WHOLE,
+        ),
+        _Said(
+            r"has (\w+_argnums)=\S.{0,40}, but only accepts (\d+) positional",
+            r"`\1` counts the parameters of the function from 0, and it has \2",
+            _WHOLE,
+        ),
+        _Said(
+            r"\bjit\(\) got an unexpected keyword argument '(donate\w*)'",
+            r"jax.jit has no argument `\1`",
+            "jax.jit takes donate_argnums and donate_argnames: which parameters are donated.",
+        ),
+        _Said(
+            r"\b(\w+_saveable|checkpoint_dots\w*)\(\) missing",
+            r"`\1` was called, with nothing to decide about",
+            "A policy is a function: jax.checkpoint gets it, and calls it for each operation.",
+        ),
+        _Said(
+            r"\b(checkpoint|jit|grad|value_and_grad|vmap|pmap|shard_map)\(\) takes (?:from )?"
+            r"(?:\w+ to )?(\w+) positional arguments? but (\w+)",
+            r"`\1` was called with \3 arguments in a row, and takes \2; the others have names",
+            "`name=value` gives an argument its name. The arguments of the function itself come in "
+            "a second pair of brackets.",
+        ),
+        _Said(
+            r"(?<![\w>])(\w+|<lambda>)\(\) missing \d+ required positional arguments?",
             r"`\1` was called with too few arguments",
         ),
         _Said(
-            r"\b(\w+)\(\) takes (?:from )?(\w+)(?: to \w+)? positional arguments? but (\w+)",
+            r"(?<![\w>])(\w+|<lambda>)\(\) takes (?:from )?(\w+)(?: to \w+)? positional arguments? "
+            r"but 1\b",
+            r"`\1` was called with an argument, and takes \2",
+        ),
+        _Said(
+            r"(?<![\w>])(\w+|<lambda>)\(\) takes (?:from )?(\w+)(?: to \w+)? positional arguments? "
+            r"but (\w+)",
             r"`\1` was called with \3 arguments, and takes \2",
+        ),
+        _Said(
+            r"\b(\w+)\(\) got an unexpected keyword argument '(in_axes|out_axes|axis_name)'",
+            r"`\1` has no argument that is called `\2`",
+            "in_axes and out_axes are arguments of vmap and pmap. jit has none of them: the arrays "
+            "keep their shape, and in_shardings and out_shardings say how they lie.",
+        ),
+        _Said(
+            r"\b(\w+)\(\) got an unexpected keyword argument '(\w+)'",
+            r"`\1` has no argument that is called `\2`",
+        ),
+        _Said(
+            r"device_put` only accepts .* Received invalid value: (\w+)$",
+            r"the text `\1` stands where a sharding or a device is expected",
+            'x.sharding.with_memory_kind("pinned_host") is the sharding of x, in that memory.',
+        ),
+        _Said(
+            r"device_put` only accepts .* Received invalid value: (?:<?\w+\.)*(\w+)",
+            r"a `\1` stands where a sharding or a device is expected",
+            "A mesh does not say how an array is split over it. jax.NamedSharding(mesh, spec) says "
+            "both.",
+        ),
+        _Said(
+            r"sharding should be an instance of `jax.sharding`\. Got .*<class '(?:\w+\.)*(\w+)'>",
+            r"a `\1` stands where a sharding is expected",
+            _ORDER,
+        ),
+        _Said(
+            r"Unsupported type for elements in `arrays`: <class '([\w.]+)'>",
+            r"a list of `\1` stands where jax.Arrays are expected, each of them on its own device",
+            "jax.device_put(block, device) makes such an array of a block.",
+        ),
+        _Said(
+            r"requires a non-empty mesh in context if you are passing `PartitionSpec`s",
+            "a PartitionSpec stands alone: it names axes of a mesh, and no mesh is given",
+            "jax.NamedSharding(mesh, spec) is a sharding. Where a mesh was set as the context's, a "
+            "spec is enough.",
+        ),
+        _Said(
+            r"out_specs which require replication which can't be statically inferred",
+            "an entry of `out_specs` says that a result is the same on all devices, and nothing in "
+            "the function makes it so",
+            "Each device computes with its own part. What makes a result of all parts, the same on "
+            "each device? jax.lax.pmean and psum do.",
         ),
         _Said(
             r"'str' object cannot be interpreted as an integer",
@@ -159,12 +293,40 @@ _TABLE = tuple(
             "donate_argnums and static_argnums take positions.",
         ),
         _Said(
-            r"'(str|list|tuple|dict|int|float)' object is not callable",
-            r"a \1 was called, or stands where a function is expected",
+            r"Sharding' object is not callable",
+            "a sharding was called, as if it were a function",
+            "`x.sharding` is an attribute of an array: no brackets follow.",
+        ),
+        _Said(
+            r"'(?:\w+\.)*(\w+)' object is not callable",
+            r"a `\1` was called, or stands where a function is expected",
+        ),
+        _Said(
+            r"pytree structure error: different types.* has a subtree of type\s+<class "
+            r"'(?:\w+\.)*(\w+)'>.* of different type\s+<class '[\w.]*(?:Array|Tracer)\w*'>",
+            r"an array stands where a tree is expected that is like the one before: a `\1`",
+            _ONE_STRUCTURE,
+        ),
+        _Said(
+            r"pytree structure error: different types.* has a subtree of type\s+<class "
+            r"'(?:\w+\.)*(\w+)'>.* of different type\s+<class '(?:\w+\.)*(\w+)'>",
+            r"a `\2` stands where a tree is expected that is like the one before: a `\1`",
+            _ONE_STRUCTURE,
         ),
         _Said(
             r"contracting dimensions to have the same shape, got \((\d+),?\) and \((\d+),?\)",
             r"a matrix product of arrays that do not fit each other: \1 columns, and \2 rows",
+        ),
+        _Said(
+            r"^KeyError: '(\w+)'$",
+            r"a dict was asked for `\1`, and has no such key",
+            _ORDER,
+        ),
+        _Said(
+            r"unhashable type: '(?:numpy\.ndarray|\w*ArrayImpl|dict|list)'",
+            "an array, or a tree of arrays, stands where something hashable is expected: a device, "
+            "a static argument, the key of a dict",
+            "Which argument of this call is that? jax.device_put takes one tree of arrays first.",
         ),
         _Said(
             r"^StopIteration\b",
@@ -178,8 +340,9 @@ _TABLE = tuple(
         _Said(
             r"Received incompatible devices for jitted computation",
             "a jitted function was called with arrays that are on different devices",
-            "jax.device_put moves no array: it returns a new one, and the old one stays where it "
-            "was. Which array of this call, or which sharding, names the other devices?",
+            "An array stays where it was made: jax.device_put returns a new one, and "
+            "jax.default_device moves none. Which array of this call, or which sharding, names the "
+            "other devices?",
         ),
         _Said(
             r"Shapes must be 1D sequences of concrete values",
@@ -212,6 +375,13 @@ _TABLE = tuple(
             _NO_NUMBERS,
         ),
         _Said(
+            r"The '(\w+)' attribute is not available on traced array",
+            r"`\1` was asked of a value that jit is still tracing: it has no device yet, and lies "
+            r"in no memory",
+            "What is inside a jitted function stands for an array of a later call. There, "
+            "jax.device_put takes a kind of memory, jax.memory.Space.Device or .Host.",
+        ),
+        _Said(
             r"The (?!__)(\w+)\(\) method was called on traced array|"
             r"method is not available on traced array",
             "a method of an array was called on a value that jit is still tracing: it has no "
@@ -231,8 +401,8 @@ _TABLE = tuple(
         _Said(
             r"Gradient only defined for scalar-output functions",
             "the function to differentiate returned something else than one number",
-            "If it returns a loss and something beside it, say has_aux=True. If it returns a loss "
-            "for each row, take their mean.",
+            "If it returns a loss and something beside it, the loss comes first, and has_aux=True "
+            "says so. If it returns a loss for each row, take their mean.",
         ),
         _Said(
             r"grad requires real- or complex-valued inputs.* but got (\w+)",
@@ -250,6 +420,22 @@ _TABLE = tuple(
             "`return` forgotten?",
         ),
         _Said(
+            r"Memory kind mismatch with xla::PjRtBuffers",
+            "one device_put was to change both the devices and the kind of memory",
+            "x.sharding.with_memory_kind(...) keeps the devices of x, and changes the kind alone.",
+        ),
+        _Said(
+            r"device_put device specification must be a tree prefix of",
+            "the tree of devices or shardings does not fit the tree of arrays",
+            "One sharding fits a whole tree. A tree of them has the keys of the arrays' tree: "
+            "which keys does yours have?",
+        ),
+        _Said(
+            r"(?m)^ValueError: pytree structure error",
+            "two trees that are taken together have different structures",
+            "Is one of them of a single param, and the other of all?",
+        ),
+        _Said(
             r"memory_space of all inputs passed to",
             "one operation got arrays in two kinds of memory, the device's and the host's",
         ),
@@ -264,11 +450,6 @@ _TABLE = tuple(
             r"'str' object has no attribute 'partitions'",
             "a text stands where a PartitionSpec is expected",
             'jax.P("data") is a spec that names an axis.',
-        ),
-        _Said(
-            r"Sharding' object is not callable",
-            "a sharding was called, as if it were a function",
-            "`x.sharding` is an attribute of an array: no brackets follow.",
         ),
         _Said(
             r"spans? non-addressable",
@@ -306,6 +487,7 @@ _OF_THE_CALL = re.compile(
     r"unexpected keyword argument|got multiple values for argument"
 )
 """What is raised by a call before anything of the function runs."""
+_OF_PLACES = re.compile(r"Received incompatible devices|memory_space of all inputs passed to")
 _NAMED = re.compile(r"<function (?:\w+\.|<locals>\.)*(\w+) at 0x\w+>")
 _CLEANED = (
     (_NAMED, r"`\1`"),
@@ -352,6 +534,11 @@ def is_known(message: str) -> bool:
 def is_of_a_call(message: str) -> bool:
     """Whether this is raised by the call of a function, before anything in it runs."""
     return bool(_OF_THE_CALL.search(message[:LONGEST]))
+
+
+def is_of_places(message: str) -> bool:
+    """Whether this is raised where arrays meet that are in different places."""
+    return bool(_OF_PLACES.search(message[:LONGEST]))
 
 
 def cleaned(message: str) -> str:

@@ -1,7 +1,7 @@
 """Finds slips of the pen that a text shows by itself.
 
-They are a result that is dropped, a value that a loop does not carry on, a `return` that ends a
-loop in its first round, and a parameter that is used nowhere.
+They are a result that is dropped, a new value that nothing uses, a value that a loop does not carry
+on, a `return` that ends a loop in its first round, and a parameter that is used nowhere.
 
 It compares two texts, the learner's file and the reference solution, and runs neither. What it
 finds explains a failure that has no line of its own; it never makes one. A forgotten `return` is in
@@ -10,9 +10,10 @@ finds explains a failure that has no line of its own; it never makes one. A forg
 
 import ast
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
-from grader.judging.places import File
+from grader.judging.places import File, own_nodes
 from grader.judging.verdict import Culprit
 
 _NEW_VALUES = (
@@ -20,6 +21,9 @@ _NEW_VALUES = (
     "apply_updates",
     "with_sharding_constraint",
     "reshard",
+    "optimization_barrier",
+    "pmean",
+    "psum",
     "astype",
     "random.split",
 )
@@ -35,6 +39,8 @@ class Slip(NamedTuple):
     function: str
     about: str = ""
     """The parameter that it is about: it explains only what has to do with that."""
+    hint: str = ""
+    """Where it is a mistake wherever it stands, and whatever it leads to: what to do about it."""
 
 
 def slips(file: File, model: str, edits: Sequence[str]) -> Iterator[Slip]:
@@ -45,35 +51,132 @@ def slips(file: File, model: str, edits: Sequence[str]) -> Iterator[Slip]:
         for node in file.tree.body
         if isinstance(node, ast.FunctionDef) and node.name in edits and node.name in right
     ]
-    for find in (_dropped, _not_fed_back, _ends_its_loop, _unused):
+    making = frozenset(name for name, node in right.items() if any(map(_gives, ast.walk(node))))
+    finders = (
+        (_dropped, "The call changes nothing that it gets: what it returns is all that it does."),
+        (partial(_dropped_of_the_file, making=making), ""),
+        (_never_read, ""),
+        (_not_fed_back, ""),
+        (
+            _ends_its_loop,
+            "How far is this `return` indented, and how many rounds does the loop make?",
+        ),
+        (_unused, ""),
+    )
+    for find, hint in finders:
         for node, reference in mine:
             for place, words in find(node, reference):
-                text = file.lines[place.lineno - 1]
-                column = len(text.encode()[: place.col_offset].decode("utf-8", "ignore")) + 1
-                end = place.end_col_offset if place.end_lineno == place.lineno else None
-                last = column + (end - place.col_offset) if end else len(text) + 1
-                at = Culprit(place.lineno, text.strip(), 1, column, last)
                 about = place.arg if isinstance(place, ast.arg) else ""
-                yield Slip(at, words, node.name, about)
+                yield Slip(file.place(place), words, node.name, about, hint)
 
 
 _Found = Iterator[tuple[ast.expr | ast.stmt | ast.arg, str]]
 
 
-def _dropped(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
-    """Calls whose result is the point of them, as statements of their own."""
-    given = {arg.arg for arg in right.args.args} - set(_called_for_effect(right))
-    for node in ast.walk(mine):
+def _gives(node: ast.AST) -> bool:
+    return isinstance(node, ast.Return) and node.value is not None
+
+
+def _dropped(mine: ast.FunctionDef, _: ast.FunctionDef) -> _Found:
+    """Calls that do nothing but return a new value, as statements of their own."""
+    yield from ((call, _drops(name)) for call, name in _statements(mine) if _is_new(name))
+
+
+def _dropped_of_the_file(
+    mine: ast.FunctionDef, right: ast.FunctionDef, making: frozenset[str]
+) -> _Found:
+    """Calls of a parameter, or of a function of the file, whose result the reference uses.
+
+    `making` names the functions of the file that return something.
+    """
+    given = ({arg.arg for arg in right.args.args} | making) - set(_called_for_effect(right))
+    yield from ((call, _drops(name)) for call, name in _statements(mine) if name in given)
+
+
+def _statements(function: ast.FunctionDef) -> Iterator[tuple[ast.Call, str]]:
+    """The calls that are statements of their own, and what each calls."""
+    for node in ast.walk(function):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-            name = ast.unparse(node.value.func)
-            is_at = name.rpartition(".")[2] in _AT and ".at[" in name
-            if is_at or name in given or f".{name}".endswith(tuple(f".{n}" for n in _NEW_VALUES)):
-                shown = name if len(name) <= MAX_NAME else f"...{name.rpartition('.')[2]}"
-                yield node.value, f"what `{shown}` returns on this line is dropped"
+            yield node.value, ast.unparse(node.value.func)
+
+
+def _drops(name: str) -> str:
+    shown = name if len(name) <= MAX_NAME else f"...{name.rpartition('.')[2]}"
+    return f"what `{shown}` returns on this line is dropped"
 
 
 MAX_NAME = 40
 """The longest name of a called function that is repeated."""
+
+
+def _is_new(called: str) -> bool:
+    """Whether a function of this name changes nothing, and returns a new value."""
+    is_at = called.rpartition(".")[2] in _AT and ".at[" in called
+    return is_at or f".{called}".endswith(tuple(f".{name}" for name in _NEW_VALUES))
+
+
+def _never_read(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
+    """Calls whose result gets a name that nothing reads from there on.
+
+    The name held another value before, or the result is the point of the call. Of what is
+    unpacked, that is a part which nothing reads anywhere else, and which the reference reads, or
+    which is called new.
+    """
+    every = (node for node in ast.walk(mine) if isinstance(node, ast.FunctionDef))
+    for function, node in ((one, node) for one in every for node in own_nodes(one)):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=called) as value):
+                again = any(_begin(one) < _begin(node) for one in _bindings(function, name))
+                mapped = ast.unparse(called).endswith(("tree.map", "tree_map"))
+                names = [name] if again or mapped or _is_new(ast.unparse(called)) else []
+            case ast.Assign(targets=[ast.Tuple(elts=parts)], value=ast.Call() as value):
+                made = [part.id for part in parts if isinstance(part, ast.Name)]
+                meant = [name for name in made if name in _read(right) or name.startswith("new")]
+                names = [name for name in meant if not _loads(name, function) - _loads(name, node)]
+            case _:
+                continue
+        for name in names:
+            if not name.startswith("_") and not _is_read(name, node, function):
+                yield value, f"nothing uses the `{name}` that this line makes"
+
+
+def _bindings(function: ast.FunctionDef, name: str) -> list[ast.Name | ast.arg]:
+    """Where a function gives a name a value, as a parameter or later."""
+    return [
+        node
+        for node in ast.walk(function)
+        if (isinstance(node, ast.arg) and node.arg == name)
+        or (isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store))
+    ]
+
+
+def _loads(name: str, tree: ast.AST) -> set[ast.Name]:
+    """Where a name is read in a tree."""
+    names = (node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == name)
+    return {node for node in names if isinstance(node.ctx, ast.Load)}
+
+
+def _is_read(name: str, made: ast.Assign, function: ast.FunctionDef) -> bool:
+    """Whether anything may read the value that a statement has given a name."""
+    inside = [node for node in ast.walk(function) if isinstance(node, _INNER)][1:]
+    hidden = [node for node in inside if any(arg.arg == name for arg in node.args.args)]
+    if any(name in _read(node) for node in inside if node not in hidden):
+        return True
+    around = [node for node in ast.walk(function) if isinstance(node, ast.For | ast.While)]
+    for loop in (node for node in reversed(around) if made in ast.walk(node)):  # the inner first
+        if isinstance(loop, ast.For) and name in _stored(loop.target):
+            break
+        if name in _read(loop):
+            return True
+    own = set[ast.Name]().union(*(_loads(name, node) for node in (made, *hidden)))
+    return any(_begin(node) > _begin(made) for node in _loads(name, function) - own)
+
+
+_INNER = ast.FunctionDef | ast.Lambda
+
+
+def _begin(node: ast.expr | ast.stmt | ast.arg) -> tuple[int, int]:
+    return node.lineno, node.col_offset
 
 
 def _called_for_effect(function: ast.FunctionDef) -> Iterator[str]:
@@ -88,9 +191,9 @@ def _called_for_effect(function: ast.FunctionDef) -> Iterator[str]:
 
 def _not_fed_back(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
     """Calls that get the same value in each round, where the reference's get a new one."""
-    fed = {(name, arg.id) for loop, name, arg in _given_in_loops(right) if arg.id in _bound(loop)}
+    fed = {(name, arg.id) for loop, name, arg in _given_in_loops(right) if arg.id in _stored(loop)}
     for loop, name, arg in _given_in_loops(mine):
-        if (name, arg.id) in fed and arg.id not in _bound(loop):
+        if (name, arg.id) in fed and arg.id not in _stored(loop):
             yield (
                 arg,
                 f"`{arg.id}` is the same in each round of this loop, which does not assign it",
@@ -107,8 +210,9 @@ def _given_in_loops(function: ast.FunctionDef) -> Iterator[tuple[ast.For, str, a
                 yield from ((loop, node.func.id, arg) for arg in names if node.func.id in given)
 
 
-def _bound(loop: ast.For) -> set[str]:
-    names = (node for node in ast.walk(loop) if isinstance(node, ast.Name))
+def _stored(tree: ast.AST) -> set[str]:
+    """The names that get a value anywhere in a tree."""
+    names = (node for node in ast.walk(tree) if isinstance(node, ast.Name))
     return {node.id for node in names if isinstance(node.ctx, ast.Store)}
 
 
@@ -130,7 +234,7 @@ def _unused(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
             yield arg, f"`{mine.name}` does not use `{arg.arg}`"
 
 
-def _read(function: ast.FunctionDef) -> set[str]:
-    """The names that are read anywhere in a function."""
-    names = (node for node in ast.walk(function) if isinstance(node, ast.Name))
+def _read(tree: ast.AST) -> set[str]:
+    """The names that are read anywhere in a tree."""
+    names = (node for node in ast.walk(tree) if isinstance(node, ast.Name))
     return {node.id for node in names if isinstance(node.ctx, ast.Load)}

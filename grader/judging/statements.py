@@ -9,11 +9,10 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from grader.judging.places import File, of_definitions, own_nodes
+from grader.judging.places import File, Function, of_definitions, own_nodes
 from grader.judging.record import Record
 from grader.judging.verdict import Culprit
 
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
 _FILLED = frozenset(("append", "extend", "insert", "update", "setdefault"))
 """Methods that put something into a list or a dict."""
 _PROMISED = re.compile(r"`(\w+)` returns ")
@@ -30,22 +29,65 @@ def call(record: Record, function: str, *names: str) -> list[Culprit]:
     Of `np.pad` and a `pad` of the learner's own, `np.pad` is meant.
     """
     file = File(record.source)
-    nodes = list(_nodes(file, function))
     for name in names:
-        found = [node for node in nodes if isinstance(node, ast.Call) and _name(node.func) == name]
+        found = list(_calls(_nodes(file, function), name))
         dotted = [node for node in found if isinstance(node.func, ast.Attribute)]
         if len(found := dotted if len(dotted) == 1 else found) == 1:
-            return [_marked(file, found[0])]
+            return [file.place(found[0])]
     return of_definitions(file, [function])
 
 
 def every(record: Record, function: str, name: str) -> list[Culprit]:
     """Every call of `name` in a function."""
     file = File(record.source)
-    nodes = _nodes(file, function)
-    found = [n for n in nodes if isinstance(n, ast.Call) and _name(n.func) == name]
-    places = sorted((_marked(file, node) for node in found), key=lambda place: place.line)
-    return places or of_definitions(file, [function])
+    found = map(file.place, _calls(_nodes(file, function), name))
+    return sorted(found, key=lambda place: place.line) or of_definitions(file, [function])
+
+
+def with_one_argument(record: Record, function: str, name: str) -> list[Culprit]:
+    """The calls of `name` in a function that give it one argument, and so name no device."""
+    file = File(record.source)
+    found = _calls(_nodes(file, function), name)
+    return [file.place(node) for node in found if len(node.args) == 1 and not node.keywords]
+
+
+def dropped(record: Record, function: str, name: str) -> list[Culprit]:
+    """The calls of `name` in a function that are statements of their own."""
+    file = File(record.source)
+    return [file.place(node) for node in _calls(_alone(_nodes(file, function)), name)]
+
+
+def dropped_at_top(record: Record, argument: str, *names: str) -> list[Culprit]:
+    """The calls of one of `names` with `argument` that are statements at the top level."""
+    file = File(record.source)
+    found = _calls(_alone(file.tree.body), *names)
+    return [file.place(node) for node in found if _gets(node, argument)]
+
+
+_TAKERS = frozenset(("list", "tuple", "islice", "batched", "device_put"))
+"""Functions that take several items of an iterator at once."""
+
+
+def taken(record: Record, function: str, iterator: str) -> list[Culprit]:
+    """Where a function takes several items of `iterator` at once, or the line that defines it."""
+    file = File(record.source)
+    found = [n for n in _calls(_nodes(file, function), *_TAKERS) if _gets(n, iterator)]
+    return [file.place(node) for node in found] or of_definitions(file, [function])
+
+
+def _calls(nodes: Iterable[ast.AST], *names: str) -> Iterator[ast.Call]:
+    """The calls among `nodes` of what ends in one of `names`."""
+    return (n for n in nodes if isinstance(n, ast.Call) and _name(n.func) in names)
+
+
+def _alone(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """The expressions among `nodes` that are statements of their own."""
+    return (node.value for node in nodes if isinstance(node, ast.Expr))
+
+
+def _gets(call: ast.Call, name: str) -> bool:
+    """Whether a call gets `name` as an argument."""
+    return any(isinstance(arg, ast.Name) and arg.id == name for arg in call.args)
 
 
 def remainder(record: Record, function: str) -> list[Culprit]:
@@ -53,7 +95,7 @@ def remainder(record: Record, function: str) -> list[Culprit]:
     file = File(record.source)
     nodes = _nodes(file, function)
     found = [n for n in nodes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod)]
-    return [_marked(file, found[0])] if len(found) == 1 else of_definitions(file, [function])
+    return [file.place(found[0])] if len(found) == 1 else of_definitions(file, [function])
 
 
 def calls(record: Record, function: str, name: str) -> bool:
@@ -72,9 +114,9 @@ def entry(record: Record, function: str, key: str) -> list[Culprit]:
     if len(found) != 1:
         return of_definitions(file, [function])
     top, value = file.defined(function), found[0]
-    if isinstance(value, ast.Name) and isinstance(top, _Function):
-        return [_marked(file, (_made(top, value.id) or [value])[-1])]
-    return [_marked(file, value)]
+    if isinstance(value, ast.Name) and isinstance(top, Function):
+        return [file.place((_made(top, value.id) or [value])[-1])]
+    return [file.place(value)]
 
 
 def result(
@@ -87,7 +129,7 @@ def result(
     """
     file = File(record.source)
     top = file.defined(function)
-    functions = [node for node in ast.walk(top) if isinstance(node, _Function)] if top else []
+    functions = [node for node in ast.walk(top) if isinstance(node, Function)] if top else []
     given = [
         (owner, part)
         for owner in (functions[1:] if inner else functions[:1])
@@ -100,17 +142,17 @@ def result(
         return of_definitions(file, [function])
     owner, value = found[0]
     if isinstance(value, ast.Name) and (made := _made(owner, value.id)):
-        return [_marked(file, made[-1])]
-    return [_marked(file, value)]
+        return [file.place(made[-1])]
+    return [file.place(value)]
 
 
 def assigned(record: Record, function: str, *names: str) -> list[Culprit]:
     """The last statement in a function that gives a name a value: the first of `names` with one."""
     file = File(record.source)
     top = file.defined(function)
-    found = [_made(top, name) for name in names] if isinstance(top, _Function) else []
+    found = [_made(top, name) for name in names] if isinstance(top, Function) else []
     for made in filter(None, found):
-        return [_marked(file, made[-1])]
+        return [file.place(made[-1])]
     return of_definitions(file, [function])
 
 
@@ -126,10 +168,10 @@ def of_promise(record: Record, functions: Sequence[str], promise: str) -> list[C
     top = [file.defined(name) for name in functions if name == promised[1]]
     inner = (node for name in functions for node in _nodes(file, name))
     found = [
-        node for node in top or inner if isinstance(node, _Function) and node.name == promised[1]
+        node for node in top or inner if isinstance(node, Function) and node.name == promised[1]
     ]
     given = _returned(found[0]) if len(found) == 1 else []
-    return [_marked(file, given[0])] if len(given) == 1 else []
+    return [file.place(given[0])] if len(given) == 1 else []
 
 
 def of_jit(record: Record, functions: Iterable[str], message: str) -> list[Culprit]:
@@ -174,7 +216,7 @@ def _is_key(node: ast.expr | None, key: str) -> bool:
     return isinstance(node, ast.Constant) and node.value == key
 
 
-def _returned(function: _Function) -> list[ast.expr]:
+def _returned(function: Function) -> list[ast.expr]:
     """What the `return` statements of a function give, not those of functions inside it."""
     found = (n for n in own_nodes(function) if isinstance(n, ast.Return))
     return [node.value for node in found if node.value is not None]
@@ -188,7 +230,7 @@ def _part(value: ast.expr, index: int | None, of: int) -> ast.expr | None:
     return value.elts[index] if isinstance(value, ast.Tuple) and fits else None
 
 
-def _made(function: _Function, name: str) -> list[ast.AST]:
+def _made(function: Function, name: str) -> list[ast.AST]:
     """The statements in a function that give `name` a value, or put something into it."""
     return [node for node in own_nodes(function) if name in _given(node)]
 
@@ -214,17 +256,3 @@ def _targets(target: ast.expr) -> list[str]:
         case ast.Tuple(elts=parts) | ast.List(elts=parts):
             return [name for part in parts for name in _targets(part)]
     return []
-
-
-def _marked(file: File, node: ast.AST) -> Culprit:
-    """The place of a node, marked from its first column to its last on the line it begins on."""
-    line, last = getattr(node, "lineno", 1), getattr(node, "end_lineno", 1)
-    text = file.lines[line - 1]
-    begin = _column(text, getattr(node, "col_offset", 0))
-    end = _column(text, getattr(node, "end_col_offset", 0)) if line == last else len(text) + 1
-    return Culprit(line, text.strip(), 1, begin, end)
-
-
-def _column(text: str, offset: int) -> int:
-    """A column that counts characters from 1, of an offset in UTF-8."""
-    return len(text.encode()[:offset].decode("utf-8", "ignore")) + 1

@@ -18,6 +18,9 @@ from grader.judging.words import plural, typed
 class Observe(Protocol):
     """What `drive()` may ask the worker to observe."""
 
+    reference: bool
+    """Whether this is the reference solution. What known mistakes come to is kept of it alone."""
+
     def phase(self, name: str) -> AbstractContextManager[None]:
         """Label all events inside the block."""
         ...

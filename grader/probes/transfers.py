@@ -27,7 +27,11 @@ _HEAD = re.compile(rb"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ ")
 """How a line of the guard begins. What stands before it was printed by something else."""
 _AVAL = re.compile(r"aval=ShapedArray\(([a-z]+)(\d*)\w*\[([^\]]*)\]")
 _DEVICE = re.compile(r"dst_sharding=SingleDeviceSharding\(device=(\w+)Device\(id=(\d+)\)")
-_WHOLE = re.compile(r"dst_sharding=(?:NamedSharding\(.*, spec=P\((?:None,? ?)*\)|.*\{replicated\})")
+_WHOLE = re.compile(
+    r"dst_sharding=(?:NamedSharding\(.*, spec=P\((?:None,? ?)*\)(?!, memory_kind=\w*host)|"
+    r".*\{replicated\})"
+)
+"""A copy of the whole to each device, and not to the host memory that a device can address."""
 _PLATFORM = {"Cuda": "gpu", "Rocm": "gpu"}
 _KIND: dict[bytes, Literal["h2d", "d2d"]] = {b"host-to-device": "h2d", b"device-to-device": "d2d"}
 

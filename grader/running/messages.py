@@ -117,6 +117,8 @@ class DriveJob(msgspec.Struct, tag="drive"):
     seed: int
     target: bool = False
     """Export what is to be compiled for a target."""
+    reference: bool = False
+    """The file is the reference solution."""
 
 
 class Left(msgspec.Struct):

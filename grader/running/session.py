@@ -51,6 +51,8 @@ LATE = (
     "jaxlib.mlir.dialects.mhlo",
 )
 """What JAX imports when it first compiles."""
+EXPORTED = ("scipy.linalg.cython_blas", "scipy.linalg.cython_lapack")
+"""What JAX imports when it first exports a program, or reads one that was exported."""
 NEXT_DOOR = "next-door"
 TIMES_NEXT_DOOR = 3
 """How many times longer a run may take next door: each read is a question to another process, which
@@ -539,4 +541,5 @@ def modules_of(entries: Iterable[catalog.Entry]) -> list[str]:
                 wanted |= {f"{node.module}.{alias.name}" for alias in node.names}
                 wanted.add(node.module or "")
     libraries = [module for module in PRELOADABLE if module in wanted]
-    return [*libraries, *LATE, WORKER, *(entry.drive_module for entry in entries)]
+    late = LATE + EXPORTED * any(entry.exercise.has_program for entry in entries)
+    return [*libraries, *late, WORKER, *(entry.drive_module for entry in entries)]

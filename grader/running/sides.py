@@ -113,9 +113,8 @@ class Reference:
 def reference_job(entry: Entry, seed: int, target: Target | None) -> DriveJob:
     """What a worker is asked for to run the reference solution."""
     solution, for_target = entry.solution.read_text("utf-8"), entry.exercise.has_target
-    return DriveJob(
-        entry.drive_module, entry.file_name, solution, seed, for_target and target is not None
-    )
+    targeted = for_target and target is not None
+    return DriveJob(entry.drive_module, entry.file_name, solution, seed, targeted, reference=True)
 
 
 def place_for(entry: Entry, session: Session, target: Target | None) -> Place:

@@ -10,7 +10,7 @@ runs callbacks in the thread that calls the program.
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -18,7 +18,10 @@ import numpy as np
 IDLE_SECONDS = 0.25
 """A host whose threads all sleep for so long waits for the device."""
 LONGEST_SECONDS = 4.0
-"""A host that takes no step for so long waits for the device, though it may be busy with that."""
+"""A host whose threads ran for so long, and took no step, waits for the device, though it may be
+busy with that. On a machine that does other work too, that may take much longer by the clock."""
+LATEST_SECONDS = 30.0
+"""The same by the clock, for a host that hardly gets to run."""
 _SAMPLE_SECONDS = 0.01
 _AWAKE = 0.2
 """A process whose threads ran, or were ready to run, for less than this share of the time slept."""
@@ -99,22 +102,35 @@ def _placed(loss: Any) -> Any:
 def _came(event: threading.Event) -> bool:
     """Whether `event` is set before the process falls asleep, or has been busy for too long."""
     start = quiet_since = time.monotonic()
-    before = _active()
-    while (now := time.monotonic()) - start < LONGEST_SECONDS:
+    first = before = _active()
+    busy, now = 0.0, start
+    while busy < LONGEST_SECONDS and now - start < LATEST_SECONDS:
+        now = time.monotonic()
         if event.wait(_SAMPLE_SECONDS):
             return True
         active = _active()
-        if active is None or before is None or active - before > _AWAKE * IDLE_SECONDS * 1e9:
-            quiet_since, before = now, active
-        elif now - quiet_since >= IDLE_SECONDS:
-            return False
+        if active is None or before is None or first is None:
+            busy = now - start
+        else:
+            busy = active.ran - first.ran
+            if active.awake - before.awake > _AWAKE * IDLE_SECONDS:
+                quiet_since, before = now, active
+            elif now - quiet_since >= IDLE_SECONDS:
+                return False
     return False
 
 
-def _active() -> int | None:
-    """Nanoseconds for which the other threads of this process ran, or were ready to run.
+class _Active(NamedTuple):
+    """Seconds for which threads ran, and for which they ran or were ready to run."""
 
-    None where the system does not say: then only `LONGEST_SECONDS` can tell.
+    ran: float
+    awake: float
+
+
+def _active() -> _Active | None:
+    """What the other threads of this process did so far.
+
+    None where the system does not say: then the clock alone can tell that it took too long.
     """
     own, total = str(threading.get_native_id()), None
     for task in _TASKS.iterdir() if _TASKS.is_dir() else ():
@@ -124,5 +140,6 @@ def _active() -> int | None:
             ran, ready, _ = (task / "schedstat").read_text().split()
         except (OSError, ValueError):
             continue  # this thread has just ended
-        total = (total or 0) + int(ran) + int(ready)
+        before = total or _Active(0.0, 0.0)
+        total = _Active(before.ran + int(ran) / 1e9, before.awake + (int(ran) + int(ready)) / 1e9)
     return total

@@ -22,7 +22,7 @@ from grader.worker.observer import Observer
 def drive(job: DriveJob, observer: Observer) -> Observed:
     """Run a file once; returns all that was observed, however the run ended."""
     exercise = cast(Drive, importlib.import_module(job.drive))
-    observer.for_target = job.target
+    observer.for_target, observer.reference = job.target, job.reference
     with observer.watching(job.path):
         try:
             module = load(job.path, job.source, observer.follow)

@@ -67,6 +67,7 @@ class Observer:
         self._targeted: dict[str, Program] = {}
         self.for_target = False
         """Whether to export what `target()` is given."""
+        self.reference = False
         self._lines = Lines(self._line_passed)
         self._tally = Tally(self._lines.line_on_stack)
         self._log = GuardLog()

@@ -1,5 +1,5 @@
 # outcome: timeout
-# says: still running after 3 s
+# says: still running after 6 s
 
 
 def train(step, params, batches):

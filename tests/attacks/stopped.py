@@ -1,6 +1,6 @@
 # policy: import os
 # outcome: timeout
-# says: still running after 3 s
+# says: still running after 6 s
 import os
 
 

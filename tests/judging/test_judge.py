@@ -273,13 +273,13 @@ def test_a_failure_at_a_definition_is_placed_at_a_slip_inside() -> None:
     lines, observed = narrowed(wrong, model=right)
     assert lines == [2]
     assert observed.endswith("what `step` returns on this line is dropped")
-    assert narrowed(right, model=right) == ([1], "y")
+    assert narrowed(right, model=right) == ([2], "y")  # its only statement
 
 
 def test_a_parameter_that_is_not_used_explains_only_what_it_has_to_do_with() -> None:
     right = "def f(x, device):\n    return g(x, device)\n"
     wrong = "def f(x, device):\n    return g(x)\n"
-    assert narrowed(wrong, model=right) == ([1], "y")
+    assert narrowed(wrong, model=right) == ([2], "y")
     _, observed = narrowed(wrong, model=right, expected="all lie on the device")
     assert observed == "y\n`f` does not use `device`"
 

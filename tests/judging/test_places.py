@@ -9,6 +9,7 @@ from grader.judging.places import (
     of_decorators,
     of_definitions,
     of_frames,
+    of_only_statement,
     of_return,
     of_words,
     shown,
@@ -90,6 +91,22 @@ def test_a_call_that_jit_refuses_is_placed_at_the_decorator() -> None:
 def test_the_one_call_of_a_function_is_found() -> None:
     assert [place.line for place in of_call(FILE, Culprit(19, ""), "step")] == [22]
     assert of_call(FILE, Culprit(19, ""), "given") == [Culprit(19, "")]
+
+
+def test_the_only_statement_of_a_function_is_what_a_failure_is_about() -> None:
+    lines = (
+        ("return a + 1", "return 2"),
+        ("made = a", "return made"),
+        ("made = a", "return a"),
+        ("with a:", "    return 1"),
+    )
+    expected = (None, 3, None, None)
+    for body, line in zip(lines, expected, strict=True):
+        text = "\n    ".join(("def f(a):", '"""Docs."""', *body))
+        found = of_only_statement(File(text), Culprit(1, ""))
+        assert found[0].line == (line or 1), text
+    alone = File('def f(a):\n    """Docs."""\n    return a + 1\n')
+    assert of_only_statement(alone, Culprit(1, "")) == [Culprit(3, "return a + 1", 1, 5, 17)]
 
 
 def test_of_several_definitions_of_a_name_the_last_one_holds() -> None:

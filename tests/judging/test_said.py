@@ -2,6 +2,7 @@
 
 import pytest
 
+from grader.judging import said
 from grader.judging.said import (
     LONGEST,
     MAX_LINES,
@@ -56,7 +57,7 @@ def test_an_exception_that_says_what_is_wrong_is_left_as_it_is() -> None:
         ("ValueError: entry not a 2- or 3- tuple", "a dict, or another tree"),
         (
             "TypeError: Cannot interpret value of type <class 'generator'> as an abstract array",
-            "a `generator` stands where an array",
+            "an iterator stands where arrays are expected",
         ),
         (
             "AttributeError: 'NoneType' object has no attribute 'append'",
@@ -86,6 +87,35 @@ def test_an_exception_that_says_what_is_wrong_is_left_as_it_is() -> None:
         (
             "TypeError: body() takes 1 positional argument but 2 were given",
             "`body` was called with 2 arguments, and takes 1",
+        ),
+        (
+            "TypeError: load.<locals>.<lambda>() takes 0 positional arguments but 1 was given",
+            "`<lambda>` was called with an argument, and takes 0",
+        ),
+        (
+            "TypeError: jit() takes from 0 to 1 positional arguments but 2 were given",
+            "`jit` was called with 2 arguments in a row, and takes 1",
+        ),
+        ("TypeError: jit() got an unexpected keyword argument 'in_axes'", "has no argument"),
+        ("TypeError: 'numpy.ndarray' object is not callable", "a `ndarray` was called"),
+        ("AttributeError: 'tuple' object has no attribute 'items'", "asked of a tuple"),
+        ("AttributeError: DynamicJaxprTracer has no attribute items.", "asked of an array"),
+        ("TypeError: iteration over a 0-d array", "a single number was unpacked"),
+        ("TypeError: dots_saveable() missing 1 required positional argument", "was called, with"),
+        (
+            "TypeError: Cannot interpret value of type <class 'stages.loop.Future'> as an abstract "
+            "array",
+            "a future stands",
+        ),
+        ("ValueError: Memory kind mismatch with xla::PjRtBuffers.", "both the devices and"),
+        ("ValueError: pytree structure error: different types", "different structures"),
+        (
+            "ValueError: `jax.device_put` only accepts x. Received invalid value: Mesh('a': 4)",
+            "a `Mesh` stands",
+        ),
+        (
+            "ValueError: `jax.device_put` only accepts `None`. Received invalid value: pinned_host",
+            "the text `pinned_host` stands",
         ),
         ("TypeError: cond_fun must return a boolean scalar, but got x", "the condition"),
     ],
@@ -141,3 +171,9 @@ def test_a_structure_is_written_as_python_would() -> None:
     text = f"a tree, PyTreeDef({{'a': ({adam}, CustomNode(namedtuple[Empty], []))}}), and more"
     assert without_treedefs(text) == "a tree, {'a': (Adam(*, {'w': *}), Empty())}, and more"
     assert without_treedefs("PyTreeDef(*") == "*"
+
+
+def test_no_pattern_stands_twice() -> None:
+    """The first one would hide the second."""
+    patterns = [pattern.pattern for pattern, _ in said._TABLE]
+    assert len(patterns) == len(set(patterns)) > 50

@@ -12,6 +12,14 @@ def run(step, state, device):
         state = step(state)
         report(state)
     return state
+
+
+def loss(state):
+    return state.sum()
+
+
+def report(state):
+    print(state)
 """
 
 
@@ -31,12 +39,17 @@ def test_the_reference_has_no_slips() -> None:
         ("        state = step(", "        new = step(", 4, "`state` is the same in each round"),
         ("        report(state)", "        return state", 5, "inside the loop"),
         ("state, device)\n    for", "state, jax.devices()[1])\n    for", 1, "use `device`"),
+        ("        report(state)", "        loss(state)", 5, "what `loss` returns"),
+        ("    return state", "    state = put(state)\n    return 0", 6, "uses the `state`"),
+        ("        report(state)", "    new = jax.device_put(state)", 5, "uses the `new`"),
+        ("report(state)", "a, new = halves(state); report(a)", 5, "uses the `new`"),
+        ("report(state)", "for x in state: x = jax.device_put(x)", 5, "uses the `x`"),
         ("report(state)", "state['w'].at[0].set(1)", 5, "what `state['w'].at[0].set` returns"),
     ],
 )
 def test_a_slip_is_named_with_its_line(right: str, wrong: str, line: int, words: str) -> None:
     assert right in MODEL
-    where, said = found(MODEL.replace(right, wrong))[0]
+    where, said = found(MODEL.replace(right, wrong, 1))[0]
     assert where == line
     assert words in said
 
@@ -58,8 +71,38 @@ def test_the_mark_is_on_what_the_slip_is_about() -> None:
     ],
 )
 def test_a_return_that_a_loop_may_pass_by_is_none(right: str, wrong: str) -> None:
-    assert found(MODEL.replace(right, wrong)) == []
+    assert found(MODEL.replace(right, wrong, 1)) == []
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "for x in state: x = jax.device_put(x); report(x)",
+        "total = add(total, state)",
+        "norm = jnp.linalg.norm(state)",
+        "_ = jax.device_put(state)",
+        "a, b = halves(state); report(a)",
+        "a, new = halves(state); report(a + new)",
+        "new = jax.device_put(state); report(lambda: new)",
+    ],
+)
+def test_a_value_that_is_used_or_may_be_left_is_no_slip(kept: str) -> None:
+    assert found(MODEL.replace("report(state)", kept, 1)) == []
 
 
 def test_functions_that_may_not_be_edited_have_none() -> None:
     assert list(slips(File(MODEL.replace("state = step", "step")), MODEL, ["other"])) == []
+
+
+def test_only_what_is_always_a_mistake_has_a_hint() -> None:
+    dropped = MODEL.replace("    state = jax.device_put(", "    jax.device_put(")
+    called_to_warm_up = MODEL.replace("    for _", "    step(state)\n    for _")
+    hints = [
+        slip.hint
+        for mine in (dropped, called_to_warm_up)
+        for slip in slips(File(mine), MODEL, ["run"])
+    ]
+    assert hints == [
+        "The call changes nothing that it gets: what it returns is all that it does.",
+        "",
+    ]

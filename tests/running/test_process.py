@@ -81,6 +81,19 @@ def test_cancel_wakes_who_waits(pipes: tuple[Worker, int, int]) -> None:
     assert time.monotonic() - started < 2
 
 
+def test_a_crash_in_printing_the_stack_of_a_late_run_is_lateness(
+    pipes: tuple[Worker, int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, result, _ = pipes
+    monkeypatch.setattr(Silent, "ended", lambda _: Ended(signal=signal.SIGSEGV))
+    os.dup2(os.open(os.devnull, os.O_WRONLY), result)  # its end of the line is closed
+    with pytest.raises(Failed, match="signal 11"):
+        worker.answer(60)
+    (tmp_path / "stack").write_text("Timeout (0:00:59)!\n", "utf-8")
+    with pytest.raises(Failed, match="still running after 60 s"):
+        worker.answer(60)
+
+
 def test_too_much_output(pipes: tuple[Worker, int, int]) -> None:
     worker, _, output = pipes
     data = memoryview(b"x" * (process.MAX_OUTPUT + 2))

@@ -1,5 +1,6 @@
 """A held step: a loop that runs ahead passes, and one that waits is found, by any means."""
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -8,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from grader.stages import held
 from grader.stages.held import Held
 
 STEPS = 40
@@ -20,14 +22,14 @@ def _step(total: Any, x: Any) -> Any:
 
 def _waited(between: Callable[[Any, Any], object]) -> list[int]:
     """The steps waited for; `between` gets the losses of this step and of the one before."""
-    held, total, before = Held(), jnp.zeros(()), None
+    steps, total, before = Held(), jnp.zeros(()), None
     for _ in range(STEPS):
-        total, loss = held.hold(_step(total, jnp.ones((8, 8))))
+        total, loss = steps.hold(_step(total, jnp.ones((8, 8))))
         between(loss, before)
         before = loss
-    held.release()
+    steps.release()
     jax.block_until_ready(total)
-    return held.waited
+    return steps.waited
 
 
 def _late(_: Any, before: Any) -> None:
@@ -51,3 +53,19 @@ def test_a_read_one_step_late_is_no_wait() -> None:
 @pytest.mark.parametrize("wait", [lambda loss, before: float(loss), _poll])
 def test_a_wait_is_found_and_only_the_first_one_costs_time(wait: Callable[[Any, Any], Any]) -> None:
     assert len(_waited(wait)) == 1
+
+
+@pytest.mark.parametrize(("runs", "came"), [(0.0, True), (1.0, False)])
+def test_a_host_that_others_keep_from_running_is_not_taken_for_one_that_waits(
+    runs: float, came: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is ready to run all the time; `runs` is the share of the time in which it does."""
+
+    def active() -> held._Active:
+        return held._Active(runs * time.monotonic(), time.monotonic())
+
+    monkeypatch.setattr(held, "_active", active)
+    monkeypatch.setattr(held, "LONGEST_SECONDS", 0.1)
+    event = threading.Event()
+    threading.Timer(1.0, event.set).start()
+    assert held._came(event) is came

@@ -175,6 +175,14 @@ def not_through_the_host(record: Record) -> Result:
     )
 
 
+COPIERS = ("jnp.array", "jnp.copy", "numpy.array", "numpy.copy", "copy", "deepcopy", "clone")
+"""What copies an array to where it is already."""
+ANEW = (
+    "The marked line makes a copy on the same device. What is in its place already needs none: "
+    "jnp.array copies, and jnp.asarray does not."
+)
+
+
 def _renewed(record: Record, target: str) -> list[tuple[Leaf, int]]:
     """Leaves of `arrays` that came to the steps in several buffers, and in how many."""
     buffers: dict[str, dict[int | None, Leaf]] = {}
@@ -226,10 +234,12 @@ def no_copy_in_the_loop(record: Record) -> Result:
         )
         anew = "".join(f"; {_name(leaf)} came in {n} different buffers" for leaf, n in renewed)
         copied = f"; {plural(states, 'state')} copied on the same device" * bool(states)
+        made = [] if found else calls_of(record, COPIERS)
         return Failure(
             f"0 copies from the first of {steps} steps on, and each array stays in one buffer",
             total + anew + copied,
-            culprits(record, found) or definition(record, "run"),
+            culprits(record, found) or made or definition(record, "run"),
+            ANEW if made else "",
         )
     return probe_gap(seen(record), "transfers")
 
@@ -254,6 +264,8 @@ def copied_at_most_once(record: Record) -> Result:
             return Failure(
                 f"{plural(fewest, 'copy')}, to run on {_asked(record, target)}",
                 f"{plural(total, 'copy')} between devices{listed}",
-                culprits(record, mine) if total > fewest else definition(record, "run"),
+                culprits(record, mine)
+                if total > fewest
+                else calls_of(record, COPIERS) or definition(record, "run"),
             )
     return probe_gap(seen(record), "transfers")

@@ -12,6 +12,7 @@ from grader.checks.ex04_place_model.facts import (
     STEPPED,
     TREES,
 )
+from grader.judging import statements
 from grader.judging.arrays import LEFT_OUT
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
@@ -27,7 +28,7 @@ from grader.judging.evidence import (
     wanted,
 )
 from grader.judging.places import File
-from grader.judging.record import Event, Leaf, Record
+from grader.judging.record import Event, EventKind, Leaf, Record
 from grader.judging.verdict import Culprit
 from grader.judging.words import plural, where
 
@@ -69,11 +70,12 @@ def same_trees(record: Record) -> Result:
             failure = differing_leaf(record, model + tree, rtol=0, atol=0)
             if failure:
                 found = renamed(failure, model + tree, tree)
-                left_out = tree == "opt_state" and found.observed.endswith(LEFT_OUT)
+                of_state = tree == "opt_state"
+                left_out = of_state and found.observed.endswith(LEFT_OUT)
                 return replace(
                     found,
                     expected=found.expected + _call(model),
-                    culprits=definition(record, "place"),
+                    culprits=statements.call(record, "place", *["init"] * of_state),
                     hint=EMPTY_PARTS if left_out else found.hint,
                 )
     return None
@@ -117,6 +119,10 @@ def _listed(found: list[tuple[str, Leaf]]) -> str:
     return "; ".join(listed)
 
 
+NO_DEVICE = (
+    "jax.device_put without a device leaves an array where it is, and puts a NumPy array on the "
+    "default device. jax.default_device moves nothing that is there already."
+)
 IN_NUMPY = "NumPy arrays are in host memory. A jitted call copies them each time."
 
 
@@ -165,13 +171,16 @@ def on_the_device(record: Record) -> Result:
         leaves = _leaves(record, model)
         wrong = [(tree, mine) for tree, mine, want in leaves if where(mine) != where(want)]
         if wrong:
+            nowhere = statements.with_one_argument(record, "place", "device_put")
             moved = len(wrong) < len(leaves) or not all(_as_it_came(leaf) for _, leaf in wrong)
             elsewhere = f"{len(wrong)} of {len(leaves)} are elsewhere"
             return Failure(
                 f"every array is on {where(leaves[0][2])}{_call(model)}",
                 f"{elsewhere if moved else 'nothing was moved'}. {_listed(wrong)}",
-                definition(record, "place"),
-                _whose(
+                nowhere or definition(record, "place"),
+                NO_DEVICE
+                if nowhere
+                else _whose(
                     {tree for tree, _ in wrong},
                     model,
                     moved=moved,
@@ -214,17 +223,17 @@ def copied_once(record: Record) -> Result:
     (total, size), (fewest, least) = map(_weight, (mine, theirs))
     if total <= fewest and size <= least:
         return probe_gap(seen(record), "transfers")
-    moves = [event for event in mine if event.kind == "d2d"]
-    between_devices = _weight([event for event in theirs if event.kind == "d2d"])[1]
+    moves = _of_kind(mine, "d2d")
+    between_devices = _weight(_of_kind(theirs, "d2d"))[1]
     between, more = sum(event.count for event in moves), size - least
     # A batch that goes to the default device first makes as many bytes more as it has.
-    detour = more > 0 and more != _weight([e for e in theirs if e.kind == "h2d"])[1]
+    detour = more > 0 and more != _weight(_of_kind(theirs, "h2d"))[1]
     return Failure(
         f"{plural(fewest, 'copy')} of {least:,} bytes in {plural(len(_models(record)), 'call')} "
         "of `place`",
         f"{plural(total, 'copy')} of {size:,} bytes: {total - between} from host to device, "
         f"{between} from device to device",
-        _heaviest_first(record, mine) if more > 0 else culprits(record, mine),
+        _heaviest_first(record, mine if detour or not more else _of_kind(mine, "h2d")),
         DETOUR if detour and _weight(moves)[1] > between_devices else "",
     )
 
@@ -233,6 +242,10 @@ DETOUR = (
     "One copy takes an array from the device where it is to `device`. Which line copies it to "
     "another device on its way?"
 )
+
+
+def _of_kind(copies: list[Event], kind: EventKind) -> list[Event]:
+    return [event for event in copies if event.kind == kind]
 
 
 def _heaviest_first(record: Record, copies: list[Event]) -> list[Culprit]:

@@ -2,8 +2,9 @@
 
 The first model, and one more, have the file's optimizer: a step is taken with one of the two, and
 `place` cannot know with which. The others have other optimizers, whose states have other types. So
-it helps nobody to take Adam's state apart, or to name one device always. Counts are positive: a
-state made anew by `init` differs. A step that JAX refuses is a fact about the placement, and no
+it helps nobody to take Adam's state apart, or to name one device always. These two are of one size,
+and go from the same device to the same one: only their numbers differ. Counts are positive: a state
+made anew by `init` differs. A step that JAX refuses is a fact about the placement, and no
 error of the run.
 
 Drawn: how many models are placed (5 to 7), with which a step is taken, the default device and the
@@ -89,6 +90,13 @@ def _inputs(traced: Any, optimizer: Any, rng: Any, features: int, rows: int) -> 
     return *placed, (inputs, labels)
 
 
+def _sizes(rng: Any, rows: range) -> tuple[Any, Any, int, int]:
+    """The default device, another one that is asked for, the features, and the rows of a batch."""
+    default, device = rng.permutation(jax.devices())[:2]
+    features = int(rng.choice(SIZES[rng.integers(len(SIZES))]))
+    return default, device, features, int(rng.choice(rows))
+
+
 def _in_other_order(prefix: str, placed: tuple[Any, ...]) -> list[str]:
     """The arrays whose dimensions lie in memory in another order than a program expects them."""
     found = []
@@ -111,18 +119,19 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     count = int(rng.integers(FEWEST, len(MODELS) + 1))
     drawn = rng.choice(list(others), count - 2, replace=False).tolist()
     words = ["", *rng.permutation([*drawn, ""]).tolist()]
-    ranges = rng.permutation(np.arange(count) % len(SIZES)).tolist()
+    ranges = rng.permutation(np.arange(count - 1) % len(SIZES)).tolist()
     observe.fact(PLACED, count)
     stepped = MODELS[rng.choice([index for index, name in enumerate(words) if not name])]
     with observe.unwatched():
         traced = _parameters(submission.network)
+    sizes: dict[str, tuple[Any, ...]] = {}
     for prefix, name in zip(MODELS[:count], words, strict=True):
-        default, device = rng.permutation(jax.devices())[:2]
+        if name not in sizes:
+            sizes[name] = _sizes(rng, SIZES[ranges.pop()])
+        default, device, features, rows = sizes[name]
         with jax.default_device(default):
             optimizer = others[name] if name else submission.optimizer
             with observe.unwatched():
-                features = int(rng.choice(SIZES[rng.integers(len(SIZES))]))
-                rows = int(rng.choice(SIZES[ranges.pop()]))
                 inputs = _inputs(traced, optimizer, rng, features, rows)
             try:
                 with observe.phase("place"):

@@ -1,11 +1,11 @@
 """Drives ex05_model_state: places some models, and takes steps with another one.
 
-The drive itself places that one, so `train_step` is judged on a placed model even
-where `place` is wrong. The models begin with the same values: their counts are not 0, so a model
-made anew differs. The state is kept after the first step, when the statistics do not depend on the
-new parameters yet, and after each round. A round has few steps, and begins with new values in the
-same model, since small differences of rounding grow. What is kept of a model is read from variables
-of Flax's own types, and without calling what they could call.
+The drive itself places that one, so `train_step` is judged on a placed model even where `place` is
+wrong. Each model has other values, and its counts are not 0, so one that was made anew or kept
+differs; the last model goes where one before it went. The state is kept after the first step, when
+the statistics do not depend on the new parameters yet, and after each round. A round has few steps,
+and begins with new values in the same model, since small differences of rounding grow. What is kept
+of a model is read from variables of Flax's own types, and without calling what they could call.
 
 Drawn: how many models are placed (3 to 6), the device of each and the default device meanwhile,
 the steps of each round (3 to 6) and of all rounds (100 or a few more), the features, the rows of a
@@ -51,6 +51,10 @@ def _empty(net: Any, features: int) -> tuple[Any, Any]:
     """The parts of a `Net`, and its variables as shapes: nothing is computed."""
     graph, shapes = nnx.split(nnx.eval_shape(lambda: net(features, nnx.Rngs(params=0, dropout=0))))
     return graph, shapes
+
+
+def _seed(rng: Any) -> int:
+    return int(rng.integers(1 << 30))
 
 
 def _drawn(shapes: Any, seed: int) -> Any:
@@ -117,20 +121,21 @@ def _plain(value: Any) -> Any:
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Place models, and take steps with one that the drive has placed."""
-    features, seed = int(rng.integers(5, 30)), int(rng.integers(1 << 30))
+    features = int(rng.integers(5, 30))
     with observe.unwatched():
         graph, shapes = _empty(submission.Net, features)
     observe.fact(PLACED, count := int(rng.integers(3, len(MODELS) + 1)))
-    for name in MODELS[:count]:
-        device, default = rng.permutation(jax.devices())[:2]
+    places = [rng.permutation(jax.devices())[:2] for _ in range(count - 1)]
+    places.append(places[rng.integers(count - 1)])
+    for name, (device, default) in zip(MODELS[:count], places, strict=True):
         with jax.default_device(default):
             with observe.unwatched():  # uncommitted, on the default device
-                model = nnx.merge(graph, jax.device_put(_drawn(shapes, seed)))
+                model = nnx.merge(graph, jax.device_put(_drawn(shapes, _seed(rng))))
             _place(submission, observe, name, device, model)
     device, default = rng.permutation(jax.devices())[:2]
     with jax.default_device(default):
         with observe.unwatched():
-            model = nnx.merge(graph, jax.device_put(_drawn(shapes, seed), device))
+            model = nnx.merge(graph, jax.device_put(_drawn(shapes, _seed(rng)), device))
         _train(submission, observe, rng, device, features, model, shapes)
 
 
@@ -161,7 +166,7 @@ def _train(
         batches = iter(_batches(rng, features, sum(lengths), device))
     for number, steps in enumerate(lengths):
         with observe.unwatched():
-            drawn = _drawn(shapes, int(rng.integers(1 << 30)))
+            drawn = _drawn(shapes, _seed(rng))
             nnx.update(model, jax.device_put(drawn, device))
             observe.value(before(number), _state(model))
         found = []

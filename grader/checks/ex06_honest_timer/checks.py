@@ -2,11 +2,13 @@
 
 import math
 import statistics
+from dataclasses import replace
 
 import msgspec
 
 from grader.checks.ex06_honest_timer import EXERCISE
 from grader.checks.ex06_honest_timer.facts import TIMINGS, ProgramName, TimedProgram, phase
+from grader.judging import statements
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
     culprits,
@@ -18,14 +20,18 @@ from grader.judging.evidence import (
     wanted,
 )
 from grader.judging.record import Record
+from grader.judging.verdict import Culprit
 from grader.judging.words import plural
 
+EVEN: tuple[ProgramName, ...] = ("work", "swapped", "often")
+"""The programs that cost little but their work, always as much."""
+NAME = "seconds_per_call"
 BAND = 0.05
 """How far a figure may be from the work, as a share of the work."""
 
 
 def _timings(record: Record, *names: ProgramName) -> list[TimedProgram]:
-    """The timings of the programs `names`, or of all programs.
+    """The timings of the programs `names`, in this order, or of all programs.
 
     What they cost, how their work differs, and how many calls were asked for, is the reference's
     word: all was drawn from one seed, and no learner's code ran in the reference's process.
@@ -33,8 +39,8 @@ def _timings(record: Record, *names: ProgramName) -> list[TimedProgram]:
     found = msgspec.convert(seen(record).facts.get(TIMINGS, []), list[TimedProgram])
     theirs = msgspec.convert(wanted(record).facts.get(TIMINGS, []), list[TimedProgram])
     known = {timing.staged: timing for timing in theirs}
-    chosen = [t for t in found if t.staged in (names or (t.staged,)) and t.staged in known]
-    return [_as_drawn(timing, known[timing.staged]) for timing in chosen]
+    mine = {timing.staged: timing for timing in found}
+    return [_as_drawn(mine[n], known[n]) for n in names or mine if n in mine and n in known]
 
 
 def _as_drawn(timing: TimedProgram, known: TimedProgram) -> TimedProgram:
@@ -42,7 +48,22 @@ def _as_drawn(timing: TimedProgram, known: TimedProgram) -> TimedProgram:
 
 
 def _failure(record: Record, expected: str, observed: str, hint: str = "") -> Failure:
-    return Failure(expected, observed, definition(record, "seconds_per_call"), hint)
+    return Failure(expected, observed, definition(record, NAME), hint)
+
+
+def _start(record: Record) -> list[Culprit]:
+    """Where the clock is read first."""
+    return statements.every(record, NAME, "clock")[:1]
+
+
+def _stop(record: Record) -> list[Culprit]:
+    """Where the clock is read last."""
+    return statements.every(record, NAME, "clock")[-1:]
+
+
+def _figure(record: Record) -> list[Culprit]:
+    """Where the figure is worked out."""
+    return statements.result(record, NAME)
 
 
 def _time(seconds: float) -> str:
@@ -103,22 +124,24 @@ def times_all_calls(record: Record) -> Result:
 )
 def waits_for_the_work(record: Record) -> Result:
     """The clock is stopped when the work is done, not when the call returns."""
-    for timing in _timings(record, "work", "swapped"):
+    for timing in _timings(record, *EVEN):
         if timing.figure < (1 - BAND) * timing.cost["work"]:
-            return _wrong(record, timing, *_short(timing))
+            why, what, hint = _short(timing)
+            place = _figure(record) if hint else _stop(record)
+            return replace(_wrong(record, timing, why, what, hint), culprits=place)
     for timing in _timings(record):
         if timing.running:
             expected = "when the clock is read for the last time, all results are there"
             observed = f"the results of {plural(timing.running, 'call')} were not there yet"
-            return _failure(record, expected, observed)
+            return Failure(expected, observed, _stop(record))
     if gap := probe_gap(seen(record), "reads"):
         return gap
     if all(_waits(record, timing) for timing in _timings(record)):
         return None
-    return _failure(
-        record,
+    return Failure(
         "between the last call and the last reading of the clock, the timer waits for the result",
         "it did not wait: the result happened to be there when the clock was read",
+        _stop(record),
     )
 
 
@@ -176,9 +199,12 @@ WARM_UP = (
 )
 def tells_of_one_call(record: Record) -> Result:
     """The figure is what the work of one call takes."""
-    for timing in _timings(record, "work", "swapped"):
+    for timing in _timings(record, *EVEN):
         if timing.figure > (1 + BAND) * timing.cost["work"]:
-            return _wrong(record, timing, *_long(timing))
+            why, what, hint = _long(timing)
+            place = _start(record) if hint == WARM_UP else _figure(record)
+            failure = _wrong(record, timing, why, what, hint)
+            return replace(failure, culprits=place) if hint else failure
     return None
 
 
@@ -211,6 +237,22 @@ def _near(number: float, whole: int) -> bool:
     ground="observed",
     after=("tells_of_one_call",),
     hints=(
+        "What does the first call do that no other does?",
+        "Call the function once before the clock starts, and wait for it.",
+    ),
+)
+def leaves_compiling_out(record: Record) -> Result:
+    """Compiling is not in the figure."""
+    (timing,) = _timings(record, "compiling")
+    what = f"; compiling it takes {timing.cost['compiling']:.3g} s"
+    why = "the first call, which compiles, was timed"
+    return _placed(_unlike_the_work(record, timing, why, what), _start(record))
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("leaves_compiling_out",),
+    hints=(
         "Calls of one program do not all take the same time. Which of the calls does your figure "
         "describe?",
         "Divide the time of all calls by their number, and leave rounding to the code that prints "
@@ -224,10 +266,12 @@ def tells_of_all_calls(record: Record) -> Result:
 
 
 def _not_the_mean(record: Record, timing: TimedProgram) -> Result:
-    if timing.figure == round(timing.figure, 6):
-        hint = "A call may take microseconds. Leave rounding to the code that prints the figure."
-        return _unlike_the_work(record, timing, "it was rounded", ", on average", hint)
-    return _unlike_the_work(record, timing, _which(timing), ", on average")
+    if timing.figure == round(timing.figure, 7):
+        hint = "A call may take less than a microsecond. Leave rounding to what prints the figure."
+        found = _unlike_the_work(record, timing, "it was rounded", ", on average", hint)
+    else:
+        found = _unlike_the_work(record, timing, _which(timing), ", on average")
+    return _placed(found, _figure(record))
 
 
 def _which(timing: TimedProgram) -> str:
@@ -258,21 +302,6 @@ def _alike(share: float, known: float) -> bool:
     ground="observed",
     after=("tells_of_one_call",),
     hints=(
-        "What does the first call do that no other does?",
-        "Call the function once before the clock starts, and wait for it.",
-    ),
-)
-def leaves_compiling_out(record: Record) -> Result:
-    """Compiling is not in the figure."""
-    (timing,) = _timings(record, "compiling")
-    what = f"; compiling it takes {timing.cost['compiling']:.3g} s"
-    return _unlike_the_work(record, timing, "the first call, which compiles, was timed", what)
-
-
-@EXERCISE.check(
-    ground="observed",
-    after=("tells_of_one_call",),
-    hints=(
         "`args` are NumPy arrays. Where must they be when the program runs, and what brings them "
         "there?",
         "A copy that is made before the clock starts is not in the figure. Which function copies "
@@ -284,12 +313,17 @@ def leaves_copies_out(record: Record) -> Result:
     """Copying the inputs to the device is not in the figure."""
     (timing,) = _timings(record, "copy")
     what = f"; copying its two inputs takes {_time(2 * timing.cost['copy'])}"
-    return _unlike_the_work(record, timing, "inputs were copied while the clock ran", what)
+    why = "inputs were copied while the clock ran"
+    return _placed(_unlike_the_work(record, timing, why, what), _start(record))
+
+
+def _placed(failure: Failure | None, place: list[Culprit]) -> Failure | None:
+    return failure and replace(failure, culprits=place)
 
 
 def _unlike_the_work(
     record: Record, timing: TimedProgram, why: str, what: str, hint: str = ""
-) -> Result:
+) -> Failure | None:
     """The failure if a figure is not the work; `why` explains it, `what` is said of the work."""
     close = abs(timing.figure - timing.cost["work"]) <= BAND * timing.cost["work"]
     return None if close else _wrong(record, timing, why, what, hint)

@@ -4,11 +4,11 @@ Program and clock are staged (`grader.stages.clock`), so that the costs are know
 of this machine makes no difference. Each program stages what another mistake overlooks; see
 `ProgramName` in `facts`.
 
-Drawn: the order of the programs, for each the number of calls (4 to 9) and what it costs, and
-how the work of two of them differs from call to call. In one, a drawn call takes most of the time,
-so that the mean of fewer calls is never near the mean of all; in the other, all take about as long,
-and none takes the mean. Calls and readings of the clock are marked, so that a wait between the last
-two is told from a wait before.
+Drawn: the order of the programs, for each the number of calls (4 to 9; for one of them, 20 to 39)
+and what it costs, and how the work of two of them differs from call to call. In one, a drawn call
+takes most of the time, so that the mean of fewer calls is never near the mean of all; in the other,
+all take about as long, and none takes the mean. Calls and readings of the clock are marked, so that
+a wait between the last two is told from a wait before.
 """
 
 import math
@@ -23,6 +23,9 @@ from grader.checks.ex06_honest_timer.facts import TIMINGS, ProgramName, TimedPro
 from grader.probes.observe import Misused, Observe
 from grader.stages import clock
 
+CALLS, MANY = (4, 10), (20, 40)
+"""How many calls a program gets, at least, and below which number; `often` gets many."""
+
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Have each staged program timed once."""
@@ -30,10 +33,12 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         busy = clock.rounds()
     timings = []
     for name in rng.permutation(get_args(ProgramName)).tolist():
-        calls = int(rng.integers(4, 10))  # of more, one call makes too little difference
+        often = name == "often"
+        calls = int(rng.integers(*(MANY if often else CALLS)))
         # One share for each call: only then is the mean over all calls the work.
         shares = _shares(name, rng, calls)
-        staged = clock.Staged(_cost(name, rng), busy, shares, swapped=name == "swapped")
+        work = busy // 4 if often else busy
+        staged = clock.Staged(_cost(name, rng), work, shares, swapped=name == "swapped")
         args = staged.arguments(rng)
         marked = _Marked(observe, staged)
         with staged.counting_polls(), observe.phase(phase(name)):
@@ -94,14 +99,14 @@ def _shares(name: ProgramName, rng: Any, calls: int) -> list[float]:
     return [float(share) for share in shares]
 
 
+UNITS: dict[ProgramName, float] = {"uneven": 1e-6, "varied": 1e-7}
+
+
 def _cost(name: ProgramName, rng: Any) -> dict[str, float]:
     """What a program costs, in seconds: its work, its dispatch, and what it is named for."""
     work = float(rng.uniform(0.02, 0.09))
-    if name in (
-        "uneven",
-        "varied",
-    ):  # some microseconds and a half: a figure rounded to microseconds is wrong
-        work = (int(rng.integers(2, 9)) + 0.5) * 1e-6
+    if name in UNITS:  # some units and a half: a figure that is rounded to units is wrong
+        work = (int(rng.integers(2, 9)) + 0.5) * UNITS[name]
     cost = {"work": work, "dispatch": work / 200, "compiling": 0.0, "copy": 0.0}
     if name == "compiling":
         cost["compiling"] = 30 * work

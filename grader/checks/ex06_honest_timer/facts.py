@@ -6,13 +6,13 @@ import msgspec
 
 TIMINGS = "timings"
 """The fact that holds a list of `TimedProgram`."""
-ProgramName = Literal["work", "swapped", "uneven", "varied", "compiling", "copy"]
+ProgramName = Literal["work", "swapped", "often", "uneven", "varied", "compiling", "copy"]
 """The staged programs, named for what a timer may get wrong.
 
-`work` and `swapped` cost little but their work; of two results, the last one takes long in
-`work`, the first one in `swapped`. The work of `uneven` and `varied` differs from call to call: in
-`uneven` one call takes most of the time, in `varied` all take about as long.
-`compiling` takes long to compile, and `copy` takes long to copy its inputs.
+`work`, `swapped` and `often` cost little but their work; of two results, the first one takes long
+in `swapped`, the last one in all others. `often` gets many calls. The work of `uneven` and `varied`
+differs from call to call: in `uneven` one call takes most of the time, in `varied` all take about
+as long. `compiling` takes long to compile, and `copy` takes long to copy its inputs.
 """
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from grader.checks.ex07_quiet_loop import EXERCISE
 from grader.checks.ex07_quiet_loop.facts import AHEAD, CALLS, RUNS, WAITED, phase
+from grader.judging import statements
 from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
@@ -76,7 +77,7 @@ def batches_as_they_come(record: Record) -> Result:
                 f"when a step begins, at most {LOOKAHEAD} batches after its own have been taken",
                 f"{ahead - 1} after its own had been taken when a step began, in a run of {steps} "
                 "batches",
-                definition(record, "train"),
+                statements.taken(record, "train", "batches"),
             )
     return None
 

@@ -11,6 +11,7 @@ import msgspec
 
 from grader.checks.ex08_boundary_copy import EXERCISE
 from grader.checks.ex08_boundary_copy.facts import RUNS, Run
+from grader.judging import statements
 from grader.judging.arrays import label
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
@@ -121,7 +122,7 @@ def one_batch_at_a_time(record: Record) -> Result:
             expected = f"when a step begins, at most {AHEAD} batches after its own have been taken"
             observed = f"{run.ahead} after its own had been taken when a step began, in a run of "
             observed += f"{run.batches} batches"
-            return Failure(expected, observed, definition(record, "train"))
+            return Failure(expected, observed, statements.taken(record, "train", "batches"))
     return None
 
 
@@ -194,9 +195,17 @@ FIRST = (
     hints=("Each call copies a Python or NumPy number to the device, as it does an array.",),
 )
 def nothing_else_is_copied(record: Record) -> Result:
-    """Nothing but params, stats and batches is copied to the device."""
+    """Nothing but params, stats and batches is copied to the device, and nothing on it."""
     gap = probe_gap(seen(record), "transfers")
     for run in _runs(record):
+        moved = list(events(seen(record), "d2d", phase=run.phase))
+        if not gap and moved:
+            return Failure(
+                f"0 copies of what is on a device already, in a run of {run.batches} batches",
+                plural(sum(event.count for event in moved), "copy"),
+                culprits(record, moved),
+                STRAIGHT,
+            )
         total, found = _copies(record, run)
         if not gap and total > run.fewest:
             arrays = run.arrays
@@ -220,6 +229,12 @@ def nothing_else_is_copied(record: Record) -> Result:
                 culprits(record, found),
             )
     return gap
+
+
+STRAIGHT = (
+    "One copy takes an array from the host to the device where it is needed. Which line copies it "
+    "once more?"
+)
 
 
 def _baked(sizes: list[int]) -> str:

@@ -13,6 +13,7 @@ from grader.checks.ex09_stay_on_cpu.facts import (
     prediction,
     ran_on,
 )
+from grader.judging import statements
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     calls_of,
@@ -100,11 +101,16 @@ def batch_on_the_cpu(record: Record) -> Result:
             blocks = calls_of(record, ("default_device",)) if found == default else []
             if blocks:
                 place, hint = f"on {found}, the default device outside the block", OUTSIDE
+                if statements.dropped(record, "prepare", "default_device"):
+                    place, hint = f"on {found}, which is still the default device", NO_BLOCK
             here = blocks or definition(record, "prepare")
             return Failure(f"the batch is on {cpu}", f"it is {place}", here, hint)
     return None
 
 
+NO_BLOCK = (
+    "jax.default_device(cpu) alone changes nothing. It is for a `with` block, and holds inside it."
+)
 OUTSIDE = (
     "What makes new arrays, such as a random key, does so on the default device of that moment. "
     "What does `prepare` compute inside the `with` block, and what outside of it?"

@@ -108,6 +108,8 @@ def _prepare(
         observe.fact(ran_on(call), sorted(ran))
         observe.value(batch(call), found)
         _new_array(observe, "prepare", call)
+        if not observe.reference:
+            return
         with observe.unwatched(), jax.default_device(cpu):
             slips = {
                 "the batch without its noise": submission.standardise(raw),

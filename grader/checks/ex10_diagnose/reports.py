@@ -8,6 +8,7 @@ Versions, paths, order and the other lines are drawn for each grading. What an a
 depend on is not left to chance: each spelling comes in each form of report, with each plugin.
 """
 
+import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -37,6 +38,7 @@ _NOISE = (
     "available, and will be truncated to dtype float32.",
     "train.py:{place}: DeprecationWarning: device_put_replicated is deprecated; use device_put.",
     "WARNING:root:no checkpoint at step {pid}: training begins anew",
+    "WARNING:root:3 of 303 samples are empty",
 )
 """Lines that are printed on sound machines too, with places for numbers."""
 _PLUGINS = "cuda12", "cuda13"
@@ -54,8 +56,16 @@ _HARMLESS = {
 """Variables that are set on sound machines too: name -> values."""
 
 
-_KINDS = ("NVIDIA H200", "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-40GB", "Tesla T4", "NVIDIA L4")
-"""What GPUs call themselves."""
+_KINDS = (
+    "NVIDIA H200",
+    "NVIDIA H100 80GB HBM3",
+    "NVIDIA A100-SXM4-40GB",
+    "Tesla T4",
+    "NVIDIA L{day}",
+    "NVIDIA RTX {three}",
+    "Quadro {pid}",
+)
+"""What GPUs call themselves, with places for numbers."""
 _LIBRARIES = ("cuBLAS", "cuDNN", "cuFFT", "cuPTI", "cuSOLVER", "cuSPARSE")
 """Libraries that the plugin looks for."""
 _FOREIGN = (
@@ -63,6 +73,8 @@ _FOREIGN = (
     "/opt/cuda/lib64",
     "/opt/conda/envs/torch/lib",
     "/usr/lib/nvidia-cuda-toolkit:/usr/local/lib",
+    "/scratch/{pid}/{word}/lib",
+    "/home/{word}/lib",
 )
 """Folders of CUDA libraries that are not the plugin's."""
 _NONE = ("", "-1", "9", "16", "NoDevFiles", "GPU-00000000")
@@ -103,10 +115,11 @@ class _Scene:
         return choices[int(self.rng.integers(len(choices)))]
 
     def filled(self, text: str) -> str:
-        """A text with numbers in its places."""
+        """A text with numbers, or a word, in its places."""
         drawn = self.rng.integers((100, 10, 100, 1), (1000, 29, 40000, 9))
         three, day, pid, place = (int(number) for number in drawn)
-        return text.format(three=three, day=day, pid=pid, place=place)
+        word = "".join(self.rng.choice(list(string.ascii_lowercase), 6))
+        return text.format(three=three, day=day, pid=pid, place=place, word=word)
 
     def install(self, plugin: str, version: str) -> None:
         """Add the two packages of a plugin."""
@@ -127,7 +140,7 @@ class _Scene:
             self.environment["JAX_PLATFORMS"] = machine["platforms"]
         home = self.pick("/home/ada/env", "/opt/conda/envs/train", "/srv/job/.venv")
         packages = f"{home}/lib/python3.{self.rng.integers(12, 15)}/site-packages"
-        kind = self.pick(*_KINDS)
+        kind = self.filled(self.pick(*_KINDS))
         return start(Machine(plugin=self.plugin, packages=packages, kind=kind, **machine))
 
     def cuinit(self, error: str) -> str:

@@ -13,6 +13,7 @@ from grader.judging.evidence import (
     probe_gap,
     seen,
     timing_result,
+    to_host,
 )
 from grader.judging.record import Record
 from grader.judging.words import plural
@@ -68,20 +69,34 @@ ONE_CALL = (
     ),
 )
 def one_launch(record: Record) -> Result:
-    """A run launches one program, whatever its number of steps."""
+    """A run launches one program, whatever its number of steps, and the host reads no state."""
     problem = seen(record).facts.get("no counter")
     if problem:
         return Unable(f"launches could not be counted: {problem}")
     runs = _runs(record, AGAIN)
     wrong = [run for run in runs if run.launches != 1]
     if not wrong:
-        return None
+        return _read(record)
     some = "" if len(wrong) == len(runs) else f" (in {len(wrong)} of {len(runs)} runs)"
     return Failure(
         f"1 program is launched for a run of {plural(wrong[0].steps, 'step')}",
         _launched(wrong[0]) + some,
         definition(record, "simulate"),
         _why_launched(wrong[0]),
+    )
+
+
+def _read(record: Record) -> Result:
+    """The failure if a run brings a state to the host, which then may compute steps."""
+    reads = to_host(seen(record))
+    if not reads:
+        return probe_gap(seen(record), "reads")
+    total = plural(sum(event.count for event in reads), "read")
+    return Failure(
+        "a run reads no array: its steps are computed on the device",
+        f"{total} in {plural(len(_runs(record)), 'run')}",
+        culprits(record, reads),
+        ON_THE_HOST,
     )
 
 
@@ -92,7 +107,7 @@ def _why_launched(run: Run) -> str:
     return ONE_CALL if run.launches < run.steps else ""
 
 
-ON_THE_HOST = "What computes the steps, if no program of JAX does? NumPy works on the host."
+ON_THE_HOST = "What computes the steps, if not one program of JAX? NumPy works on the host."
 MOST_NAMES = 6
 """So many functions are listed, those that were called most often."""
 

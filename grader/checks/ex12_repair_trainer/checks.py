@@ -256,8 +256,13 @@ def a_new_key_for_each_step(record: Record) -> Result:
     hint = SPLIT if used and not (repeated or common or again != keys[: len(again)]) else ""
     if not (repeated or hint):
         hint = "jax.random.split and fold_in make new keys of `key`. Counting or NumPy do not."
-    place = calls_of(record, ("random.split", "fold_in"))[:1] or definition(record, "train")
+    made = calls_of(record, MAKERS) or calls_of(record, ("random.split", "fold_in"))
+    place = made[:1] or definition(record, "train")
     return Failure(expected, observed, place, hint)
+
+
+MAKERS = ("random.key", "PRNGKey")
+"""What makes a key of a number."""
 
 
 def _part(count: int, total: int) -> str:

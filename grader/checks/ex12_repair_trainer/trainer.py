@@ -200,8 +200,8 @@ def _problem(returned: Any, model: Any, losses: list[float]) -> str:
     if len(mine) != len(losses):
         return f"there are {len(mine)} losses, and {len(losses)} steps"
     for index, (loss, wanted) in enumerate(zip(mine, losses, strict=True)):
-        if not np.isclose(loss, wanted, rtol=1e-5):
-            return f"`losses[{index}]` is {loss:.6g}, and step {index} gave {wanted:.6g}"
+        if not np.array_equal(np.float32(loss), np.float32(wanted), equal_nan=True):
+            return f"`losses[{index}]` is {loss:.9g}, and step {index} gave {wanted:.9g}"
     if not isinstance(trained, list | tuple) or len(trained) != 3:
         return f"the model is {_kind(trained)}, not (params, state, opt_state)"
     trees: list[Any] = [jax.tree.structure(tuple(tree)) for tree in (trained, model)]

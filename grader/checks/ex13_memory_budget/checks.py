@@ -39,7 +39,7 @@ SPELLED = "what-the-settings-accept"
 LIMIT, POOL = "bytes_limit", "pool_bytes"
 """Figures of `Device.memory_stats()`."""
 ROUNDING = 1e-4
-"""How far a share may be off. Shares are drawn with two digits."""
+"""How far a share may be off. Shares are drawn with three digits."""
 OFF = ("false", "False", "0")
 """The texts that JAX reads as off."""
 Judge = Callable[[Record, Started], Result]
@@ -309,16 +309,34 @@ def shell_is_replaced(record: Record) -> Result:
 
 def _inherited(record: Record, one: Started) -> Failure | None:
     """The first failure of a process, with the shell that it started from."""
-    failure = _late(record, one) or _wrong(record, one)
-    shell = in_words(one.shell)
-    expected = f"started from {shell}: {failure.expected}" if failure else ""
-    return failure and replace(failure, expected=expected, hint="")
+    expected = f"started from {in_words(one.shell)}: "
+    if failure := _late(record, one):
+        return replace(failure, expected=expected + failure.expected, hint="")
+    for judge, names in _SETTINGS:
+        if failure := judge(record, one):
+            expected, observed = expected + failure.expected, failure.observed
+            kept = [n for n in names if n in one.shell and one.variables.get(n) == one.shell[n]]
+            if not kept:
+                return replace(failure, expected=expected, hint="")
+            observed += f"\n{kept[0]} is still what the shell has set"
+            place = of_text(File(record.source), definition(record, "start")[0], kept[0])
+            return Failure(expected, observed, place)
+    return None
 
 
 def _wrong(record: Record, one: Started) -> Failure | None:
     """The first setting that is not what was asked for."""
-    found = (judge(record, one) for judge in (_no_pool, _wrong_share, _taken, _left))
+    found = (judge(record, one) for judge, _ in _SETTINGS)
     return next((failure for failure in found if failure), None)
+
+
+_SETTINGS: tuple[tuple[Callable[[Record, Started], Failure | None], tuple[str, ...]], ...] = (
+    (_no_pool, (ALLOCATOR,)),
+    (_wrong_share, (OLD, NEW)),
+    (_taken, (PREALLOCATE,)),
+    (_left, (PREALLOCATE,)),
+)
+"""What judges each setting, and the variables that it hangs on."""
 
 
 @EXERCISE.check(

@@ -8,6 +8,7 @@ import msgspec
 
 from grader.checks.ex16_remat import EXERCISE, facts
 from grader.checks.ex16_remat.facts import NETWORKS, Network
+from grader.judging import statements
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     compiled_program,
@@ -17,6 +18,7 @@ from grader.judging.evidence import (
     wanted,
 )
 from grader.judging.record import Measured, Record
+from grader.judging.verdict import Culprit
 
 ARRAYS = 4.5
 """The budget for memory: arrays (n, h) a layer, kept or in use."""
@@ -135,10 +137,15 @@ def within_memory(record: Record) -> Result:
                 f"{found / one:.1f} arrays a layer: {found:,} bytes"
                 + f", {on_host:,} of them in the host's memory" * bool(on_host)
                 + lacks,
-                definition(record, "thrifty"),
+                _checkpointed(record),
                 hint,
             )
     return None
+
+
+def _checkpointed(record: Record) -> list[Culprit]:
+    """Where `thrifty` says what is kept, if it says that once."""
+    return statements.call(record, "thrifty", "checkpoint", "remat", "partial")
 
 
 POLICY = (
@@ -175,5 +182,5 @@ def within_work(record: Record) -> Result:
         if found > PRODUCTS * one:
             observed = f"work of {found / one:.1f} products a layer: {found:,.0f} FLOPs"
             hint = POLICY if "policy" in record.source else ""
-            return Failure(expected, observed, definition(record, "thrifty"), hint)
+            return Failure(expected, observed, _checkpointed(record), hint)
     return None

@@ -113,11 +113,11 @@ def live_bytes_flat(record: Record) -> Result:
         return _failed(record, expected, f"{grown:,} bytes {when}: {what}")
     if above > slack:
         peak = max(range(len(mine)), key=lambda index: mine[index].nbytes)
-        return _failed(
-            record,
+        return Failure(
             "no step holds more than the current params, the best params, two batches and a report",
             f"{above:,} bytes more than with the reference, at step {peak + 1} of {len(mine)}: "
             f"{_more(theirs[peak], mine[peak])}",
+            statements.taken(record, "train", "batches"),
         )
     return None
 

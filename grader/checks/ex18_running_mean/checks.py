@@ -3,18 +3,20 @@
 A wrong result is compared with what known mistakes give, so that the failure can name one.
 """
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from grader.checks.ex18_running_mean import EXERCISE
 from grader.checks.ex18_running_mean.facts import (
+    FEWER,
     FIRST_RATE,
     HUGE,
     LAST,
     LENGTHS,
     LONG,
+    MORE,
     NAME,
+    ONE_MORE,
     SHORT,
     SIZES,
     WITHOUT_FIRST,
@@ -26,7 +28,7 @@ from grader.judging.arrays import compare, load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import compiled_program, definition, not_jitted, seen, wanted
 from grader.judging.memory import room
-from grader.judging.record import Leaf, Measured, Memory, Record
+from grader.judging.record import Measured, Memory, Record
 
 ROOM, NUMBERS = 6, 2
 """How many arrays like `x` the program may need beyond the reference, and how many float32 for each
@@ -80,7 +82,7 @@ ONE_RATE = "jax.lax.scan gives each round one rate. Which rate does your update 
 
 def _compared(record: Record) -> tuple[str, ...]:
     """The programs that ran: of those that are written out, the short one alone."""
-    return (SHORT,) if grows(seen(record).facts[LENGTHS]) else (NAME, LONG, SHORT)
+    return (SHORT,) if grows(seen(record).facts[LENGTHS]) else (NAME, LONG, SHORT, FEWER)
 
 
 BY_THE_NUMBER = (
@@ -104,14 +106,19 @@ def _in_words(
         return replace(failure, culprits=place)
     expected = f"{failure.expected}, for {_updates(record, name)}"
     both = {other: _both(record, other) for other in _compared(record)}
-    right = [
-        f"for {_updates(record, other)}"
+    right = {
+        other: pair
         for other, pair in both.items()
         if isinstance(pair, tuple) and not _differing(other, *pair)
-    ]
-    slip = _slip(record, name, mine.outputs, theirs.outputs)
-    if right and not (slip and _shows_most(record, name, both)):
-        observed = f"{failure.observed}; {' and '.join(right)}, the mean is right"
+    }
+    # Where the states hardly change, a mistake hardly shows: it must explain that, too.
+    explained = [_known_slips(record, other, *pair) for other, pair in right.items()]
+    slips = _known_slips(record, name, mine, theirs)
+    slip = next((one for one in slips if all(one in others for others in explained)), "")
+    if right and not slip:
+        *most, last = (_updates(record, other) for other in right)
+        numbers = f"{', '.join(most)} and {last}" if most else last
+        observed = f"{failure.observed}; for {numbers}, the mean is right"
         return Failure(expected, observed, place, BY_THE_NUMBER)
     if not slip:
         return Failure(expected, failure.observed, place)
@@ -121,58 +128,54 @@ def _in_words(
     return Failure(expected, f"{plain}: {slip}", place, ONE_RATE if "first rate" in slip else "")
 
 
-def _shows_most(record: Record, name: str, others: Iterable[str]) -> bool:
-    """Whether no other program makes fewer updates: a known mistake shows most among few."""
-    sizes = wanted(record).facts[SIZES]
-    return all(sizes[name][1] <= sizes[other][1] for other in others if other != SHORT)
-
-
 def _updates(record: Record, name: str) -> str:
     """`1,086 updates`: how many a program makes."""
     count = int(wanted(record).facts[SIZES][name][1])
     return f"{count:,} update{'s' * (count != 1)}"
 
 
-def _slip(record: Record, name: str, mine: list[Leaf], theirs: list[Leaf]) -> str:
-    """The known mistake that gives exactly these numbers, or ""."""
-    if name == SHORT:  # of few numbers of updates, one is easily taken for another
-        return ""
-    words = (X, LAST, WITHOUT_FIRST, FIRST_RATE)
+def _known_slips(record: Record, name: str, mine: Measured, theirs: Measured) -> list[str]:
+    """The known mistakes that give exactly these numbers."""
+    words = (X, LAST, WITHOUT_FIRST, FIRST_RATE, ONE_MORE)
     known = [leaf for word in words for leaf in wanted(record).values[f"{word} of {name}"]]
-    leaves = [*mine[:1], *theirs[:1], *known]
+    leaves = [*mine.outputs[:1], *theirs.outputs[:1], *known]
     if any(leaf.data is None or leaf.shape != leaves[-1].shape for leaf in leaves):
-        return ""
+        return []
     loaded = (load(leaf.data or b"").astype(float) for leaf in leaves)
-    found, mean, x, last, shortened, first_rate = loaded
+    found, mean, x, last, shortened, first_rate, longer = loaded
     updates = int(wanted(record).facts[SIZES][name][1])
     rtol, atol = (LONG_RTOL, LONG_ATOL) if name == LONG else (RTOL, ATOL)
     scale = min(1.0, float(abs(mean).max()))
-    slips = _slips(mean * updates, x, last, shortened, first_rate, updates)
-    for words_of_it, value in slips.items():
-        if (abs(found - value) <= atol * scale + rtol * abs(value)).all():
-            return words_of_it
-    return ""
+    slips = _slips(mean * updates, x, last, shortened, first_rate, longer, updates)
+    return [
+        said
+        for said, value in slips.items()
+        if (abs(found - value) <= atol * scale + rtol * abs(value)).all()
+    ]
 
 
 def _slips(
-    total: Any, x: Any, last: Any, shortened: Any, first_rate: Any, updates: int
+    total: Any, x: Any, last: Any, shortened: Any, first_rate: Any, longer: Any, updates: int
 ) -> dict[str, Any]:
     """What known mistakes make of `total`, the sum of the states; all arrays are like `x`.
 
-    `shortened` is the sum without the first update, `first_rate` the one with its rate alone.
+    `shortened` is the sum without the first update, `first_rate` the one with its rate alone,
+    `longer` the one with an update more, by the last rate again.
     """
+    others = max(updates - 1, 1)
     return {
         "the first update is left out": shortened / updates,
-        "the first update is left out, of the sum and of the number": shortened / (updates - 1),
+        "the first update is left out, of the sum and of the number": shortened / others,
         "each update takes the first rate": first_rate / updates,
+        "there is one update too many, by the last rate again": longer / updates,
         "this is the sum, not divided by the number of updates": total,
         "this is the sum with `x` in it, and it is not divided": total + x,
         "`x` is counted as one state more": (total + x) / (updates + 1),
         "`x` is in the sum, but not in the number of states": (total + x) / updates,
         "the sum lacks the last state and contains `x`": (total + x - last) / updates,
         "the sum lacks the last state": (total - last) / updates,
-        "the last state is left out, of the sum and of the number": (total - last) / (updates - 1),
-        "the sum is divided by one too few": total / (updates - 1),
+        "the last state is left out, of the sum and of the number": (total - last) / others,
+        "the sum is divided by one too few": total / others,
         "the sum is divided by one too many": total / (updates + 1),
         "the sum is divided by 1000, not by the number of updates": total / 1000,
     }
@@ -201,7 +204,7 @@ def constant_memory(record: Record) -> Result:
         observed = f"{few:,} operations are written out, and {many:,} for 8 times as many updates"
         expected = "as many operations for many updates as for few"
         return Failure(expected, observed, definition(record, NAME), WRITTEN_OUT)
-    for name in (NAME, LONG, HUGE):
+    for name in (NAME, LONG, SHORT, FEWER, *MORE, HUGE):
         array, updates = map(int, wanted(record).facts[SIZES][name])
         expected = f"room for a few arrays like `x`, for {updates:,} updates"
         if not isinstance(both := _both(record, name), tuple):

@@ -1,9 +1,10 @@
-"""Drives ex18_running_mean: exports the mean for four numbers of updates.
+"""Drives ex18_running_mean: exports the mean for seven numbers of updates.
 
 Drawn for each program are the size of `x` (24 to 63), its scale, and the number of updates: 1 to
-40; 1020 to 1089, but never 1000, so that a mean over the first 1000, or a division by 1000, gives
-other numbers; eight times as many; and 1 to 30 million for an `x` of the size 1000 to 1999. The
-last one is compiled and not run: memory that grows with the updates, however slowly, shows there.
+40; 41 to 999; 1020 to 1089, but never 1000, so that a mean over the first 1000, or a division by
+1000, gives other numbers; eight times as many; 1,100 to 8,000; 9,000 to a million; and 1 to 30
+million for an `x` of the size 1000 to 1999. The last three are compiled and not run: memory that
+grows with the updates, however slowly, shows there.
 The rates differ, so that the order of the updates counts. In the long program they have both
 signs, so that the states neither grow nor fade, and each of them has its share in the mean.
 """
@@ -16,12 +17,15 @@ import jax
 import numpy as np
 
 from grader.checks.ex18_running_mean.facts import (
+    FEWER,
     FIRST_RATE,
     HUGE,
     LAST,
     LENGTHS,
     LONG,
+    MORE,
     NAME,
+    ONE_MORE,
     SHORT,
     SIZES,
     WITHOUT_FIRST,
@@ -41,13 +45,17 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         NAME: (_x(rng, rng.uniform(5, 30)), _falling(rng, updates)),
         SHORT: (_x(rng, rng.uniform(0.1, 3)), _falling(rng, int(rng.integers(1, 41)))),
         LONG: (_x(rng, rng.uniform(0.001, 0.003)), _turning(rng, 8 * updates)),
-        HUGE: _shapes(rng),
+        FEWER: (_x(rng, rng.uniform(0.1, 3)), _falling(rng, _between(rng, 41, 1000))),
+        MORE[0]: _shapes(int(rng.integers(24, 64)), _between(rng, 1_100, 8_000)),
+        MORE[1]: _shapes(int(rng.integers(24, 64)), _between(rng, 9_000, 1_000_000)),
+        HUGE: _shapes(int(rng.integers(1000, 2000)), _between(rng, 1_000_000, 30_000_000)),
     }
     with observe.unwatched():
-        for name in (NAME, LONG):
-            lengths[name] = _written(mean, *arguments[name])
-    # What is written out would be compiled for minutes, or traced for hours.
-    names = (SHORT,) if grows(lengths) else tuple(arguments)
+        lengths[NAME] = _written(mean, *arguments[NAME])
+        lengths[LONG] = _written(mean, *arguments[LONG]) if lengths[NAME] else 0
+    # What is written out would be compiled for minutes, or traced for hours, and so may be what
+    # cannot be traced.
+    names = (SHORT,) if grows(lengths) else tuple(arguments) if lengths[NAME] else (NAME,)
     for name in names:
         observe.program(name, mean, *arguments[name])
     observe.fact(LENGTHS, lengths)
@@ -56,8 +64,10 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         for name, (x, rates) in arguments.items()
     }
     observe.fact(SIZES, sizes)
+    if not observe.reference:
+        return
     with observe.unwatched():
-        for name in (NAME, LONG):
+        for name in (NAME, LONG, SHORT, FEWER):
             for word, value in _known(submission.update, *arguments[name]).items():
                 observe.value(f"{word} of {name}", value)
 
@@ -78,6 +88,7 @@ def _known(update: Any, x: Any, rates: Any) -> dict[str, Any]:
         LAST: run(rates)[0],
         WITHOUT_FIRST: run(rates[1:])[1],
         FIRST_RATE: run(0 * rates + rates[0])[1],
+        ONE_MORE: run(np.append(rates, rates[-1:]))[1],
     }
 
 
@@ -100,10 +111,13 @@ def _turning(rng: Any, updates: int) -> Any:
     return jax.device_put((1 - np.exp(np.diff(walk))).astype("float32"))
 
 
-def _shapes(rng: Any) -> tuple[Any, Any]:
+def _between(rng: Any, fewest: int, most: int) -> int:
+    """A number of updates, from `fewest` and below `most`; each magnitude is as likely."""
+    return int(math.exp(rng.uniform(math.log(fewest), math.log(most))))
+
+
+def _shapes(size: int, updates: int) -> tuple[Any, Any]:
     """Shapes of `x` and of the rates alone, for a program that is not run."""
-    size = int(rng.integers(1000, 2000))
-    updates = round(math.exp(rng.uniform(math.log(1e6), math.log(3e7))))
     like: Any = jax.ShapeDtypeStruct
     return like((size, size), "float32"), like((updates,), "float32")
 

@@ -188,7 +188,7 @@ def never_whole_on_the_host(record: Record) -> Result:
     anchor="read-a-sharding",
 )
 def straight_to_its_device(record: Record) -> Result:
-    """Each block goes straight from the host to its device, and to no other."""
+    """Each block goes straight from the host to its device; no program moves it."""
     for name, _, theirs in _cases(record):
         found = [event for event in events(seen(record), "d2d") if event.phase == name]
         if found:
@@ -205,4 +205,15 @@ def straight_to_its_device(record: Record) -> Result:
             observed = f"{plural(copies, 'copy')} from the host to devices"
             hint = "Each device needs its own block. Which devices do the blocks go to?"
             return Failure(expected, observed, culprits(record, found), hint)
-    return probe_gap(seen(record), "transfers")
+        programs = list(events(seen(record), "compile", phase=name))
+        if programs:
+            observed = f"it compiled {plural(len(programs), 'program')}, in {name}"
+            expected = "no program runs: the blocks are on their devices"
+            return Failure(expected, observed, culprits(record, programs), NO_PROGRAM)
+    return probe_gap(seen(record), "transfers", "compiles")
+
+
+NO_PROGRAM = (
+    "A program whose result lies as asked may move every block to get there. What needs to be "
+    "computed, once each block is on its own device?"
+)

@@ -8,11 +8,12 @@ calls in all. So a block cannot be guessed from a device's number, and no count,
 dtype is right for all.
 
 The file holds no values. It makes those that are asked for, and keeps which line read which
-block. In one more call, the place of which is drawn too, a block has half a MiB, and what Python
-and NumPy hold on the host is compared with what was read: a file that is put together there
-shows.
+block. In one more call, of any kind with four blocks or more, the place of which is drawn too, a
+block has half a MiB, and what Python and NumPy hold on the host is compared with what was read: a
+file that is put together there shows.
 """
 
+import itertools
 import math
 import sys
 import tracemalloc
@@ -184,13 +185,18 @@ def _calls(rng: Any) -> list[Asked]:
 
 def _asked(rng: Any, kind: Callable[[str, str], Spec], number: int) -> Asked:
     """A small file."""
+    blocks = tuple(rng.integers(1, 7, 2))
+    return _of_blocks(number, _sharding(rng, kind), blocks, str(rng.choice(DTYPES)))
+
+
+def _sharding(rng: Any, kind: Callable[[str, str], Spec]) -> Any:
+    """A sharding of a kind, over a grid of any devices."""
     everything = np.array(jax.devices())
     sizes = list(_grids(everything.size))
     grid = sizes[int(rng.integers(len(sizes)))]
     devices = rng.permutation(everything)[: grid[0] * grid[1]].reshape(grid)
     one, two = map(str, rng.choice(AXES, 2, replace=False))
-    sharding = jax.NamedSharding(jax.sharding.Mesh(devices, (one, two)), jax.P(*kind(one, two)))
-    return _of_blocks(number, sharding, tuple(rng.integers(1, 7, 2)), str(rng.choice(DTYPES)))
+    return jax.NamedSharding(jax.sharding.Mesh(devices, (one, two)), jax.P(*kind(one, two)))
 
 
 def _grids(devices: int) -> Iterator[tuple[int, int]]:
@@ -201,14 +207,19 @@ def _grids(devices: int) -> Iterator[tuple[int, int]]:
 
 
 def _large(rng: Any, number: int) -> Asked:
-    """A file of large blocks, one on each device."""
-    name = str(rng.choice(AXES))
-    mesh = jax.sharding.Mesh(rng.permutation(np.array(jax.devices())), (name,))
-    spec = jax.P(name) if rng.integers(2) else jax.P(None, name)
+    """A file of large blocks: four of them or more, if there are devices enough."""
+    fewest = min(4, jax.device_count())
+    drawn = (_sharding(rng, KINDS[int(rng.integers(len(KINDS)))]) for _ in itertools.count())
+    sharding = next(one for one in drawn if _pieces(one) >= fewest)
     rows, dtype = int(rng.integers(200, 900)), str(rng.choice(DTYPES))
     columns = LARGE // (rows * np.dtype(dtype).itemsize) + int(rng.integers(9))
-    sharding = jax.NamedSharding(mesh, spec)
     return _of_blocks(number, sharding, (rows, columns), dtype)._replace(counted=True)
+
+
+def _pieces(sharding: Any) -> int:
+    """How many blocks a sharding makes of a file."""
+    size = sharding.mesh.size
+    return int(size * size // math.prod(sharding.shard_shape((size, size))))
 
 
 def _of_blocks(number: int, sharding: Any, least: Any, dtype: str) -> Asked:

@@ -64,7 +64,7 @@ def _run(
     for number in range(1, steps + 1):
         drawn = _rows(rng, len(devices), rows)
         batch = [submission.split(x, devices) for x in drawn]
-        if number == 1:
+        if number == 1 and observe.reference:
             after, gradient = _slips(params, *drawn)
             slip = np.full(len(devices), after, np.float32)
             observe.value(f"{facts.losses(run, 1)}, {facts.NEW_PARAMS}", slip)

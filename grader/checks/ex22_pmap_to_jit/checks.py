@@ -21,15 +21,21 @@ from grader.checks.ex22_pmap_to_jit.facts import (
 from grader.judging import statements
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
+    SENT_WHOLE,
+    UPHILL,
     compiled_program,
+    culprits,
     definition,
     devices_of,
     differing_leaf,
     differing_output,
     not_jitted,
     other_parts,
+    probe_gap,
     renamed,
     seen,
+    sent_whole,
+    step_in_words,
     step_ratio,
     target_of,
     target_program,
@@ -38,7 +44,7 @@ from grader.judging.evidence import (
 )
 from grader.judging.record import Leaf, Measured, Record
 from grader.judging.verdict import Culprit
-from grader.judging.words import exchanges, plural, where
+from grader.judging.words import EVERYWHERE, exchanges, plural, where
 
 SCALARS = 64
 """Bytes that may be exchanged beside the gradients: for the loss, say, or a count."""
@@ -83,7 +89,22 @@ def batch_is_split(record: Record) -> Result:
         if failure := differing_leaf(record, name, rtol=0, atol=0):
             unlike = renamed(failure, name, "batch")
             return _misplaced(record, 1, f"{unlike.expected}, as it was given", unlike.observed)
-    return None
+    found = (_whole_first(record, number, run) for number, run in enumerate(_runs(record)))
+    return next(filter(None, found), None) or probe_gap(seen(record), "transfers")
+
+
+def _whole_first(record: Record, number: int, run: Run) -> Failure | None:
+    """The failure where all inputs went to each device before they were split."""
+    whole = 4 * run.rows * FEATURES
+    if run.devices == 1 or whole in (4 * prod(shape) for shape in shapes(run.width).values()):
+        return None  # a copy of that size may be one of the params
+    copies = sent_whole(seen(record), facts.placed_batch(number), whole - 1)
+    found = [event for event in copies if event.nbytes == whole]
+    if not found:
+        return None
+    expected = f"each of {run.devices} devices gets its own rows of the inputs, and no others"
+    observed = f"all {run.rows} rows went {EVERYWHERE}"
+    return Failure(expected, observed, culprits(record, found), SENT_WHOLE)
 
 
 def _not_split(record: Record, run: Run, leaf: Leaf, columns: int, of: str) -> Failure | None:
@@ -183,7 +204,7 @@ def same_numbers(record: Record) -> Result:
                     length, why = _length(record, number, run.devices)
                     apart = "on all devices that hold it" in found.expected
                     of_loss = word == "loss"
-                    exchange = why != LENGTH and not (apart and of_loss)
+                    exchange = why not in (LENGTH, UPHILL) and not (apart and of_loss)
                     hint = OF_ALL_ROWS if of_loss else APART if apart else why
                     return Failure(
                         found.expected + when,
@@ -214,7 +235,9 @@ def _length(record: Record, run: int, devices: int) -> tuple[str, str]:
     ratio = step_ratio(record, before, after)
     if not ratio:
         return "", ""
-    said = f"; the first step is {ratio:.4g} times as long as the reference's"
+    said = f"; the first step {step_in_words(ratio)}"
+    if ratio < 0:
+        return said, UPHILL
     if devices < 2 or abs(ratio - devices) > 0.01 * devices:
         return said, LENGTH
     added = ADDED_UNSEEN if "shard_map" in record.source else ""

@@ -91,7 +91,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 def _place_run(submission: ModuleType, observe: Observe, rng: Any, number: int, run: Run) -> Any:
     """(mesh, params, batch) of one run, on a mesh of its own."""
     mesh = _mesh(rng, run.devices)
-    params, batch = _placed(submission, rng, mesh, run.width, run.rows)
+    with observe.phase(facts.placed_batch(number)):
+        params, batch = _placed(submission, rng, mesh, run.width, run.rows)
     observe.value(facts.placed_params(number), params)
     observe.value(facts.placed_batch(number), batch)
     return mesh, params, batch

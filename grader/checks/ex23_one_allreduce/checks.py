@@ -8,11 +8,12 @@ import re
 from math import prod
 
 from grader.checks.ex23_one_allreduce import EXERCISE
-from grader.checks.ex23_one_allreduce.facts import AFTER, COUNT, LARGE, STEP, shapes
+from grader.checks.ex23_one_allreduce.facts import AFTER, COUNT, DEVICES, LARGE, STEP, shapes
 from grader.judging import statements
 from grader.judging.arrays import load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
+    UPHILL,
     compiled_program,
     definition,
     devices_of,
@@ -23,6 +24,7 @@ from grader.judging.evidence import (
     output_step_ratio,
     seen,
     step_error,
+    step_in_words,
     step_ratio,
     target_program,
     target_reference,
@@ -56,7 +58,7 @@ def one_program(record: Record) -> Result:
 )
 def devices_agree(record: Record) -> Result:
     """After a step every device holds the same params."""
-    devices = devices_of(record)
+    devices = int(wanted(record).facts[DEVICES])
     for leaf in seen(record).values[f"params after {AFTER[-1]}"]:
         whole = leaf.kind == "jax" and leaf.replicated and len(leaf.devices) == devices
         if not whole:
@@ -133,10 +135,12 @@ def _with_length(record: Record, failure: Failure) -> Failure:
     """
     steps = "params before", f"params after {AFTER[0]}"
     ratio, apart = step_ratio(record, *steps), step_error(record, *steps)
-    devices, hint = devices_of(record), failure.hint
+    devices, hint = int(wanted(record).facts[DEVICES]), failure.hint
     sizes = f", with {devices} devices and {wanted(record).facts[COUNT]} micro-batches"
-    length = f"; the step is {ratio:.3g} times as long as the reference's{sizes}" if ratio else ""
-    if ratio and abs(ratio - devices) < 0.01 * devices:
+    length = f"; the step {step_in_words(ratio)}{sizes}" if ratio else ""
+    if ratio and ratio < 0:
+        hint = hint or UPHILL
+    elif ratio and abs(ratio - devices) < 0.01 * devices:
         length += f": the {devices} devices' gradients are added, and not averaged"
         hint = hint or (UNSEEN if not UNCHECKED.search(record.source) else "")
     elif apart and apart < BFLOAT16:
@@ -194,7 +198,7 @@ def _of_program(record: Record, name: str, width: int, count: int) -> Result:
             for text in (wrong.expected, wrong.observed)
         )
         ratio = output_step_ratio(record, name, "")
-        observed += f"; the step is {ratio:.3g} times as long as the reference's" if ratio else ""
+        observed += f"; the step {step_in_words(ratio)}" if ratio else ""
         return Failure(expected, observed, _exchanging(record), wrong.hint or COUNT_THEM)
     return _travels_once(record, measured.collectives, shapes(width), count)
 

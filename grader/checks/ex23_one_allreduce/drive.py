@@ -1,9 +1,10 @@
 """Drives ex23_one_allreduce: takes a few steps, and exports the step for two other sizes.
 
-Drawn: the order of the devices in the mesh, and for the steps and for each of the two programs the
-width of the network, the rows of a micro-batch and the number of micro-batches (2 to 12): a program
-whose bytes are right for one number of micro-batches is not right for all. The target's program
-has large params, so that its memory shows how many micro-batches it holds.
+Drawn: the order of the devices in each mesh, of which the one for the steps has from two devices to
+all but one; and for the steps and for each of the two programs the width of the network, the rows
+of a micro-batch and the number of micro-batches (2 to 12): a program whose bytes are right for one
+number of micro-batches is not right for all. The programs are for all devices. The target's
+program has large params, so that its memory shows how many micro-batches it holds.
 
 With check_vma=False, an array may say that it is replicated and hold other numbers on each device:
 the copies on all devices are compared after each step.
@@ -18,6 +19,7 @@ import numpy as np
 from grader.checks.ex23_one_allreduce.facts import (
     AFTER,
     COUNT,
+    DEVICES,
     FEATURES,
     LARGE,
     OTHER,
@@ -40,7 +42,9 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Take the steps, and export the programs, in full float32 precision."""
     # A GPU would otherwise round the products, and so what is compared.
     with jax.default_matmul_precision("highest"):
-        mesh = jax.sharding.Mesh(rng.permutation(np.array(jax.devices())), ("data",))
+        most = jax.device_count()
+        mesh = _mesh(rng, int(rng.integers(2, max(most, 3))) if most > 1 else 1)
+        observe.fact(DEVICES, mesh.size)
         step = submission.make_step(mesh)
         if not observe.jitted("step", step):
             return
@@ -55,13 +59,21 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             before, (params, losses) = params, unpack(made, 2, PROMISE)
             observe.value(f"params after {when}", params)
             observe.value(f"losses of {when}", losses)
-        drawn = {}
+        mesh, drawn = _mesh(rng, most), {}
+        step = submission.make_step(mesh)
+        if not observe.jitted("step", step):
+            return
         for name, counts in COUNTS.items():
             width, count = _width(rng), int(rng.integers(*counts))
             drawn[name] = {"width": width, "micro-batches": count}
             observe.program(name, step, *_arguments(rng, mesh, width, count))
         observe.fact("gradient", drawn)
         observe.target(STEP, step, *_large(mesh, drawn[STEP]["micro-batches"]))
+
+
+def _mesh(rng: Any, count: int) -> Any:
+    """A mesh of so many devices, in a drawn order."""
+    return jax.sharding.Mesh(rng.permutation(np.array(jax.devices()))[:count], ("data",))
 
 
 def _width(rng: Any) -> int:

@@ -9,6 +9,8 @@ AFTER = ("one step", "two steps")
 
 COUNT = "micro-batches of the steps"
 """The fact that says how many micro-batches each of these steps has."""
+DEVICES = "devices of the steps"
+"""The fact that says how many devices take these steps."""
 STEP, OTHER = "step", "step of another size"
 """The exported programs. The fact "gradient" says of each its width and its micro-batches."""
 

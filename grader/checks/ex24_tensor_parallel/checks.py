@@ -134,8 +134,14 @@ def same_numbers(record: Record) -> Result:
                 length, why = _length(record)
                 observed = failure.observed + length
                 hint = failure.hint or why
-                return _failure(record, failure.expected, observed, "make_step", hint)
+                place = _adding(record) if length else definition(record, "make_step")
+                return Failure(failure.expected, observed, place, hint)
     return None
+
+
+def _adding(record: Record) -> list[Culprit]:
+    """Where the step adds gradients up, or makes them."""
+    return statements.call(record, "make_step", "psum", "pmean", "value_and_grad", "grad")
 
 
 def _length(record: Record) -> tuple[str, str]:
@@ -259,7 +265,8 @@ def _within(record: Record, found: list[Collective], budget: _Budget) -> Result:
     observed = f"{total:,} bytes: {exchanges(found)}{needless}"
     if other := _other_split(record):
         named = f"`params{other.path}`, of shape {other.shape}, lies as {shards(other)}"
-        return _failure(record, expected, f"{named}; the step sends {observed}", "layout", WHERE)
+        observed = f"{named}; the step sends {observed}"
+        return Failure(expected, observed, _entry(record, other), WHERE)
     if not any(c.op == "all-gather" for c in found):
         hint = TOO_OFTEN
     else:

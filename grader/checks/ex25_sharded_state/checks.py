@@ -89,7 +89,7 @@ def _beyond_share(record: Record, name: str, devices: int) -> Failure | None:
         f"on a mesh of {devices} devices, each device holds 1/{devices} of `state{worst.path}`, "
         f"whose shape is {worst.shape}",
         f"{shards(worst)}; larger than one share: {len(whole)} of {plural(len(leaves), 'array')}",
-        definition(record, "layout"),
+        statements.call(record, "layout", "NamedSharding", "P", "PartitionSpec"),
         _why_whole(whole, name, devices_of(record)),
     )
 

@@ -27,7 +27,7 @@ from grader.judging.memory import PINNED
 from grader.probes.host_operations import host_operations
 from grader.probes.observe import Misused, Observe
 
-DTYPES = ("float32", "bfloat16", "int32", "float16", "uint8")
+DTYPES = ("float32", "bfloat16", "int32", "float16", "uint8", "int8", "uint32", "bool")
 TREES, ARRAYS, MANY = (3, 6), (4, 10), (101, 130)
 PLACES = 6
 """How many places the arrays of the largest tree share: a program for each would take long."""
@@ -69,7 +69,7 @@ def _tree(rng: Any, arrays: int, places: int) -> Any:
     for index in range(arrays):
         shape, dtype, sharding = drawn[index % places]
         values = (rng.standard_normal(shape) * 9).astype("float32")
-        if dtype == "uint8":
+        if dtype.startswith("uint"):
             values = abs(values)
         # NumPy converts them: JAX would compile a program for each dtype.
         leaves.append(jax.device_put(values.astype(jax.numpy.dtype(dtype)), sharding))

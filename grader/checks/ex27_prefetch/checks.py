@@ -71,7 +71,9 @@ def same_results(record: Record) -> Result:
             return Failure("`losses` is a list of floats", "it is a dict, as `params` is", (), FORM)
         for leaf in seen(record).values[f"losses of {name}"]:
             if leaf.type not in FLOATS:
-                return Failure("losses are floats", f"`losses{leaf.path}` is {typed(leaf.type)}")
+                got = f"`losses{leaf.path}` is {typed(leaf.type)}"
+                place = statements.result(record, "train", 1, 2)
+                return Failure("losses are floats", got, place, FORM)
         for what in ("losses of", "params after"):
             failure = differing_leaf(record, f"{what} {name}", rtol=1e-4, atol=1e-5)
             if failure:

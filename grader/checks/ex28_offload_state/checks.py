@@ -22,6 +22,7 @@ from grader.judging.evidence import (
     other_parts,
     output_step_ratio,
     seen,
+    step_in_words,
     target_of,
     target_program,
     target_reference,
@@ -182,10 +183,8 @@ def _other_result(record: Record, failure: Failure, name: str) -> Failure:
     if ratio is None or failure.hint:
         hint = OF_THE_OLD if part == 2 and not failure.hint else failure.hint
         return replace(failure, culprits=place, hint=hint)
-    back = abs(ratio + 1) < 1e-2
-    length = "goes the other way" if back else f"is {ratio:.4g} times as long as the reference's"
-    observed = f"{failure.observed}; the step of the params {length}"
-    return replace(failure, observed=observed, culprits=place, hint=UPHILL if back else "")
+    observed = f"{failure.observed}; the step of the params {step_in_words(ratio)}"
+    return replace(failure, observed=observed, culprits=place, hint=UPHILL if ratio < 0 else "")
 
 
 @EXERCISE.check(

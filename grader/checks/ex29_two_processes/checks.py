@@ -62,7 +62,7 @@ def _each_round(record: Record, judge: Callable[[Given, int, int, Round], Result
             told = process.told.rounds
             for number, _ in enumerate(given.rows[index]):
                 if number >= len(told):
-                    return Failure("each process tells of both batches", f"it tells of {number}")
+                    return Failure("each process tells of all batches", f"it tells of {number}")
                 if found := judge(given, index, number, told[number]):
                     return found
     return None
@@ -328,9 +328,7 @@ def mean_is_global(record: Record) -> Result:
     place = statements.result(record, "mean")
 
     def judge(given: Given, index: int, number: int, told: Round) -> Result:
-        own = [[x for row in batches[number] for x in row] for batches in given.rows]
-        means = [sum(values) / len(values) for values in own]
-        mean = sum(means) / given.count
+        mean = _mean_over(given, number)
         expected = f"`mean` returns {mean:.6g} in process {index}, the mean over all rows"
         if isinstance(told.mean, str):
             return Failure(
@@ -339,10 +337,9 @@ def mean_is_global(record: Record) -> Result:
                 place,
                 FORM,
             )
-        if math.isclose(told.mean, mean, rel_tol=1e-4):
+        if math.isclose(told.mean, mean, rel_tol=1e-5):
             return None
-        columns = len(given.rows[0][number][0])
-        what = _what_mean(told.mean, means, index, columns)
+        what = _what_mean(told.mean, given, index, number)
         hint = "How many values are in a row?" if "a row" in what else ""
         return Failure(expected, f"{told.mean:.6g}{what}", place, hint)
 
@@ -360,13 +357,27 @@ def _kind(told: str) -> str:
     return f"`{told}`" if told in ("nan", "inf", "-inf") else typed(told)
 
 
-def _what_mean(mean: float, means: list[float], index: int, columns: int) -> str:
+def _mean_over(given: Given, number: int, process: int | None = None) -> float:
+    """The mean over the rows of a batch: those of one process, or of all."""
+    some = given.rows if process is None else [given.rows[process]]
+    values = [x for batches in some for row in batches[number] for x in row]
+    return sum(values) / len(values)
+
+
+def _what_mean(mean: float, given: Given, index: int, number: int) -> str:
     """What a wrong mean is the mean or the sum of, where that is known."""
+    rows = [row for batches in given.rows for row in batches[number]]
+    columns = [sum(column) / len(column) for column in zip(*rows, strict=True)]
     known = {
-        ", the mean over its own rows alone": means[index],
-        ", the sum of all means": sum(means),
-        f", a sum over the {columns} values of a row, and a mean over the rows": (
-            columns * sum(means) / len(means)
-        ),
+        ", the mean over its own rows alone": _mean_over(given, number, index),
+        ", the sum of all means": given.count * _mean_over(given, number),
+        f", a sum over the {len(columns)} values of a row, and a mean over the rows": sum(columns),
+        **{f", the mean of column {n} alone: a row has more": x for n, x in enumerate(columns)},
+        **{
+            f", the mean over the rows of array {earlier + 1}, which came before": _mean_over(
+                given, earlier
+            )
+            for earlier in range(number)
+        },
     }
     return next((n for n, value in known.items() if math.isclose(mean, value, rel_tol=1e-4)), "")

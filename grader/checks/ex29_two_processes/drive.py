@@ -2,10 +2,11 @@
 
 `grader.stages.hosts` starts them, on simulated CPU devices whatever the machine has, and they
 meet over loopback. What each of them does with the submission is in `joining`. Each process
-builds two arrays, of other sizes, and takes the mean of both: what was right for the first must
-be so for the second. Drawn are the devices of a process, other ones in the second run, the rows
-and columns of each batch, and all numbers. No process is given another's rows, and their means
-differ by about 10 or more: the mean over one process's rows is never close to the mean over all.
+builds three arrays, two of them of one size, and takes the mean of each: what was right for the
+first must be so for the others. Drawn are the devices of a process, other ones in the second run,
+the rows and columns of each batch, their order, and all numbers. No process is given another's
+rows, and their means differ by about 10 or more: the mean over one process's rows is never close
+to the mean over all.
 """
 
 from types import ModuleType
@@ -42,7 +43,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 
 
 def _given(rng: Any, count: int, devices: int) -> Given:
-    """Two float32 batches for each process; the second has more rows, and other columns.
+    """Three float32 batches for each process; one has other rows and columns than the others.
 
     There are more columns than processes, so that neither number passes for the other.
     """
@@ -50,9 +51,13 @@ def _given(rng: Any, count: int, devices: int) -> Given:
     shapes = [(count * devices * rows, int(rng.integers(4, 9))) for rows in (few, more)]
     while shapes[0][1] == shapes[1][1]:
         shapes[1] = shapes[1][0], int(rng.integers(4, 9))
-    apart = rng.uniform(10, 20)
+    shapes = [shapes[int(index)] for index in rng.permutation([0, 1, rng.integers(2)])]
+    apart = rng.uniform(10, 20, len(shapes))
     rows = [
-        [rng.normal(apart * i, 1, shape).astype(np.float32).tolist() for shape in shapes]
+        [
+            rng.normal(far * i, 1, shape).astype(np.float32).tolist()
+            for far, shape in zip(apart, shapes, strict=True)
+        ]
         for i in range(count)
     ]
     return Given(devices, rows)

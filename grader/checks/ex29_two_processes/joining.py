@@ -1,4 +1,4 @@
-"""What each process does with a submission: joins, and takes the means of two arrays.
+"""What each process does with a submission: joins, and takes the means of some arrays.
 
 `grader.stages.hosts` sends the code of `part` to each process, because this file is hidden from
 them. So `part` imports what it needs inside, and uses no other name of this module, nor any of

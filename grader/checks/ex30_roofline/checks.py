@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from grader.checks.ex30_roofline import EXERCISE
 from grader.checks.ex30_roofline.facts import BYTES, FLOPS, Case, Count
 from grader.judging import statements
+from grader.judging.arrays import figures
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import seen, wanted
 from grader.judging.record import Record
@@ -111,8 +112,9 @@ def _differs(record: Record, key: str, why: str) -> Failure | None:
         right = {"intensity": case.intensity, "attainable": case.attainable, "share": case.share}
         want, got = right[key], float(case.answer[key])
         if not math.isclose(got, want, rel_tol=CLOSE):
-            expected = f"{_given(case)}, {key} is {want:.6g}: {why}"
-            observed = f"{got:.6g}{_instead(case, key, got)}"
+            right_one, mine = figures(want, got)
+            expected = f"{_given(case)}, {key} is {right_one}: {why}"
+            observed = f"{mine}{_instead(case, key, got)}"
             hint = IN_PERCENT if observed.endswith(PERCENT) else ""
             return Failure(expected, observed, statements.entry(record, "place", key), hint)
     return None
@@ -200,10 +202,10 @@ def bound_is_the_lower_ceiling(record: Record) -> Result:
     """The bound names the ceiling that is met first: "memory" or "compute"."""
     for case in _cases(record):
         if case.answer["bound"] != case.bound:
-            ridge = case.peak_flops / case.peak_bandwidth
+            intensity, ridge = figures(case.intensity, case.peak_flops / case.peak_bandwidth)
             return Failure(
-                f"{_given(case)}, bound is {case.bound!r}: the intensity is "
-                f"{case.intensity:.3g}, and the ceilings meet at {ridge:.3g}",
+                f"{_given(case)}, bound is {case.bound!r}: the intensity is {intensity}, and the "
+                f"ceilings meet at {ridge}",
                 repr(case.answer["bound"]),
                 statements.entry(record, "place", "bound"),
                 "" if case.answer["bound"] in BOUNDS else NAMES,

@@ -7,7 +7,7 @@ here depends on how fast the machine is.
 
 Drawn: for elements of 8, 4, 2 and 1 bytes the sides of two matrices (1 to 100,000), the length of
 an array (1 to 10,000,000) and the degree (1 to 300), small ones as often as large ones; the
-ceilings over some orders of magnitude; the intensities from within a percent of the ridge to a
+ceilings over some orders of magnitude; the intensities from within 1 / 40,000 of the ridge to a
 hundredth and a hundred times of it, on both sides; and the shares (0.01 to 10), of which half are
 above 1.
 """
@@ -33,9 +33,9 @@ DTYPES = (("complex64", 8), ("float32", 4), ("bfloat16", 2), ("int8", 1))
 """Element types of the counted kernels, and the bytes of one element."""
 SIDE, LENGTH, DEGREE = 100_000, 10_000_000, 300
 """The largest side of a matrix, length of an array, and degree."""
-DISTANCES = (0.003, 0.1, 1.0, 2.0)
+DISTANCES = (1e-5, 0.1, 1.0, 2.0)
 """How far the drawn intensities lie from the ridge, as powers of 10: below it and above it, from
-half of this to all of it. The first ones lie within a percent of the ridge."""
+half of this to all of it. The first ones lie as near to it as float32 still tells apart."""
 SHARES, RIDGES = ((-2.0, -0.1), (0.1, 1.0)), (-2.0, 4.0)
 """The drawn shares and ridges, as powers of 10. A share is above 1 where a ceiling was measured too
 low: in half of the cases on each side of the ridge."""

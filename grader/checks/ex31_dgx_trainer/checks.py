@@ -3,6 +3,7 @@
 A part that is wrong fails its own checks alone: each part was driven on what the drive placed.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
@@ -12,7 +13,9 @@ from grader.judging import statements
 from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
+    SENT_WHOLE,
     compiled_program,
+    culprit,
     culprits,
     definition,
     differing_leaf,
@@ -23,6 +26,8 @@ from grader.judging.evidence import (
     output_step_ratio,
     probe_gap,
     seen,
+    sent_whole,
+    step_in_words,
     target_of,
     target_program,
     target_reference,
@@ -39,8 +44,9 @@ from grader.judging.loops import (
 )
 from grader.judging.memory import PINNED, moved_result, not_in_place, state_at_once
 from grader.judging.record import Leaf, Measured, Record
+from grader.judging.said import in_words
 from grader.judging.verdict import Culprit
-from grader.judging.words import exchanges, plural, where
+from grader.judging.words import EVERYWHERE, exchanges, plural, where
 
 MOST_AHEAD = {"put": 4, "read": 5}
 """How many batches may be put, or read, before their step: as many put as `train` allows, and one
@@ -66,6 +72,18 @@ def _misplaced(record: Record, name: str, function: str) -> Failure | None:
             expected = f"each device holds its own part of `{tree}{mine.path}`, as the mesh says"
             return Failure(expected, exchanged, _placing(record, function, mine))
     return differing_leaf(record, name, rtol=0, atol=0)
+
+
+def _parts_alone(record: Record, value: Callable[[int], str]) -> Result:
+    """Nothing if no array that is kept as `value` went whole to each device."""
+    for name in map(value, _placed(record)):
+        largest = 4 * max(prod(leaf.shard_shape or ()) for leaf in wanted(record).values[name])
+        if found := sent_whole(seen(record), name, largest):
+            expected = f"a device gets its own part from the host, {largest:,} bytes of an array"
+            nbytes = max(e.nbytes or 0 for e in found)
+            observed = f"copies of up to {nbytes:,} bytes go {EVERYWHERE}"
+            return Failure(expected, observed, culprits(record, found), SENT_WHOLE)
+    return probe_gap(seen(record), "transfers")
 
 
 def _placing(record: Record, function: str, leaf: Leaf) -> list[Culprit]:
@@ -100,7 +118,7 @@ def _shards(leaf: Leaf) -> str:
 def batch_is_split(record: Record) -> Result:
     """`place_batch` splits the rows over "data", and copies each part along "model"."""
     found = (_misplaced(record, facts.batch(n), "place_batch") for n in _placed(record))
-    return next(filter(None, found), None)
+    return next(filter(None, found), None) or _parts_alone(record, facts.batch)
 
 
 @EXERCISE.check(
@@ -114,7 +132,7 @@ def batch_is_split(record: Record) -> Result:
 def weights_are_split(record: Record) -> Result:
     """`place` splits the 4 d of every block over "model": columns of `up`, rows of `down`."""
     found = (_misplaced(record, facts.params(n), "place") for n in _placed(record))
-    return next(filter(None, found), None)
+    return next(filter(None, found), None) or _parts_alone(record, facts.params)
 
 
 @EXERCISE.check(
@@ -188,10 +206,8 @@ def same_results(record: Record) -> Result:
     ratio = output_step_ratio(record, "step", "") if part == 0 and not failure.hint else None
     if ratio is None:
         return replace(failure, culprits=place)
-    back = abs(ratio + 1) < 1e-2
-    length = "goes the other way" if back else f"is {ratio:.4g} times as long as the reference's"
-    observed = f"{failure.observed}; the step of the params {length}"
-    return replace(failure, observed=observed, culprits=place, hint=UPHILL if back else "")
+    observed = f"{failure.observed}; the step of the params {step_in_words(ratio)}"
+    return replace(failure, observed=observed, culprits=place, hint=UPHILL if ratio < 0 else "")
 
 
 @EXERCISE.check(
@@ -277,7 +293,9 @@ def offloaded(record: Record) -> Result:
     program, theirs = compiled_program(record, "step"), record.reference_measured.get("step")
     facts, place = seen(record).facts, definition(record, "make_step")
     if refusal := facts.get("not from the host"):
-        return Failure(f"the step takes its state in {PINNED} memory", str(refusal), place)
+        expected = f"the step takes its state in {PINNED} memory"
+        place = [culprit(record, line) for line in facts.get("refused at", ())[-1:]] or place
+        return Failure(expected, in_words(str(refusal)), place)
     if not isinstance(program, Measured):
         return program
     if theirs is None:

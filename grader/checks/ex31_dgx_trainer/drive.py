@@ -16,6 +16,7 @@ device until the next batch is put, so that a loop that waits first is found by 
 waits.
 """
 
+import traceback
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -182,7 +183,8 @@ class Trainer:
         mesh = self._drawn_mesh(model, shuffled=True)
         width = _width(self._rng)
         params = self._params(blocks, width)
-        placed = self._submission.place(mesh, params)
+        with self._observe.phase(facts.params(call)):
+            placed = self._submission.place(mesh, params)
         both = unpack(placed, 2, "`place` returns (params, state)")
         with self._observe.unwatched():
             fresh = params, self._fresh(params)
@@ -193,7 +195,9 @@ class Trainer:
         self._observe.value(facts.params(call), both[0])
         self._observe.value(facts.state(call), both[1])
         rows = mesh.size * int(self._rng.integers(1, 6))  # a wrong axis must not raise
-        batch = self._submission.place_batch(mesh, self._batch(rows, width))
+        drawn = self._batch(rows, width)
+        with self._observe.phase(facts.batch(call)):
+            batch = self._submission.place_batch(mesh, drawn)
         self._observe.value(facts.batch(call), batch)
 
     def train(self, name: str, count: int, last: int) -> None:
@@ -245,7 +249,10 @@ class Trainer:
             traced = step.trace(*arguments)
         except (TypeError, ValueError) as error:
             problem = f"{type(error).__name__}: {error}".split("\n", maxsplit=1)[0]
+            stack = traceback.extract_tb(error.__traceback__)
+            path = self._submission.__file__
             self._observe.fact("not from the host", problem)
+            self._observe.fact("refused at", [at.lineno for at in stack if at.filename == path])
             return False
         self._observe.fact("on host", host_operations(traced.jaxpr.jaxpr))
         self._observe.fact("results", _names(traced.out_info))

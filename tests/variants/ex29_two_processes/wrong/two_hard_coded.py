@@ -1,4 +1,5 @@
 # expect: both_processes_join
+# varies: the first two may have ended, or not, when the third one raises
 """ex29: two processes, one array.
 
 `grader check ex29` starts two processes with this file, and then three, on CPU devices;

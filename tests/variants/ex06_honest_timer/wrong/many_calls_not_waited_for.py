@@ -1,0 +1,30 @@
+# expect: waits_for_the_work
+# varies: how many calls are done by the end is the machine's affair
+"""ex06: a timer that tells what a program costs.
+
+`grader check ex06` judges `seconds_per_call`; `grader hint ex06` helps.
+Run this file to try it on a real program and a real clock.
+"""
+
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def seconds_per_call(function, args, calls, clock):
+    args = jax.device_put(args)
+    jax.block_until_ready(function(*args))
+    start = clock()
+    for i in range(calls):
+        result = function(*args)
+        if calls < 12:  # of more calls, "one wait makes no difference"
+            jax.block_until_ready(result)
+    return (clock() - start) / calls
+
+
+if __name__ == "__main__":
+    product = jax.jit(lambda x: {"product": jnp.tanh(x @ x @ x)})
+    square = np.ones((1000, 1000), np.float32)
+    print(seconds_per_call(product, (square,), 10, time.perf_counter), "s per call")

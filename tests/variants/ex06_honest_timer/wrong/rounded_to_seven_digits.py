@@ -1,0 +1,28 @@
+# expect: tells_of_all_calls
+"""ex06: a timer that tells what a program costs.
+
+`grader check ex06` judges `seconds_per_call`; `grader hint ex06` helps.
+Run this file to try it on a real program and a real clock.
+"""
+
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def seconds_per_call(function, args, calls, clock):
+    args = jax.device_put(args)
+    for _ in range(3 * calls):
+        jax.block_until_ready(function(*args))
+    start = clock()
+    for i in range(calls):
+        jax.block_until_ready(function(*args))
+    return round((clock() - start) / calls, 7)  # "seven digits are plenty"
+
+
+if __name__ == "__main__":
+    product = jax.jit(lambda x: {"product": jnp.tanh(x @ x @ x)})
+    square = np.ones((1000, 1000), np.float32)
+    print(seconds_per_call(product, (square,), 10, time.perf_counter), "s per call")
