@@ -156,6 +156,15 @@ class Place:
         """Processes that still run, without those that were there from the start."""
         return processes(self.token) - self.kept
 
+    def ended(self) -> bool:
+        """Whether all that was started ends. The last process does so once it has reported."""
+        deadline = time.monotonic() + SECONDS
+        while self.left():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.01)
+        return True
+
 
 @contextmanager
 def place(folder: Path, *, fenced: bool = True, spawn: bool = False) -> Iterator[Place]:

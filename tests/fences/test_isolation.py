@@ -82,7 +82,7 @@ def test_the_fence_holds(
         assert {v.status for v in report.verdicts} == {"pass"}, report
     for word in ("Traceback", "grader/", "_drive"):
         assert word not in outcome.message + outcome.output
-    assert not place.left()
+    assert place.ended()
     assert fenced.files_left() == files
     assert fenced.open_files() == fds
 

@@ -27,11 +27,11 @@ def test_strays_are_killed_without_namespaces(tmp_path: Path) -> None:
         assert record.machine.refused == [
             "refused: namespaces, and a fence around files (not asked for)"
         ]
-        assert not opened.left()
+        assert opened.ended()
         for name in ("fork_bomb", "exit_past_python"):
             text = (ATTACKS / f"{name}.py").read_text("utf-8")
             opened.grade(fenced.submission(text), policy=False)
-            assert not opened.left()
+            assert opened.ended()
     assert fenced.files_left() == files
 
 
@@ -67,7 +67,7 @@ def test_spawned_workers_grade_the_same(tmp_path: Path) -> None:
         assert record.submission is not None
         assert record.submission.outcome.kind == "killed"
         assert record.submission.outcome.frames
-        assert not opened.left()
+        assert opened.ended()
     assert fenced.files_left() == files
 
 

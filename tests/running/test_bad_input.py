@@ -161,7 +161,7 @@ def test_returned(name: str, place: Place) -> None:
     verdict, code = first_failure(place, returning(expression), policy=False)
     assert (verdict.check, code) == (check, 1), verdict
     assert says in verdict.observed, verdict
-    assert not place.left()
+    assert place.ended()
 
 
 def test_the_policy_refuses_the_methods_of_a_lazy_object(place: Place) -> None:

@@ -285,7 +285,7 @@ def test_a_worker_that_dies_before_it_names_a_device(place: Place) -> None:
         patch.setattr(session, "MEMORY", 1 << 20)
         with pytest.raises(NoDevice, match=r"JAX did not live|[Mm]emory"):
             place.session.prepare("cpu", 8, observe=True, hide=True)
-    assert not place.left()
+    assert place.ended()
 
 
 def test_the_fork_server_has_one_thread(place: Place) -> None:
@@ -304,7 +304,7 @@ def test_the_fork_server_dies(tmp_path: Path) -> None:
         threading.Timer(1.0, os.kill, (server, signal.SIGKILL)).start()
         with pytest.raises(AssertionError, match="the fork server ended with code -9"):
             opened.grade(fenced.submission(text))
-        assert not opened.left()
+        assert opened.ended()
 
 
 def test_environment_is_an_allow_list(monkeypatch: pytest.MonkeyPatch) -> None:
