@@ -5,7 +5,6 @@ Every page is looked at in light and dark, wide and narrow. The driver is `brows
 
 import gzip
 import json
-import os
 import random
 import re
 import time
@@ -38,22 +37,34 @@ def weight(site, served, asked):
     return sum(len(gzip.compress(file.read_bytes())) for file in files)
 
 
-def test_every_page_fits_both_widths_asks_nobody_says_nothing_and_is_light(page, site, served):
-    too_wide, too_heavy = [], []
-    for path in paths(site):
+WAYS = ((WIDE, False), (WIDE, True), (NARROW, False), (NARROW, True))
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_every_page_fits_is_light_asks_nobody_says_nothing_and_keeps_nobody_out(
+    page, site, served, half
+):
+    """Each page is seen in all four ways, light and dark, on a desk and a phone; in the dark,
+    axe-core looks at the colours alone. Two tests share the pages, so that two processes can."""
+    too_wide, too_heavy, barriers = [], [], []
+    for path in paths(site)[half::2]:
         browser = page(path, WIDE, forget=False)
         asked = {address for address in browser.asked if not address.startswith("data:")}
         assert all(address.startswith(f"{served}/") for address in asked), asked
-        for width, dark in ((WIDE, False), (WIDE, True), (NARROW, True), (NARROW, False)):
-            browser.look(width, dark=dark)
-            seen = browser.run("document.documentElement.scrollWidth")
-            if seen > width:
-                too_wide.append(f"{path} at {width} is {seen}")
         if (size := weight(site, served, asked)) > HEAVIEST:
             too_heavy.append(f"{path}: {size} bytes")
+        for width, dark in WAYS:
+            browser.look(width, dark=dark)
+            how = f"{path} at {width}, {'dark' if dark else 'light'}"
+            if (seen := browser.run("document.documentElement.scrollWidth")) > width:
+                too_wide.append(f"{how} is {seen}")
+            found = browser.barriers(colours=dark)
+            barriers += [f"{how}: {barrier}" for barrier in found]
+        assert all(address.startswith((served, "data:")) for address in browser.asked)
         browser.asked.clear()
     assert not too_wide
     assert not too_heavy
+    assert not barriers
 
 
 def test_what_makes_a_page_too_wide_is_seen(page):
@@ -62,34 +73,14 @@ def test_what_makes_a_page_too_wide_is_seen(page):
     assert browser.run("document.documentElement.scrollWidth") > NARROW
 
 
-WAYS = ((WIDE, False), (WIDE, True), (NARROW, True), (NARROW, False))
-OF_EACH_KIND = (
-    "/",
-    "/lessons/12-meshes-and-shardings/",
-    "/exercises/ex07_quiet_loop/",
-    "/symptoms/",
-)
-
-
-def test_no_page_keeps_anybody_out(page, site):
-    """axe-core finds nothing serious: one page of each kind is seen in all four ways (light or
-    dark, on a desk or a phone), others in one, but for those of exercises, which are made alike.
-    With EVERY_WAY=1, and ten minutes more, every page is seen in every way."""
-    found = []
-    for number, path in enumerate(paths(site)):
-        every = "EVERY_WAY" in os.environ or path in OF_EACH_KIND
-        some = [] if path.startswith("/exercises/") else [WAYS[number % len(WAYS)]]
-        for width, dark in WAYS if every else some:
-            browser = page(path, width, dark=dark, forget=False)
-            how = f"{path} at {width}, {'dark' if dark else 'light'}"
-            found += [f"{how}: {barrier}" for barrier in browser.barriers()]
-    assert not found
-
-
 def test_a_barrier_is_found(page):
     browser = page("/symptoms/")
     assert browser.barriers() == []
     browser.run("document.querySelector('h1').style.color = '#eee'")
+    assert [one.partition(":")[0] for one in browser.barriers()] == ["color-contrast"]
+    browser.run("document.querySelector('h1').removeAttribute('style')")
+    assert browser.barriers() == []
+    browser.run("[...document.querySelectorAll('pre .s2')].at(-1).style.color = '#eee'")
     assert [one.partition(":")[0] for one in browser.barriers()] == ["color-contrast"]
 
 
