@@ -3,14 +3,15 @@
 JAX reports no event when it launches a program that is already compiled, but its profiler
 sees each launch. The names of the profiler's events depend on the version and the backend. So
 a `Counter` first makes a known number of launches, and takes the name that was seen that
-often. `Places` says on which devices programs ran. A `Reader` counts operations in the text of
+often. `Places` says on which devices programs ran, and what
+they were given. A `Reader` counts operations in the text of
 each program (`grader.probes.dumped`).
 """
 
 import re
 import tempfile
 from collections import Counter as Multiset
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -129,13 +130,15 @@ class Places:
         try:
             self._calls = private.no_shortcut()
             program(values)
-            with self.seen() as found:
+            given: list[Any] = []
+            with self.seen() as found, private.operands(given.extend):
                 program(values)
         except Exception as error:  # noqa: BLE001 (JAX's private names may fail in any way)
             self.problem = f"launches cannot be watched: {type(error).__name__}: {error}"
         else:
             (device,) = values.devices()
-            if found != {f"{device.platform}:{device.id}"}:
+            same = len(given) == 1 and given[0] is values
+            if found != {f"{device.platform}:{device.id}"} or not same:
                 self.problem = "a known launch was not seen"
 
     @contextmanager
@@ -147,6 +150,15 @@ class Places:
             return
         with private.executions(found.update):
             yield found
+
+    @contextmanager
+    def given(self, arrays: Callable[[Sequence[Any]], None]) -> Iterator[None]:
+        """In the block, `arrays` gets what each program is given, each time that it runs."""
+        if self.problem:
+            yield
+            return
+        with private.operands(arrays):
+            yield
 
 
 class Reader:

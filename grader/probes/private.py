@@ -138,6 +138,27 @@ def executions(ran_on: Callable[[list[str]], None]) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def operands(given: Callable[[Sequence[Any]], None]) -> Iterator[None]:
+    """While entered, `given` gets the arrays that each program takes when it is run.
+
+    It is not told of calls that take the shortcut: see `no_shortcut`.
+
+    Raises:
+      Gone: JAX runs programs by another function.
+    """
+    run = pxla.ExecuteReplicated.__dict__.get("__call__")
+    if run is None:
+        raise Gone("ExecuteReplicated.__call__")
+
+    def call(program: Any, *arrays: Any) -> Any:
+        given(arrays)
+        return run(program, *arrays)
+
+    with mock.patch.object(pxla.ExecuteReplicated, "__call__", call):
+        yield
+
+
 class Profiler:
     """JAX's profiler of C++ code, below the public functions, which write files.
 

@@ -62,7 +62,13 @@ with places.seen() as none:
     jax.device_put(x, jax.devices()[1])
 with places.seen() as made:
     jnp.zeros(3)
-print(json.dumps({"problem": places.problem, "found": [*map(sorted, (ran, none, made))]}))
+given = []
+with places.given(given.append):
+    add(x)
+    jax.device_put(x, jax.devices()[1])
+found = [*map(sorted, (ran, none, made))]
+sizes = [[array.size for array in arrays] for arrays in given]
+print(json.dumps({"problem": places.problem, "found": found, "given": sizes}))
 """
 CLOCK = """
 import jax, json, numpy as np
@@ -143,6 +149,7 @@ def test_programs_are_seen_where_they_run() -> None:
     found = ran(PLACES)
     assert found["problem"] == ""
     assert found["found"] == [["cpu:2"], [], ["cpu:0"]]
+    assert found["given"] == [[3]]
 
 
 def test_the_staged_clock_shows_what_a_timer_includes() -> None:

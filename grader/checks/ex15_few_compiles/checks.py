@@ -6,8 +6,8 @@ import msgspec
 from msgspec import structs
 
 from grader.checks.ex15_few_compiles import EXERCISE
-from grader.checks.ex15_few_compiles.facts import SERVED, Served, served_list
-from grader.judging.checking import Failure, Result
+from grader.checks.ex15_few_compiles.facts import SERVED, UNSEEN, Served, served_list
+from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     calls_of,
     culprits,
@@ -226,26 +226,35 @@ def _many_forms(record: Record) -> Failure | None:
     ),
 )
 def little_padding(record: Record) -> Result:
-    """For b batches with n rows in all, `model` computes each row, and at most 2 n + 16 b rows."""
+    """For b batches with n rows in all, `model` gets each row; at most 2 n + 16 b are computed."""
     for number, served in enumerate(_served(record), 1):
         calls = served.calls
         computed, given = sum(call.rows for call in calls), sum(served.sizes)
+        beside = served.beside
         most = 2 * given + FLOOR * len(served.sizes)
-        if given <= computed <= most:
+        if given <= computed and computed + beside <= most:
             if missed := _not_given(record, number, served):
                 return missed
             continue
         observed = f"it computes {computed} rows in {plural(len(calls), 'call')}"
+        place, hint = definition(record, "predict_all"), ""
+        if computed <= most < computed + beside:
+            observed += f", and other launches compute {beside}"
+            place, hint = calls_of(record, ["network"]) or place, BESIDE
+        elif len(calls) > len(served.sizes):
+            hint = ONE_CALL
         return Failure(
             f"for {plural(len(served.sizes), 'batch')} with {given} rows in all, `model` computes "
             f"{given} to {most} rows",
             observed if calls else "`model` is never called",
-            definition(record, "predict_all"),
-            ONE_CALL if len(calls) > len(served.sizes) else "",
+            place,
+            hint,
         )
-    return None
+    problem = seen(record).facts.get(UNSEEN)
+    return Unable(str(problem)) if problem else None
 
 
+BESIDE = "`model` computes all that the rows need. Which line computes more?"
 ONE_CALL = "One call of `model` for each batch is enough. Which line makes another?"
 
 

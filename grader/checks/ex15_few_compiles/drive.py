@@ -11,7 +11,8 @@ multiplies the predictions, so that `network` by itself does not give its number
 `model` is a plain function that counts, so it refuses to be traced.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from types import ModuleType
 from typing import Any
@@ -20,8 +21,9 @@ import jax
 import msgspec
 import numpy as np
 
-from grader.checks.ex15_few_compiles.facts import SERVED, Call, Served, served_list
+from grader.checks.ex15_few_compiles.facts import SERVED, UNSEEN, Call, Served, served_list
 from grader.judging.words import typed
+from grader.probes import launches
 from grader.probes.observe import Misused, Observe
 
 PROMISE = "`predict_all` returns a list: for each batch, its predictions"
@@ -71,11 +73,13 @@ def _params(rng: Any) -> dict[str, Any]:
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Serve all lists, one after another, in one process."""
     with observe.unwatched():
+        watch = launches.Places()
         params = _params(rng)
+    observe.fact(UNSEEN, watch.problem)
     factor = np.float32(rng.uniform(0.5, 2))
     mean = float(rng.choice((-1, 1)) * rng.uniform(1.5, 3))
     served = [
-        _serve(submission, observe, params, factor, number, _batches(rng, sizes, mean))
+        _serve(submission, observe, watch, params, factor, number, _batches(rng, sizes, mean))
         for number, sizes in enumerate(_lists(rng), 1)
     ]
     observe.fact(SERVED, msgspec.to_builtins(served))
@@ -84,6 +88,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 def _serve(
     submission: ModuleType,
     observe: Observe,
+    watch: launches.Places,
     params: Any,
     factor: Any,
     number: int,
@@ -94,19 +99,56 @@ def _serve(
     mine, before = list(batches), [np.array(rows) for rows in batches]
     sorted_batches = [_sorted(rows) for rows in before]
 
+    beside = _Beside(params)
+
     def model(params: Any, rows: Any, mask: Any) -> Any:
         with observe.unwatched():
             calls.append(_counted(rows, mask, sorted_batches))
-        found = submission.network(params, rows, mask)
-        with observe.unwatched():
-            return _times(found, factor)
+        with beside.paused():
+            found = submission.network(params, rows, mask)
+            with observe.unwatched():
+                return beside.known(_times(found, factor))
 
-    with observe.phase(served_list(number)):
+    with observe.phase(served_list(number)), watch.given(beside.given):
         found = submission.predict_all(model, params, batches)
     if not isinstance(found, list | tuple) or len(found) != len(mine):
         raise Misused(PROMISE, f"for a list of {len(mine)} batches, it returned {_what(found)}")
     observe.value(served_list(number), list(found))
-    return Served([len(rows) for rows in before], calls, _changed(batches, mine, before))
+    sizes = [len(rows) for rows in before]
+    return Served(sizes, calls, beside.rows, _changed(batches, mine, before))
+
+
+class _Beside:
+    """Counts the rows that programs are given beside those of `model`.
+
+    The params and what `model` returned are no rows. Of each launch, the largest array counts: a
+    mask goes with its rows. An array of any shape holds as many rows as its numbers suffice for.
+    """
+
+    def __init__(self, params: Any) -> None:
+        self.rows = 0
+        self._paused = False
+        self._known = {id(leaf): leaf for leaf in jax.tree.leaves(params)}
+
+    def known(self, array: Any) -> Any:
+        """`array`, which does not count from now on."""
+        self._known[id(array)] = array
+        return array
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """A block whose launches do not count."""
+        self._paused = True
+        try:
+            yield
+        finally:
+            self._paused = False
+
+    def given(self, arrays: Sequence[Any]) -> None:
+        """Count what one program is given."""
+        if not self._paused:
+            sizes = [np.size(array) for array in arrays if id(array) not in self._known]
+            self.rows += max(sizes, default=0) // FEATURES
 
 
 @jax.jit

@@ -4,6 +4,8 @@ import msgspec
 
 SERVED = "served"
 """The fact that lists what was served, each a `Served`."""
+UNSEEN = "why launches cannot be watched"
+"""The fact that says so, or is ""."""
 
 
 class Call(msgspec.Struct):
@@ -24,6 +26,8 @@ class Served(msgspec.Struct):
     sizes: list[int]
     """The rows of each batch."""
     calls: list[Call]
+    beside: int
+    """Rows of 16 numbers that were given to programs which `model` did not call."""
     changed: str
     """What became of the caller's list, or "" if it is as it was."""
 
