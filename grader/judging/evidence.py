@@ -444,6 +444,26 @@ def step_ratio(record: Record, before: str, after: str) -> float | None:
 UPHILL = "The gradient says where the loss grows. By which sign do the params change?"
 
 
+GRADIENT = "A step returns the old params minus a rate times the gradient. Which is returned?"
+TURNED = (UPHILL, GRADIENT)
+"""The hints of `turned`: numbers that have no other cause."""
+
+
+def turned(record: Record, before: str, after: str) -> tuple[str, str]:
+    """What is wrong with a step that goes the other way, or with gradients in place of params.
+
+    Returns it in words, with its hint of `TURNED`; two empty texts where it is neither.
+    """
+    if (ratio := step_ratio(record, before, after)) and ratio < 0:
+        return f"; the first step {step_in_words(ratio)}", UPHILL
+    theirs = wanted(record).values
+    step = _step(theirs[before], theirs[after])
+    times = _ratio(_vector(seen(record).values[after]), step)
+    if ratio is None and times and times < 0:
+        return f"; they are {times:.4g} times the reference's step, as gradients are", GRADIENT
+    return "", ""
+
+
 def step_in_words(ratio: float) -> str:
     """How a step is, whose `step_ratio` to the reference's is known."""
     if abs(ratio + 1) < 1e-2:

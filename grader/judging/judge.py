@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from grader.judging import witness
 from grader.judging.arrays import FORM
 from grader.judging.checking import Check, Exercise, Failure, Result, Unable
-from grader.judging.evidence import culprit
+from grader.judging.evidence import TURNED, culprit
 from grader.judging.places import (
     File,
     given_names,
@@ -250,6 +250,8 @@ def _narrow(verdict: Verdict, file: File, exercise: Exercise) -> None:
     if verdict.check == RUNS and is_of_places(verdict.observed):
         _note_what_was_dropped(verdict, file, found)
         return
+    if verdict.hint in TURNED:
+        return  # the numbers say by themselves what they are
     if verdict.check != RUNS and (certain := _always_a_mistake(verdict, file, found)):
         _blame(verdict, certain)
         verdict.hint, verdict.hint_level, verdict.hints = certain.hint, 1, 1

@@ -22,7 +22,7 @@ from grader.judging import statements
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     SENT_WHOLE,
-    UPHILL,
+    TURNED,
     compiled_program,
     culprits,
     definition,
@@ -40,6 +40,7 @@ from grader.judging.evidence import (
     target_of,
     target_program,
     timing_result,
+    turned,
     wanted,
 )
 from grader.judging.record import Leaf, Measured, Record
@@ -204,7 +205,7 @@ def same_numbers(record: Record) -> Result:
                     length, why = _length(record, number, run.devices)
                     apart = "on all devices that hold it" in found.expected
                     of_loss = word == "loss"
-                    exchange = why not in (LENGTH, UPHILL) and not (apart and of_loss)
+                    exchange = why not in (LENGTH, *TURNED) and not (apart and of_loss)
                     hint = OF_ALL_ROWS if of_loss else APART if apart else why
                     return Failure(
                         found.expected + when,
@@ -232,12 +233,13 @@ def _stepping(record: Record, part: int, *, exchange: bool) -> list[Culprit]:
 def _length(record: Record, run: int, devices: int) -> tuple[str, str]:
     """How much too long the first step is, where that is all that is wrong, and a hint."""
     before, after = facts.placed_params(run), facts.params_after(run, 1)
+    said, why = turned(record, before, after)
+    if why:
+        return said, why
     ratio = step_ratio(record, before, after)
     if not ratio:
         return "", ""
     said = f"; the first step {step_in_words(ratio)}"
-    if ratio < 0:
-        return said, UPHILL
     if devices < 2 or abs(ratio - devices) > 0.01 * devices:
         return said, LENGTH
     added = ADDED_UNSEEN if "shard_map" in record.source else ""

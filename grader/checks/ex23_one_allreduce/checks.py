@@ -13,7 +13,6 @@ from grader.judging import statements
 from grader.judging.arrays import load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
-    UPHILL,
     compiled_program,
     definition,
     devices_of,
@@ -28,6 +27,7 @@ from grader.judging.evidence import (
     step_ratio,
     target_program,
     target_reference,
+    turned,
     wanted,
 )
 from grader.judging.record import Collective, Measured, Record
@@ -138,8 +138,10 @@ def _with_length(record: Record, failure: Failure) -> Failure:
     devices, hint = int(wanted(record).facts[DEVICES]), failure.hint
     sizes = f", with {devices} devices and {wanted(record).facts[COUNT]} micro-batches"
     length = f"; the step {step_in_words(ratio)}{sizes}" if ratio else ""
-    if ratio and ratio < 0:
-        hint = hint or UPHILL
+    said, why = turned(record, *steps)
+    if why:
+        length = said + sizes
+        hint = hint or why
     elif ratio and abs(ratio - devices) < 0.01 * devices:
         length += f": the {devices} devices' gradients are added, and not averaged"
         hint = hint or (UNSEEN if not UNCHECKED.search(record.source) else "")
@@ -148,7 +150,7 @@ def _with_length(record: Record, failure: Failure) -> Failure:
         hint = hint or ROUNDED
     observed = failure.observed + length
     own = statements.result(record, "make_step", 0, 2, inner=True)
-    counted = not ratio or any(abs(ratio * n - 1) < 0.01 for n in (devices, 1 / devices))
+    counted = any(abs(ratio * n - 1) < 0.01 for n in (devices, 1 / devices)) if ratio else not why
     return Failure(failure.expected, observed, _exchanging(record) if counted else own, hint)
 
 

@@ -20,6 +20,7 @@ from grader.judging import statements
 from grader.judging.arrays import FORM, load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
+    TURNED,
     compiled_program,
     definition,
     devices_of,
@@ -32,6 +33,7 @@ from grader.judging.evidence import (
     step_ratio,
     target_of,
     target_program,
+    turned,
     wanted,
 )
 from grader.judging.record import Collective, Leaf, Measured, Record
@@ -135,6 +137,8 @@ def same_numbers(record: Record) -> Result:
                 observed = failure.observed + length
                 hint = failure.hint or why
                 place = _adding(record) if length else definition(record, "make_step")
+                if why in TURNED:
+                    place = statements.result(record, "make_step", 0, 2, inner=True)
                 return Failure(failure.expected, observed, place, hint)
     return None
 
@@ -146,7 +150,11 @@ def _adding(record: Record) -> list[Culprit]:
 
 def _length(record: Record) -> tuple[str, str]:
     """How much too long the first step is, where that is all that is wrong, and a hint."""
-    ratio = step_ratio(record, "params", f"params after {AFTER[0]}")
+    steps = "params", f"params after {AFTER[0]}"
+    said, why = turned(record, *steps)
+    if why:
+        return said, why
+    ratio = step_ratio(record, *steps)
     if not ratio:
         return "", ""
     data = wanted(record).facts["data"][0]
