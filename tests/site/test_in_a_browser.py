@@ -7,7 +7,6 @@ import gzip
 import json
 import random
 import re
-import time
 import zipfile
 from html import unescape
 from urllib.parse import unquote, urlsplit
@@ -125,7 +124,7 @@ ASK = """(async () => {
   await new Promise(r => setTimeout(r, 50));
   list.replaceChildren();
   box.dispatchEvent(new KeyboardEvent('keyup', { bubbles: true }));
-  for (let n = 0; n < 200 && !list.children.length; n++) await new Promise(r => setTimeout(r, 25));
+  for (let n = 0; n < 2400 && !list.children.length; n++) await new Promise(r => setTimeout(r, 25));
   await new Promise(r => setTimeout(r, 100));
   return [...list.children].slice(0, 3).map(item =>
     [...item.querySelectorAll('a')].map(a => new URL(a.href)).map(a => a.pathname + a.hash));
@@ -540,10 +539,7 @@ def test_the_copy_is_read_searched_and_moved_from_files(chromium, copy):
     assert "no network" in chromium.run("document.querySelector('.offline').textContent")
     ready(chromium)
     chromium.run("document.querySelector('.md-header__button[for=__search]').click()")
-    deadline = time.monotonic() + 60  # a busy machine takes long to build the index
-    while not (found := asked_for(chromium, "RESOURCE_EXHAUSTED")):
-        assert time.monotonic() < deadline, "the search finds nothing"
-    assert "symptoms#resource-exhausted" in " ".join(found)
+    assert "symptoms#resource-exhausted" in " ".join(asked_for(chromium, "RESOURCE_EXHAUSTED"))
     chromium.run("document.querySelector('.md-search-result__link').click()")
     chromium.wait("document.querySelector('h1')?.textContent.startsWith('What do you see')")
     chromium.run("document.querySelector('.md-content a[href*=ex14]').click()")
