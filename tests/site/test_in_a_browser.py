@@ -124,16 +124,22 @@ ASK = """(async () => {
   await new Promise(r => setTimeout(r, 50));
   list.replaceChildren();
   box.dispatchEvent(new KeyboardEvent('keyup', { bubbles: true }));
-  for (let n = 0; n < 2400 && !list.children.length; n++) await new Promise(r => setTimeout(r, 25));
+  for (let n = 0; n < 40 * SECONDS && !list.children.length; n++)
+    await new Promise(r => setTimeout(r, 25));
   await new Promise(r => setTimeout(r, 100));
   return [...list.children].slice(0, 3).map(item =>
     [...item.querySelectorAll('a')].map(a => new URL(a.href)).map(a => a.pathname + a.hash));
 })()"""
 
 
-def asked_for(browser, question):
-    """The pages that the first three results lead to, each with the anchor of its best section."""
-    found = browser.run(ASK.replace("QUESTION", json.dumps(question)))
+def asked_for(browser, question, seconds=5):
+    """The pages that the first three results lead to, each with the anchor of its best section.
+
+    None where nothing is found after so many seconds. The same question can't be asked again at
+    once: Material passes it on to its search when it changes.
+    """
+    asking = ASK.replace("QUESTION", json.dumps(question)).replace("SECONDS", str(seconds))
+    found = browser.run(asking)
     short = [
         [re.sub(r"(/index\.html|\.html|/)(#|$)", r"\2", one) for one in each] for each in found
     ]
@@ -539,7 +545,8 @@ def test_the_copy_is_read_searched_and_moved_from_files(chromium, copy):
     assert "no network" in chromium.run("document.querySelector('.offline').textContent")
     ready(chromium)
     chromium.run("document.querySelector('.md-header__button[for=__search]').click()")
-    assert "symptoms#resource-exhausted" in " ".join(asked_for(chromium, "RESOURCE_EXHAUSTED"))
+    found = asked_for(chromium, "RESOURCE_EXHAUSTED", seconds=60)  # it builds its index first
+    assert "symptoms#resource-exhausted" in " ".join(found)
     chromium.run("document.querySelector('.md-search-result__link').click()")
     chromium.wait("document.querySelector('h1')?.textContent.startsWith('What do you see')")
     chromium.run("document.querySelector('.md-content a[href*=ex14]').click()")
