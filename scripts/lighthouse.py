@@ -10,7 +10,6 @@ import os
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,6 @@ from serving import chromium, served
 LIGHTHOUSE = "lighthouse@12.8.2"
 SECONDS = 120
 """For one page; the first includes what npm fetches."""
-TOGETHER = 2
-"""Pages audited at once: nothing that is asked here hangs on speed."""
 LEAST = {"accessibility": 100, "best-practices": 100, "seo": 95}
 PAGES = (
     "",
@@ -79,9 +76,9 @@ def main() -> int:
         print("lighthouse: there is no npx; it comes with Node.js", file=sys.stderr)
         return 2
     table, poor = Table("page", *LEAST, "what costs points"), False
-    with served(site) as address, ThreadPoolExecutor(TOGETHER) as pool:
-        audits = pool.map(lambda page: audited(f"{address}/{page}", browser), PAGES)
-        for page, report in zip(PAGES, audits, strict=True):
+    with served(site) as address:
+        for page in PAGES:
+            report = audited(f"{address}/{page}", browser)
             if isinstance(report, str):
                 print(f"lighthouse: {report}", file=sys.stderr)
                 return 2

@@ -442,11 +442,9 @@ def step_ratio(record: Record, before: str, after: str) -> float | None:
 
 
 UPHILL = "The gradient says where the loss grows. By which sign do the params change?"
-
-
 GRADIENT = "A step returns the old params minus a rate times the gradient. Which is returned?"
 TURNED = (UPHILL, GRADIENT)
-"""The hints of `turned`: numbers that have no other cause."""
+"""The hints of `turned`. Nothing else makes such numbers."""
 
 
 def turned(record: Record, before: str, after: str) -> tuple[str, str]:
@@ -460,7 +458,7 @@ def turned(record: Record, before: str, after: str) -> tuple[str, str]:
     step = _step(theirs[before], theirs[after])
     times = _ratio(_vector(seen(record).values[after]), step)
     if ratio is None and times and times < 0:
-        return f"; they are {times:.4g} times the reference's step, as gradients are", GRADIENT
+        return f"; that is the gradient, not the params: {times:.4g} times the right step", GRADIENT
     return "", ""
 
 

@@ -250,9 +250,8 @@ def _narrow(verdict: Verdict, file: File, exercise: Exercise) -> None:
     if verdict.check == RUNS and is_of_places(verdict.observed):
         _note_what_was_dropped(verdict, file, found)
         return
-    if verdict.hint in TURNED:
-        return  # the numbers say by themselves what they are
-    if verdict.check != RUNS and (certain := _always_a_mistake(verdict, file, found)):
+    told = verdict.check == RUNS or verdict.hint in TURNED  # the failure says its cause itself
+    if not told and (certain := _always_a_mistake(verdict, file, found)):
         _blame(verdict, certain)
         verdict.hint, verdict.hint_level, verdict.hints = certain.hint, 1, 1
         return

@@ -3,9 +3,8 @@
 JAX reports no event when it launches a program that is already compiled, but its profiler
 sees each launch. The names of the profiler's events depend on the version and the backend. So
 a `Counter` first makes a known number of launches, and takes the name that was seen that
-often. `Places` says on which devices programs ran, and what
-they were given. A `Reader` counts operations in the text of
-each program (`grader.probes.dumped`).
+often. `Places` says on which devices programs ran, and what they were given. A `Reader` counts
+operations in the text of each program (`grader.probes.dumped`).
 """
 
 import re
@@ -117,7 +116,7 @@ def _traced(run: Callable[[], Any]) -> tuple[Any, list[_Event]]:
 
 
 class Places:
-    """Says on which devices programs run; `problem` says why, if it cannot.
+    """Says on which devices programs run, and with what; `problem` says why, if it cannot.
 
     Calls of compiled functions stay without their shortcut (`private.no_shortcut`) for the rest of
     the process: one that was taken between two blocks would be taken inside the next one, too.
@@ -131,7 +130,7 @@ class Places:
             self._calls = private.no_shortcut()
             program(values)
             given: list[Any] = []
-            with self.seen() as found, private.operands(given.extend):
+            with self.seen() as found, self.given(given.extend):
                 program(values)
         except Exception as error:  # noqa: BLE001 (JAX's private names may fail in any way)
             self.problem = f"launches cannot be watched: {type(error).__name__}: {error}"
@@ -148,7 +147,7 @@ class Places:
         if self.problem:
             yield found
             return
-        with private.executions(found.update):
+        with private.executions(lambda devices, arrays: found.update(devices)):
             yield found
 
     @contextmanager
@@ -157,7 +156,7 @@ class Places:
         if self.problem:
             yield
             return
-        with private.operands(arrays):
+        with private.executions(lambda devices, given: arrays(given)):
             yield
 
 

@@ -120,40 +120,21 @@ def no_shortcut() -> ExitStack:
 
 
 @contextmanager
-def executions(ran_on: Callable[[list[str]], None]) -> Iterator[None]:
-    """While entered, `ran_on` gets the devices, such as `cpu:1`, of each program that is run.
+def executions(run: Callable[[list[str], Sequence[Any]], None]) -> Iterator[None]:
+    """While entered, `run` gets the devices, such as `cpu:1`, and the arrays of each launch.
 
     It is not told of calls that take the shortcut: see `no_shortcut`.
 
     Raises:
       Gone: JAX runs programs by another function.
     """
-
-    def before(program: Any) -> After:
-        ran_on([f"{d.platform}:{d.id}" for d in program._local_devices])
-        return lambda done: None
-
-    with ExitStack() as stack:
-        stack.callback(wrap(pxla.ExecuteReplicated, ["__call__"], before))
-        yield
-
-
-@contextmanager
-def operands(given: Callable[[Sequence[Any]], None]) -> Iterator[None]:
-    """While entered, `given` gets the arrays that each program takes when it is run.
-
-    It is not told of calls that take the shortcut: see `no_shortcut`.
-
-    Raises:
-      Gone: JAX runs programs by another function.
-    """
-    run = pxla.ExecuteReplicated.__dict__.get("__call__")
-    if run is None:
+    launch = pxla.ExecuteReplicated.__dict__.get("__call__")
+    if launch is None:
         raise Gone("ExecuteReplicated.__call__")
 
     def call(program: Any, *arrays: Any) -> Any:
-        given(arrays)
-        return run(program, *arrays)
+        run([f"{d.platform}:{d.id}" for d in program._local_devices], arrays)
+        return launch(program, *arrays)
 
     with mock.patch.object(pxla.ExecuteReplicated, "__call__", call):
         yield

@@ -3,7 +3,6 @@
 Not here: what pages must do (`test_in_a_browser`).
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ WIDE, NARROW = 1280, 390  # of a desk, and of a phone
 MILLISECONDS = 60_000.0
 GRAVE = ("serious", "critical")
 """What axe-core calls the findings that keep somebody from reading or using a page."""
-COLOURS = ("color-contrast", "link-in-text-block")
 STILL = "* { transition: none !important; animation: none !important }"
 ONE_OF_EACH_LOOK = """{
   const grounds = new Map(), seen = new Set();
@@ -108,17 +106,16 @@ class Browser:
         """Write a picture of what is seen, or of the whole page."""
         self._page.screenshot(path=path, full_page=whole)
 
-    def barriers(self, *, colours: bool = False) -> list[str]:
+    def barriers(self) -> list[str]:
         """What axe-core finds that keeps somebody from using the page: rule, and the elements.
 
-        With `colours`, by those rules alone that look at them. What moves on the page stops.
+        What moves on the page stops.
         """
         if not self.run("'axe' in window"):
             self._page.add_style_tag(content=STILL)
             self.run(Axe().axe_script)
         self.run(ONE_OF_EACH_LOOK)
-        rules = {"runOnly": COLOURS} if colours else {}
-        found = self.run(f"axe.run({json.dumps({'resultTypes': ['violations'], **rules})})")
+        found = self.run("axe.run({ resultTypes: ['violations'] })")
         return [
             f"{rule['id']}: {[node['html'][:100] for node in rule['nodes'][:3]]}"
             for rule in found["violations"]

@@ -250,7 +250,7 @@ def little_padding(record: Record) -> Result:
             place,
             hint,
         )
-    problem = seen(record).facts.get(UNSEEN)
+    problem = seen(record).facts[UNSEEN]
     return Unable(str(problem)) if problem else None
 
 

@@ -22,6 +22,7 @@ from grader.judging.evidence import (
     seen,
     step_ratio,
     to_host,
+    turned,
     wanted,
 )
 from grader.judging.record import Leaf, Record
@@ -179,7 +180,6 @@ def _values(leaf: Leaf) -> Any:
 
 
 DIVIDED = "If a mean over all devices was taken, it is divided already. Which division is left?"
-UPHILL = "A step goes against the gradient: by which sign do the params change?"
 RATE = "The length of the step is 0.1 of the gradient. By what is yours multiplied?"
 SUM = "A sum over n devices is n times as long as their mean."
 
@@ -202,45 +202,31 @@ def steps_along_the_mean(record: Record) -> Result:
             if failure := differing_leaf(record, name, rtol=1e-3, atol=1e-5):
                 found = renamed(failure, name, "params")
                 when = f" after {plural(step, 'step')} on {plural(len(run.order), 'device')}"
-                length, why = _length(record, number), _of_length(record, number)
+                length, why = _length(record, number)
                 own = statements.result(record, "update", 0, 2)
                 return Failure(
                     found.expected + when,
                     found.observed + length,
-                    _stepping(record)
-                    if why in ("", SUM, DIVIDED) and not _is_gradient(found)
-                    else own,
+                    _stepping(record) if why in ("", SUM, DIVIDED) else own,
                     found.hint or why,
                 )
     return None
 
 
-def _is_gradient(failure: Failure) -> bool:
-    """Whether the new params are the gradient."""
-    return facts.GRADIENT in failure.observed
-
-
-def _of_length(record: Record, run: int) -> str:
-    """The hint for a first step that is too long or too short, or ""."""
-    ratio = step_ratio(record, facts.start(run), facts.params(run, 1))
-    if not ratio:
-        return ""
-    if ratio < 0:
-        return UPHILL
+def _length(record: Record, run: int) -> tuple[str, str]:
+    """How much too long the first step of a run is, where that is all, and a hint."""
+    steps = facts.start(run), facts.params(run, 1)
+    said, why = turned(record, *steps)
+    ratio = step_ratio(record, *steps)
+    if why or not ratio:
+        return said, why
     devices = len(_runs(record)[run].order)
+    why = RATE
     if abs(ratio - devices) < 1e-2 * devices:
-        return SUM
-    return DIVIDED if abs(ratio * devices - 1) < 1e-2 else RATE
-
-
-def _length(record: Record, run: int) -> str:
-    """How much too long the first step of a run is, in words, where that is all."""
-    ratio = step_ratio(record, facts.start(run), facts.params(run, 1))
-    if not ratio:
-        return ""
-    if abs(ratio + 1) < 1e-2:
-        return "; the first step is as long as the mean's, and goes the other way"
-    return f"; the first step is {ratio:.4g} times as long as the mean's"
+        why = SUM
+    elif abs(ratio * devices - 1) < 1e-2:
+        why = DIVIDED
+    return f"; the first step is {ratio:.4g} times as long as the mean's", why
 
 
 OF_ITS_OWN = (

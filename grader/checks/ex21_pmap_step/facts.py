@@ -9,8 +9,6 @@ FEW_ROWS, MANY_ROWS = "step on few rows", "step on many rows"
 
 NEW_PARAMS = "the loss of the params after the step"
 """What a value of the reference's side holds, in words. Its name begins with that of the losses."""
-GRADIENT = "the mean gradient, not the new params"
-"""The same for a value whose name begins with that of the params."""
 
 
 class Run(msgspec.Struct):

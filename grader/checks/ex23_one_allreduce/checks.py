@@ -137,12 +137,12 @@ def _with_length(record: Record, failure: Failure) -> Failure:
     ratio, apart = step_ratio(record, *steps), step_error(record, *steps)
     devices, hint = int(wanted(record).facts[DEVICES]), failure.hint
     sizes = f", with {devices} devices and {wanted(record).facts[COUNT]} micro-batches"
-    length = f"; the step {step_in_words(ratio)}{sizes}" if ratio else ""
-    said, why = turned(record, *steps)
+    length, why = turned(record, *steps)
     if why:
-        length = said + sizes
-        hint = hint or why
-    elif ratio and abs(ratio - devices) < 0.01 * devices:
+        length, hint = length + sizes, hint or why
+    elif ratio:
+        length = f"; the step {step_in_words(ratio)}{sizes}"
+    if not why and ratio and abs(ratio - devices) < 0.01 * devices:
         length += f": the {devices} devices' gradients are added, and not averaged"
         hint = hint or (UNSEEN if not UNCHECKED.search(record.source) else "")
     elif apart and apart < BFLOAT16:
