@@ -235,6 +235,71 @@ def _calls(sides: Sequence[Side], until: str, says: str) -> list[Drawn]:
     return drawn
 
 
+def _timers(sides: Sequence[Side], within: float) -> list[Drawn]:
+    """A column for each program: what the timer said, beside a line at what one call costs."""
+    high, most, drawn = 60, 2.0, []
+    for side in sides:
+        shares = [_share(timing) for timing in side.observed["facts"]["timings"]]
+        wide = _WIDE / len(shares)
+        right = sum(abs(share - 1) <= within for share in shares)
+        lines = "".join(
+            f"M{(at + 0.5) * wide:.4g} {high}v-{high * min(share, most) / most:.3g}"
+            for at, share in enumerate(shares)
+        )
+        columns = f'<path class="mark" d="{lines}" stroke-width="{wide * 0.5:.3g}"/>'
+        true = high - high / most
+        truth = f'<path d="M0 {true:g}H{_WIDE}" stroke="currentColor" stroke-dasharray="4 3"/>'
+        ground = f'<path d="M0 {high}H{_WIDE}" stroke="currentColor"/>'
+        words = f"Right to {within:.0%}: {right} of {len(shares)} programs."
+        drawn.append(Drawn(words, high + 1, columns + truth + ground))
+    return drawn
+
+
+def _share(timing: Mapping[str, Any]) -> float:
+    """How many times the work of a call the timer said."""
+    return float(timing["figure"] / timing["cost"]["work"])
+
+
+def _levels(sides: Sequence[Side], of: str, says: str) -> list[Drawn]:
+    """A line over the steps of a run: the bytes that the fact `of` has for each."""
+    high = 60
+    levels = [[int(one["nbytes"]) for one in side.observed["facts"][of]] for side in sides]
+    most = max(map(max, levels))
+    drawn = []
+    for bytes_ in levels:
+        wide = _WIDE / (len(bytes_) - 1)
+        points = " ".join(
+            f"{at * wide:.4g},{high - high * level / most:.4g}" for at, level in enumerate(bytes_)
+        )
+        line = f'<polyline class="mark" points="{points}" fill="none" stroke-width="2"/>'
+        ground = f'<path d="M0 {high}H{_WIDE}" stroke="currentColor"/>'
+        drawn.append(Drawn(f"{says}: {bytes_[-1]:,}.", high + 1, line + ground))
+    return drawn
+
+
+def _reads(sides: Sequence[Side], says: str) -> list[Drawn]:
+    """An array in a file, and each block of it that was read at once, for the call in which the
+    largest reads of the two differ most."""
+    calls = [side.observed["facts"] for side in sides]
+    both = [name for name, call in calls[0].items() if "reads" in call and name in calls[1]]
+    name = max(both, key=lambda one: _largest(calls[0][one]) / _largest(calls[1][one]))
+    wanted = calls[1][name]["blocks"]
+    cell = _WIDE / max(b["right"] for b in wanted), 120 / max(b["bottom"] for b in wanted)
+    drawn = []
+    for call in (each[name] for each in calls):
+        blocks = [read["block"] for read in call["reads"]]
+        parts = [[b[edge] for edge in ("top", "bottom", "left", "right")] for b in blocks]
+        shapes = placement.blocks(parts, range(1, len(parts) + 1), *cell)
+        words = f"{says}: {_largest(call):,}."
+        drawn.append(Drawn(words, 120, f'<g font-size="11">{shapes}</g>'))
+    return drawn
+
+
+def _largest(call: Mapping[str, Any]) -> int:
+    """Bytes of the largest read of a call."""
+    return int(max(read["size"] for read in call["reads"]) * call["item"])
+
+
 def _bar(wide: float, high: float) -> str:
     return f'<path class="mark" d="M0 {high / 2:g}h{wide:.4g}" stroke-width="{high:g}"/>'
 
@@ -252,4 +317,7 @@ _KINDS: dict[str, Callable[..., list[Drawn]]] = {
     "parts": _parts,
     "where": _where,
     "calls": _calls,
+    "timers": _timers,
+    "levels": _levels,
+    "reads": _reads,
 }

@@ -115,6 +115,51 @@ def test_calls_are_drawn_in_order_with_their_batches():
     assert texts == [["ask", "step", "0", "0", "1", "1"], ["ask", "step", "0", "1", "0", "1"]]
 
 
+def with_facts(**facts):
+    """The record with other facts: for each name, those of the starter and of the solution."""
+    sides = ("submission", "reference")
+    return RECORD | {
+        side: {**RECORD[side], "facts": {name: both[at] for name, both in facts.items()}}
+        for at, side in enumerate(sides)
+    }
+
+
+def test_a_timers_figures_stand_beside_what_a_call_costs():
+    def timings(*figures):
+        return [{"figure": one, "cost": {"work": 2.0}} for one in figures]
+
+    record = with_facts(timings=(timings(0.0, 9.0, 2.0), timings(2.0, 2.08, 1.92)))
+    words, svgs = drawn(record, draws="timers", within=0.05)
+    assert words == ["Right to 5%: 1 of 3 programs.", "Right to 5%: 3 of 3 programs."]
+    heights = [
+        [one.split("v-")[1] for one in svg.select_one(".mark")["d"].split("M")[1:]] for svg in svgs
+    ]
+    assert heights == [["0", "60", "30"], ["30", "31.2", "28.8"]], "the line lies at half"
+
+
+def test_levels_are_a_line_over_the_steps():
+    grows = [{"nbytes": n} for n in (100, 200, 400)]
+    flat = [{"nbytes": 100}] * 3
+    words, svgs = drawn(with_facts(alive=(grows, flat)), draws="levels", of="alive", says="Bytes")
+    assert words == ["Bytes: 400.", "Bytes: 100."]
+    points = [svg.select_one("polyline")["points"] for svg in svgs]
+    assert points == ["0,45 160,30 320,0", "0,45 160,45 320,45"]
+
+
+def test_reads_are_blocks_of_the_file_in_the_call_that_shows_most():
+    def call(*rows):
+        blocks = [{"top": top, "bottom": end, "left": 0, "right": 2} for top, end in rows]
+        sizes = [2 * (end - top) for top, end in rows]
+        reads = [{"block": b, "size": n} for b, n in zip(blocks, sizes, strict=True)]
+        return {"blocks": blocks, "reads": reads, "item": 4}
+
+    halves = call((0, 2), (2, 4))
+    record = with_facts(one=(call((0, 4)), halves), other=(halves, halves))
+    words, svgs = drawn(record, draws="reads", says="Largest")
+    assert words == ["Largest: 32.", "Largest: 16."]
+    assert [len(svg.find_all("rect")) for svg in svgs] == [1, 2]
+
+
 @pytest.mark.parametrize(
     "spec",
     [
@@ -125,6 +170,9 @@ def test_calls_are_drawn_in_order_with_their_batches():
         {"draws": "parts", "value": "batch", "leaf": "y"},
         {"draws": "where", "values": ["other"]},
         {"draws": "calls", "until": "stop", "says": ""},
+        {"draws": "timers", "within": 0.05},
+        {"draws": "levels", "of": "alive", "says": ""},
+        {"draws": "reads", "says": ""},
     ],
     ids=str,
 )
