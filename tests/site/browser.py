@@ -106,16 +106,17 @@ class Browser:
         """Write a picture of what is seen, or of the whole page."""
         self._page.screenshot(path=path, full_page=whole)
 
-    def barriers(self) -> list[str]:
+    def barriers(self, *, of_colour: bool = False) -> list[str]:
         """What axe-core finds that keeps somebody from using the page: rule, and the elements.
 
-        What moves on the page stops.
+        With `of_colour`, only the rules that ask about colours. What moves on the page stops.
         """
         if not self.run("'axe' in window"):
             self._page.add_style_tag(content=STILL)
             self.run(Axe().axe_script)
         self.run(ONE_OF_EACH_LOOK)
-        found = self.run("axe.run({ resultTypes: ['violations'] })")
+        rules = ", runOnly: ['cat.color']" if of_colour else ""
+        found = self.run(f"axe.run({{ resultTypes: ['violations']{rules} }})")
         return [
             f"{rule['id']}: {[node['html'][:100] for node in rule['nodes'][:3]]}"
             for rule in found["violations"]

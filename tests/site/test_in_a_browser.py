@@ -29,6 +29,12 @@ HEAVIEST = 150 * 1024  # bytes of a page with all that it fetches, gzipped, in a
 TITLE = "document.querySelector('h1').textContent"
 
 
+CUT = """[...document.querySelectorAll('.md-content pre > code')]
+  .filter(code => code.clientWidth && code.scrollWidth > code.clientWidth)
+  .map(code => code.textContent.slice(0, 80))"""
+"""The blocks of code that are wider than their box."""
+
+
 def weight(site, served, asked):
     """Bytes of these addresses, gzipped."""
     files = {site / address.removeprefix(f"{served}/").partition("?")[0] for address in asked}
@@ -40,23 +46,30 @@ def weight(site, served, asked):
 def test_every_page_fits_is_light_asks_nobody_says_nothing_and_keeps_nobody_out(
     page, site, served, width
 ):
-    """Each page is opened on a desk and on a phone, and seen there in light and in dark."""
-    too_wide, too_heavy, barriers = [], [], []
-    for path in paths(site):
+    """Each page is opened on a desk and on a phone, and seen there in light and in dark.
+
+    In the dark, other colours are all that is new, and the button that leads back to light, which
+    all pages share: so the first page is asked about everything, and the others about colours.
+    """
+    too_wide, too_heavy, barriers, cut = [], [], [], []
+    for number, path in enumerate(paths(site)):
         browser = page(path, width, forget=False)
         asked = {address for address in browser.asked if not address.startswith("data:")}
         if (size := weight(site, served, asked)) > HEAVIEST:
             too_heavy.append(f"{path}: {size} bytes")
+        cut += [f"{path} at {width}: {line}" for line in browser.run(CUT)]
         for dark in (False, True):
             browser.look(width, dark=dark)
             how = f"{path} at {width}, {'dark' if dark else 'light'}"
             if (seen := browser.run("document.documentElement.scrollWidth")) > width:
                 too_wide.append(f"{how} is {seen}")
-            barriers += [f"{how}: {barrier}" for barrier in browser.barriers()]
+            found = browser.barriers(of_colour=dark and number > 0)
+            barriers += [f"{how}: {barrier}" for barrier in found]
         assert all(each.startswith((f"{served}/", "data:")) for each in browser.asked)
         browser.asked.clear()
     assert not too_wide
     assert not too_heavy
+    assert not cut
     assert not barriers
 
 
@@ -71,6 +84,7 @@ def test_a_barrier_is_found(page):
     assert browser.barriers() == []
     browser.run("document.querySelector('h1').style.color = '#eee'")
     assert [one.partition(":")[0] for one in browser.barriers()] == ["color-contrast"]
+    assert browser.barriers(of_colour=True) == browser.barriers()
     browser.run("document.querySelector('h1').removeAttribute('style')")
     assert browser.barriers() == []
     browser.run("[...document.querySelectorAll('pre .s2')].at(-1).style.color = '#eee'")
@@ -318,6 +332,7 @@ def test_code_of_78_columns_fits_beside_the_sidebars(page):
     browser = page("/lessons/04-the-inner-loop/")
     room = browser.run("""(() => {
       const code = document.querySelector('.input code'), line = document.createElement('span');
+      code.style.whiteSpace = 'pre';
       line.textContent = 'x'.repeat(78);
       code.append(line);
       const width = line.getBoundingClientRect().width, style = getComputedStyle(code);
@@ -336,6 +351,7 @@ def test_starters_fit_beside_the_sidebar(page):
     code = "document.querySelector('.highlight:has(.hll) code')"
     for path in longest:
         browser = page(f"/exercises/{path.stem}/", forget=False)
+        browser.run(f"{code}.style.whiteSpace = 'pre'")
         assert browser.run(f"{code}.clientWidth - {code}.scrollWidth") >= 0, path
 
 
