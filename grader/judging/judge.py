@@ -40,7 +40,7 @@ from grader.judging.said import (
     without_treedefs,
 )
 from grader.judging.slips import Slip, slips
-from grader.judging.statements import of_jit, of_promise
+from grader.judging.statements import of_jit, of_keys, of_promise
 from grader.judging.unlike import difference
 from grader.judging.verdict import Culprit, Ground, Report, Status, Verdict
 
@@ -260,7 +260,7 @@ def _narrow(verdict: Verdict, file: File, exercise: Exercise) -> None:
         return
     returned = verdict.check == RUNS and verdict.observed.startswith("it returned")
     if returned or verdict.hint == FORM:
-        verdict.culprits = of_return(file, verdict.culprits[0])
+        verdict.culprits = _of_keys(verdict, file) or of_return(file, verdict.culprits[0])
     elif verdict.check != RUNS:
         _look_inside(verdict, file, found)
 
@@ -292,6 +292,8 @@ def _look_inside(verdict: Verdict, file: File, found: Sequence[Slip]) -> None:
     mine = (one for one in found if one.function == function and _concerns(one, said))
     if slip := next(mine, None):
         _blame(verdict, slip)
+    elif keyed := _of_keys(verdict, file):
+        verdict.culprits = keyed
     elif called := _CALLED.search(verdict.expected):
         verdict.culprits = of_call(file, verdict.culprits[0], called[1])
     elif name := _VARIABLE.search(verdict.observed.partition("\n")[0]):
@@ -300,6 +302,13 @@ def _look_inside(verdict: Verdict, file: File, found: Sequence[Slip]) -> None:
         verdict.culprits = of_decorators(file, [function], "") or verdict.culprits
     else:
         verdict.culprits = of_only_statement(file, verdict.culprits[0])
+
+
+def _of_keys(verdict: Verdict, file: File) -> list[Culprit]:
+    """What the function of a failure puts under the keys of a dict that the failure names."""
+    function = file.top_level_at(verdict.culprits[0].line)
+    texts = (verdict.expected, verdict.observed)
+    return next(filter(None, (of_keys(file, function, text) for text in texts)), [])
 
 
 def _concerns(slip: Slip, said: str) -> bool:

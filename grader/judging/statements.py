@@ -16,6 +16,8 @@ from grader.judging.verdict import Culprit
 _FILLED = frozenset(("append", "extend", "insert", "update", "setdefault"))
 """Methods that put something into a list or a dict."""
 _PROMISED = re.compile(r"`(\w+)` returns ")
+_OF_KEYS = re.compile(r"`([^`]*\['\w+'\])`")
+"""A value, in a failure's words, that a dict holds under a name."""
 _JIT = frozenset(("jit", "pjit", "pmap", "shard_map"))
 _OF_A_CALL = re.compile(
     r"\b(p?jit|pmap|shard_map|\w+_(specs|shardings|argnums|axes))\b|static arg|donated"
@@ -110,12 +112,36 @@ def entry(record: Record, function: str, key: str) -> list[Culprit]:
     Of a name, it is the last statement that gives the name its value.
     """
     file = File(record.source)
+    return _entry(file, function, key) or of_definitions(file, [function])
+
+
+def of_keys(file: File, function: str, text: str) -> list[Culprit]:
+    """What a dict gets in a function under the keys that `text` names: "`create(...)['bias']`".
+
+    Of a path of several keys, the innermost counts for which there is one expression only.
+    """
+    paths = (re.findall(r"\['(\w+)'\]", quoted) for quoted in _OF_KEYS.findall(text))
+    found = (
+        next(filter(None, (_entry(file, function, key) for key in reversed(path))), [])
+        for path in paths
+    )
+    return list({place.line: place for places in found for place in places}.values())
+
+
+def _entry(file: File, function: str, key: str) -> list[Culprit]:
+    """The place of `entry`, if there is exactly one."""
     found = [value for node in _nodes(file, function) for value in _entries(node, key)]
     if len(found) != 1:
-        return of_definitions(file, [function])
-    top, value = file.defined(function), found[0]
-    if isinstance(value, ast.Name) and isinstance(top, Function):
-        return [file.place((_made(top, value.id) or [value])[-1])]
+        return []
+    value = found[0]
+    if isinstance(value, ast.Name):
+        around = [
+            node
+            for node in _nodes(file, function)
+            if isinstance(node, Function) and any(inner is value for inner in ast.walk(node))
+        ]
+        made = (_made(node, value.id) for node in reversed(around))  # the innermost function first
+        return [file.place((next(filter(None, made), None) or [value])[-1])]
     return [file.place(value)]
 
 

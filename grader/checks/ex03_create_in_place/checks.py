@@ -1,10 +1,17 @@
 """Checks of ex03_create_in_place: the four arrays, their device, and what was copied there."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from grader.checks.ex03_create_in_place import EXERCISE
-from grader.checks.ex03_create_in_place.facts import ROUNDS, programs, spread, tables
+from grader.checks.ex03_create_in_place.facts import (
+    ROUNDS,
+    numbers,
+    programs,
+    spread,
+    through_host,
+)
+from grader.judging import statements
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     culprits,
@@ -16,7 +23,9 @@ from grader.judging.evidence import (
     seen,
     wanted,
 )
+from grader.judging.places import File
 from grader.judging.record import Event, EventKind, Leaf, Record
+from grader.judging.verdict import Culprit
 from grader.judging.words import plural, where
 
 NUMBER = 8
@@ -64,7 +73,7 @@ def on_the_device(record: Record) -> Result:
         if wrong:
             listed = ", ".join(f"`{leaf.path}` on {where(leaf)}" for leaf in wrong)
             place = where(wanted(record).values[name][0])
-            return Failure(f"all arrays on {place}", listed, definition(record, "create"))
+            return Failure(f"all arrays on {place}", listed, _of_program(record, wrong))
         if (devices := seen(record).facts[spread(name)]) > 1:
             expected = f"all arrays are made on {where(wanted(record).values[name][0])} alone"
             observed = f"a program ran on {devices} devices, and each made an array or a part of it"
@@ -91,14 +100,38 @@ def committed(record: Record) -> Result:
             return Failure(
                 "all arrays are committed",
                 f"{len(uncommitted)} on the device, but uncommitted: {listed}",
-                definition(record, "create"),
+                _of_program(record, uncommitted),
             )
     return None
+
+
+def _of_program(record: Record, leaves: Sequence[Leaf]) -> list[Culprit]:
+    """Where arrays get their place: `jit`, if a function inside `create` makes them."""
+    file, text = File(record.source), " ".join(f"`{leaf.path}`" for leaf in leaves)
+    made = [file.function_at(place.line) for place in statements.of_keys(file, "create", text)]
+    inside = "create" not in made and statements.calls(record, "create", "device")
+    return statements.call(record, "create", "jit") if inside else definition(record, "create")
 
 
 FILL = (
     "Outside jit, jnp.ones sends its fill value to the device: one number, and one copy. Inside "
     "jit, the number is part of the program."
+)
+
+
+FEW = 4
+"""So many numbers that the reference's programs do not hold are no table of `order`."""
+CONSTANT = (
+    "`order` was made before its program ran, and goes to the device inside the program, as "
+    "constants"
+)
+TRAVELS = (
+    "A NumPy array, a list, a Python number, or an array that was made outside: each of these is a "
+    "constant inside jit. Which function of jnp is an instruction to make 0, 1, 2, ... there?"
+)
+THROUGH_HOST = "a program keeps arrays in host memory, or computes on the host"
+WITHOUT = (
+    "A device's usual memory is used where no memory is named, and nothing is computed elsewhere."
 )
 
 
@@ -110,14 +143,16 @@ def _copied(record: Record, kind: EventKind, expected: str) -> Failure | None:
     expected += ", in two calls of `create`"
     small = all((event.nbytes or NUMBER + 1) <= NUMBER for event in found)
     hint = FILL if kind == "h2d" and small else ""
-    return Failure(expected, _told(kind, found), culprits(record, found), hint)
+    return Failure(expected, _told(record, kind, found), culprits(record, found), hint)
 
 
-def _told(kind: EventKind, found: list[Event]) -> str:
+def _told(record: Record, kind: EventKind, found: list[Event]) -> str:
     """How many copies there are, of which sizes, and what was copied."""
     sizes = sorted({event.nbytes for event in found if event.nbytes is not None}, reverse=True)
     total = plural(sum(event.count for event in found), "copy")
     size = f" of {', '.join(map(str, sizes))} bytes" if sizes else ""
+    if kind == "d2d" and any(seen(record).facts[through_host(name)] for name in ROUNDS):
+        return f"{total}{size}: from another device, or from another memory"
     if kind == "d2d":
         return f"{total}{size}: made on the default device, and copied from there"
     if sizes and sizes[0] <= NUMBER:
@@ -161,10 +196,18 @@ def not_from_the_host(record: Record) -> Result:
 
 def _in_the_program(record: Record, expected: str) -> Failure | Unable | None:
     """The failure for an array that the host made, and that went to the device in a program."""
-    facts = seen(record).facts
-    if any(facts[tables(name)] for name in ROUNDS):
-        told = "`order` is made by the host, and goes to the device inside the compiled program"
-        return Failure(expected, told, definition(record, "create"))
+    facts, known = seen(record).facts, wanted(record).facts
+    place = statements.entry(record, "create", "order")
+    for name in ROUNDS:
+        new = {tuple(one) for one in facts[numbers(name)]} - {
+            tuple(one) for one in known[numbers(name)]
+        }
+        if sum(count for _, count in new) > FEW:
+            return Failure(expected, CONSTANT, place, TRAVELS)
+        if facts[through_host(name)]:
+            return Failure(
+                expected, THROUGH_HOST, statements.call(record, "create", "jit"), WITHOUT
+            )
     if not any(facts[programs(name)] for name in ROUNDS):
         return Unable("the programs that JAX compiled were not seen")
     return None

@@ -5,9 +5,10 @@ numbers of rows. They differ: JAX logs no copy for a jitted call whose arguments
 an earlier call.
 
 A copy is not the only way from the host: an array made by NumPy inside a jitted function
-becomes a constant of the program, and reaches the device with it. So the texts of all compiled
-programs are searched for tables, of whatever type and shape, whole or in pieces, and for numbers
-that stand there one by one. They also tell on how many devices each program runs.
+becomes a constant of the program, and reaches the device with it. So the constants of all compiled
+programs are listed, of whatever type and shape, tables and single numbers; those of the reference
+are the ones that JAX needs. The texts also tell on how many devices each program runs, and whether
+it uses memory of the host.
 """
 
 import re
@@ -18,20 +19,26 @@ from typing import Any
 
 import jax
 
-from grader.checks.ex03_create_in_place.facts import ROUNDS, programs, spread, tables
+from grader.checks.ex03_create_in_place.facts import (
+    ROUNDS,
+    numbers,
+    programs,
+    spread,
+    through_host,
+)
 from grader.probes import dumped
 from grader.probes.observe import Observe
 
-TABLE = 16
-"""So many numbers in different constants were made by the host. JAX's random numbers need 8."""
-SINGLE = 20
-"""The smallest number of rows. About so many integers, one by one, may be `order`."""
+_CONSTANT = re.compile(r"constant(?: dense)?<(.*?)> : tensor<((?:\d+x)*)")
+_ON_THE_HOST = re.compile(r"pinned_host|annotate_device_placement|_xla_compute_type")
+MAX_LISTED, MAX_SHOWN = 300, 60
+"""How many constants are listed, and how many characters of each."""
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Create two layers of different sizes, and read the programs that JAX compiles for them."""
     default, *devices = rng.permutation(jax.devices())[: 1 + len(ROUNDS)]
-    sizes = rng.choice(range(SINGLE, 60), len(ROUNDS), replace=False)
+    sizes = rng.choice(range(20, 60), len(ROUNDS), replace=False)
     for name, device, rows in zip(ROUNDS, devices, sizes, strict=True):
         with jax.default_device(default):
             _create(submission, observe, rng, name, device, int(rows))
@@ -48,16 +55,21 @@ def _create(
         created = dict(created)  # its arrays are the same; only their order may be another
     observe.value(name, created)
     observe.fact(programs(name), len(texts))
-    observe.fact(tables(name), _hold_table("".join(texts)))
+    observe.fact(numbers(name), _numbers("".join(texts)))
+    observe.fact(through_host(name), any(map(_ON_THE_HOST.search, texts)))
     observe.fact(spread(name), max(map(_devices, texts), default=0))
 
 
-def _hold_table(programs: str) -> bool:
-    """Whether programs hold a table that the host must have made: whole, or in pieces."""
-    pieces = set(re.findall(r'dense<(["\[(][^>]*)> : tensor<((?:\d+x)+)', programs))
-    single = set(re.findall(r"dense<(\d+)(?:\.0+e\+00)?> : tensor<(?:1x)*[a-z]+\d+>", programs))
-    in_pieces = sum(prod(map(int, sizes.split("x")[:-1])) for _, sizes in pieces)
-    return in_pieces >= TABLE or len(single & {str(n) for n in range(SINGLE)}) >= SINGLE - 4
+def _numbers(programs: str) -> list[list[str | int]]:
+    """The different constants of programs: how each begins, and how many numbers it holds.
+
+    One number for all of an array is a single one.
+    """
+    found = {
+        (text, prod(map(int, sizes.split("x")[:-1]))) for text, sizes in _CONSTANT.findall(programs)
+    }
+    tables = {(text[:MAX_SHOWN], size if text[:1] in '["(' else 1) for text, size in found}
+    return [[text, size] for text, size in sorted(tables)[:MAX_LISTED]]
 
 
 def _devices(program: str) -> int:

@@ -11,12 +11,17 @@ def programs(layer: str) -> str:
     return f"{layer}: programs"
 
 
-def tables(layer: str) -> str:
-    """The fact whether those programs hold a table of `rows` integers, whole or in pieces.
+def numbers(layer: str) -> str:
+    """The fact that lists the constants of those programs: each one's text and its count.
 
-    The host made such a table, and it went to the device with the program.
+    What the host made inside jit stands there, and went to the device with the program.
     """
-    return f"{layer}: tables"
+    return f"{layer}: numbers"
+
+
+def through_host(layer: str) -> str:
+    """The fact whether those programs use host memory, or compute on the host."""
+    return f"{layer}: through the host"
 
 
 def spread(layer: str) -> str:
