@@ -231,9 +231,9 @@ def _structure_failure(
             said += [f"it has {_paths(surplus)}, for which nobody asked"] if surplus else []
             observed = "; ".join(said)
     elif _keys(mine) and (lacking := _keys(theirs) - _keys(mine)):
-        observed += f", without {_paths(sorted(lacking))}"
+        observed += f", without {_paths([f'{key[2:-2]}' for key in sorted(lacking)])}"
         if unasked := _keys(mine) - _keys(theirs):
-            observed += f", and with {_paths(sorted(unasked))}"
+            observed += f"; nobody asked for {_paths(sorted(unasked))}"
     return Failure(expected, observed, (), FORM)
 
 

@@ -30,6 +30,9 @@ class Failure:
     culprits: Sequence[Culprit] = ()
     hint: str = ""
     """The hint that what was observed asks for, in place of the check's first one."""
+    made: Sequence[Culprit] = ()
+    """Where the value is made that it is about. If `culprits` is no more than a definition, and its
+    text shows no slip, this is the place."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from grader.judging import witness
-from grader.judging.arrays import FORM
+from grader.judging.arrays import EXCHANGED, FORM
 from grader.judging.checking import Check, Exercise, Failure, Result, Unable
 from grader.judging.evidence import TURNED, culprit
 from grader.judging.places import (
@@ -63,6 +63,8 @@ _CALLED = re.compile(r"\bcalls? (?:of |the )?`(\w+)`")
 _VARIABLE = re.compile(r"\b[A-Z]+(?:_[A-Z]+){2,}\b")
 """A variable of the environment."""
 _DONATED = re.compile(r"\bdonate[sd]\b")
+_Made = dict[str, Sequence[Culprit]]
+"""Check -> where the value is made that its failure is about."""
 _PROMISE = {
     "raised": "no exception",
     "exited": "the code returns to the grader",
@@ -79,9 +81,11 @@ def judge(record: Record, exercise: Exercise) -> Report:
     verdicts = [_source(record, exercise)]
     if not record.findings:
         verdicts.append(_runs(record, exercise))
+    made: _Made = {}
     for check in _judged(record, exercise):
-        verdicts.append(_check(record, check, exercise, {v.check: v.status for v in verdicts}))
-    _place(record, exercise, verdicts)
+        done = {verdict.check: verdict.status for verdict in verdicts}
+        verdicts.append(_check(record, check, exercise, done, made))
+    _place(record, exercise, verdicts, made)
     printed = record.submission.outcome.output if record.submission else ""
     return Report(
         exercise=record.exercise,
@@ -135,7 +139,7 @@ def _statuses(record: Record, exercise: Exercise, *grounds: Ground) -> dict[str,
     record = witness.judged(record)
     for check in _judged(record, exercise):
         if check.ground in grounds:
-            statuses[check.name] = _check(record, check, exercise, statuses).status
+            statuses[check.name] = _check(record, check, exercise, statuses, {}).status
     return statuses
 
 
@@ -240,7 +244,7 @@ def _note_forgotten(verdict: Verdict, forgotten: Sequence[Missing]) -> None:
             return
 
 
-def _narrow(verdict: Verdict, file: File, exercise: Exercise) -> None:
+def _narrow(verdict: Verdict, file: File, exercise: Exercise, made: Sequence[Culprit]) -> None:
     """Where a failure has no line but that of a definition, look for one inside it.
 
     A value of another form is placed at the `return`; else a slip in that function is named. One
@@ -258,11 +262,13 @@ def _narrow(verdict: Verdict, file: File, exercise: Exercise) -> None:
     definitions = [place.line for place in of_definitions(file, exercise.edits)]
     if len(verdict.culprits) != 1 or verdict.culprits[0].line not in definitions:
         return
+    made = [place for place in made if place.line not in definitions]
     returned = verdict.check == RUNS and verdict.observed.startswith("it returned")
     if returned or verdict.hint == FORM:
-        verdict.culprits = _of_keys(verdict, file) or of_return(file, verdict.culprits[0])
+        held = [] if verdict.observed.endswith(EXCHANGED) else _of_keys(verdict, file)
+        verdict.culprits = held or list(made) or of_return(file, verdict.culprits[0])
     elif verdict.check != RUNS:
-        _look_inside(verdict, file, found)
+        _look_inside(verdict, file, found, made)
 
 
 def _note_what_was_dropped(verdict: Verdict, file: File, found: Sequence[Slip]) -> None:
@@ -285,7 +291,9 @@ def _blame(verdict: Verdict, slip: Slip) -> None:
     verdict.observed += f"\n{slip.words}"
 
 
-def _look_inside(verdict: Verdict, file: File, found: Sequence[Slip]) -> None:
+def _look_inside(
+    verdict: Verdict, file: File, found: Sequence[Slip], made: Sequence[Culprit]
+) -> None:
     """Place a failure at a slip, or at what its words name, inside the function of its line."""
     function = file.top_level_at(verdict.culprits[0].line)
     said = " ".join((verdict.title, verdict.expected, verdict.observed))
@@ -294,6 +302,8 @@ def _look_inside(verdict: Verdict, file: File, found: Sequence[Slip]) -> None:
         _blame(verdict, slip)
     elif keyed := _of_keys(verdict, file):
         verdict.culprits = keyed
+    elif made:
+        verdict.culprits = list(made)
     elif called := _CALLED.search(verdict.expected):
         verdict.culprits = of_call(file, verdict.culprits[0], called[1])
     elif name := _VARIABLE.search(verdict.observed.partition("\n")[0]):
@@ -316,7 +326,7 @@ def _concerns(slip: Slip, said: str) -> bool:
     return not slip.about or bool(re.search(rf"\b{slip.about}s?\b", said, re.IGNORECASE))
 
 
-def _place(record: Record, exercise: Exercise, verdicts: Sequence[Verdict]) -> None:
+def _place(record: Record, exercise: Exercise, verdicts: Sequence[Verdict], made: _Made) -> None:
     """Give every failure a place in the learner's file, and the lines around it."""
     file = File(record.source)
     judges = {check.name: check.judges for check in exercise.checks}
@@ -343,7 +353,7 @@ def _place(record: Record, exercise: Exercise, verdicts: Sequence[Verdict]) -> N
         if verdict.check not in (SOURCE, RUNS):
             _note_forgotten(verdict, forgotten)
         if verdict.check != SOURCE and verdict.hint != NO_RETURN:
-            _narrow(verdict, file, exercise)
+            _narrow(verdict, file, exercise, made.get(verdict.check, ()))
         verdict.culprits = [shown(file, place) for place in verdict.culprits]
         check = next((check for check in exercise.checks if check.name == verdict.check), None)
         if check and check.hints and not verdict.hint:
@@ -351,7 +361,9 @@ def _place(record: Record, exercise: Exercise, verdicts: Sequence[Verdict]) -> N
             verdict.hints = len(hints_for(exercise, check.name))
 
 
-def _check(record: Record, check: Check, exercise: Exercise, done: dict[str, Status]) -> Verdict:
+def _check(
+    record: Record, check: Check, exercise: Exercise, done: dict[str, Status], made: _Made
+) -> Verdict:
     verdict = Verdict(check.name, check.title, "pass", check.ground, lesson=check.lesson)
     needs = [SOURCE, RUNS, *check.after]
     if check.ground == "timing":
@@ -366,11 +378,11 @@ def _check(record: Record, check: Check, exercise: Exercise, done: dict[str, Sta
     elif any(done.get(name) == "could not check" for name in check.after):
         verdict.status, verdict.reason = "could not check", "an earlier check could not be made"
     else:
-        _judge_one(verdict, record, check)
+        _judge_one(verdict, record, check, made)
     return verdict
 
 
-def _judge_one(verdict: Verdict, record: Record, check: Check) -> None:
+def _judge_one(verdict: Verdict, record: Record, check: Check, made: _Made) -> None:
     try:
         result = check.function(record)
     except Exception as error:  # noqa: BLE001 (whatever a record does to a check)
@@ -382,6 +394,7 @@ def _judge_one(verdict: Verdict, record: Record, check: Check) -> None:
             return
     match result:
         case Failure(expected=expected, observed=observed, culprits=culprits, hint=hint):
+            made[check.name] = result.made
             verdict.status, verdict.expected, verdict.observed = "fail", expected, observed
             verdict.culprits = list(culprits)
             if hint:

@@ -1,7 +1,8 @@
 """Finds slips of the pen that a text shows by itself.
 
 They are a result that is dropped, a new value that nothing uses, a value that a loop does not carry
-on, a `return` that ends a loop in its first round, and a parameter that is used nowhere.
+on, a `return` that ends a loop in its first round, a copy to no named place, and a parameter that
+is used nowhere, or replaced.
 
 It compares two texts, the learner's file and the reference solution, and runs neither. What it
 finds explains a failure that has no line of its own; it never makes one. A forgotten `return` is in
@@ -61,6 +62,8 @@ def slips(file: File, model: str, edits: Sequence[str]) -> Iterator[Slip]:
             _ends_its_loop,
             "How far is this `return` indented, and how many rounds does the loop make?",
         ),
+        (_names_no_place, ""),
+        (_replaced, ""),
         (_unused, ""),
     )
     for find, hint in finders:
@@ -89,8 +92,26 @@ def _dropped_of_the_file(
 
     `making` names the functions of the file that return something.
     """
-    given = ({arg.arg for arg in right.args.args} | making) - set(_called_for_effect(right))
+    given = {arg.arg for arg in right.args.args} | making | _makers(mine)
+    given -= set(_called_for_effect(right))
     yield from ((call, _drops(name)) for call, name in _statements(mine) if name in given)
+
+
+def _makers(function: ast.FunctionDef) -> set[str]:
+    """The functions inside a function that do no more than return one of `_NEW_VALUES`."""
+    found: set[str] = set()
+    for node in ast.walk(function):
+        match node:
+            case ast.FunctionDef(name=name, body=[*_, ast.Return(value=ast.Call() as made)]):
+                pass
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Lambda(body=ast.Call() as made)):
+                pass
+            case _:
+                continue
+        parts = [one for one in ast.walk(made) if isinstance(one, ast.Attribute | ast.Name)]
+        if any(_is_new(ast.unparse(one)) for one in parts):
+            found.add(name)
+    return found
 
 
 def _statements(function: ast.FunctionDef) -> Iterator[tuple[ast.Call, str]]:
@@ -223,6 +244,50 @@ def _ends_its_loop(mine: ast.FunctionDef, _: ast.FunctionDef) -> _Found:
             continue
         if not any(isinstance(inner, ast.Continue) for inner in ast.walk(node)):
             yield node.body[-1], "this `return` is inside the loop: it ends it in its first round"
+
+
+NO_PLACE = (
+    "`device_put` names no device here: an array stays where it is, and a NumPy array goes to the "
+    "default device"
+)
+
+
+def _names_no_place(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
+    """Calls of `device_put` that name no place, where all of the reference's name one."""
+    if _copies(right) and all(map(_has_place, _copies(right))):
+        yield from ((call, NO_PLACE) for call in _copies(mine) if not _has_place(call))
+
+
+def _copies(function: ast.FunctionDef) -> list[ast.Call]:
+    calls = (node for node in ast.walk(function) if isinstance(node, ast.Call))
+    return [call for call in calls if ast.unparse(call.func).endswith("device_put")]
+
+
+def _has_place(call: ast.Call) -> bool:
+    starred = any(isinstance(arg, ast.Starred) for arg in call.args)
+    return len(call.args) != 1 or bool(call.keywords) or starred
+
+
+def _replaced(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
+    """Parameters that get another value before anything reads the one that was given."""
+    given = {arg.arg for arg in mine.args.args} & _read(right) - _stored(right)
+    for node in own_nodes(mine):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name) as target]):
+                pass
+            case ast.For(target=ast.Name(id=name) as target):
+                pass
+            case _:
+                continue
+        end = node.iter if isinstance(node, ast.For) else node
+        before = (one for one in _loads(name, mine) if _begin(one) <= _end(end))
+        if name in given and not any(before):
+            words = f"`{name}` is another value from this line on than the one that was given"
+            yield ast.copy_location(ast.arg(name), target), words
+
+
+def _end(node: ast.expr | ast.stmt) -> tuple[int, int]:
+    return node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
 
 
 def _unused(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:

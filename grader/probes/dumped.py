@@ -15,6 +15,7 @@ import jax
 
 _TENSOR = re.compile(r"((?:\d+x)*)[a-z]+(\d+)")
 """The type of an array in StableHLO: `50x16xf32`."""
+_ON_THE_HOST = re.compile(r"pinned_host|annotate_device_placement|_xla_compute_type")
 
 
 @contextmanager
@@ -29,6 +30,11 @@ def programs() -> Iterator[list[str]]:
         finally:
             jax.config.update("jax_dump_ir_to", before)
         found += [path.read_text("utf-8") for path in sorted(Path(folder).rglob("*.mlir"))]
+
+
+def uses_the_host(program: str) -> bool:
+    """Whether a program keeps an array in host memory, or computes on the host."""
+    return bool(_ON_THE_HOST.search(program))
 
 
 def constants(program: str) -> Iterator[int]:

@@ -29,6 +29,10 @@ class Observe(Protocol):
         """Count one step; events carry the number of marks so far."""
         ...
 
+    def waits(self, told: Callable[[list[Any]], None]) -> AbstractContextManager[None]:
+        """A block in which `told` gets the arrays of each wait, poll or read that has ended."""
+        ...
+
     def value(self, name: str, tree: Any, *, data: bool = True) -> None:
         """Keep a pytree: every leaf's placement, and its values if `data`."""
         ...

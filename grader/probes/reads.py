@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import partial
 from typing import Any, Self
 from unittest import mock
 
@@ -24,6 +25,8 @@ from grader.probes.tally import Tally
 
 Seeing = Callable[[], AbstractContextManager[None]]
 """Makes a block in which a second witness knows that a read or a wait is seen here."""
+Told = Callable[[list[Any]], None]
+"""Gets the arrays for which a wait has ended."""
 POLLS = 3
 """So many questions in one step, whether one array is ready, are a wait for it."""
 
@@ -39,6 +42,8 @@ class Reads:
         self._started: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._polled: dict[int, tuple[weakref.ref[Any], int, int]] = {}
         self._stack = ExitStack()
+        self.told: Told | None = None
+        """Who is told of each wait, poll and read, when it has ended."""
 
     def __enter__(self) -> Self:
         array = private.array_type()
@@ -79,7 +84,22 @@ class Reads:
 
     def _before_read(self, array: Any) -> private.After:
         nbytes, detail = array.nbytes, self._detail(array)
-        return self._outermost(lambda: self._tally.saw("d2h", nbytes=nbytes, detail=detail))
+        report = partial(self._tally.saw, "d2h", nbytes=nbytes, detail=detail)
+        return self._telling(array, self._outermost(report))
+
+    def _telling(self, tree: Any, after: private.After) -> private.After:
+        """Also tell of a wait for `tree`, which ends when `after` is called."""
+        told = self.told
+        if told is None or self._tally.paused:
+            return after
+        arrays = [leaf for leaf in jax.tree.leaves(tree) if isinstance(leaf, jax.Array)]
+
+        def ended(done: bool) -> None:
+            after(done)
+            if done:
+                told(arrays)
+
+        return ended
 
     def _detail(self, array: Any) -> str:
         started = self._started_in(array)
@@ -92,8 +112,8 @@ class Reads:
         reference, step = self._started.get(id(array), (None, 0))
         return step if reference is not None and reference() is array else None
 
-    def _before_wait(self, _: Any) -> private.After:
-        return self._outermost(lambda: self._tally.saw("wait"))
+    def _before_wait(self, tree: Any) -> private.After:
+        return self._telling(tree, self._outermost(lambda: self._tally.saw("wait")))
 
     def _before_poll(self, array: Any) -> private.After:
         reference, step, count = self._polled.get(id(array), (None, -1, 0))
@@ -105,7 +125,7 @@ class Reads:
             if count == POLLS:
                 self._tally.saw("wait", detail=POLLED)
 
-        return self._outermost(report)
+        return self._telling(array, self._outermost(report))
 
     def _before_copy(self, tree: Any) -> private.After:
         if self._tally.paused:  # what the drive starts is no learner's foresight

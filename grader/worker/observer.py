@@ -6,7 +6,7 @@ are seen is in `grader.probes`.
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from types import CodeType
 from typing import Any, Protocol, Self
@@ -76,7 +76,8 @@ class Observer:
         self._runtime = _runtime() if jax.default_backend() == "cpu" and not next_door else None
         self._marker: Marker | Runtime | None = None
         seeing = self._runtime.seeing if self._runtime else nullcontext
-        probes: list[Probe] = [self._log, Reads(self._tally, seeing), Compiles(self._tally)]
+        self._reads = Reads(self._tally, seeing)
+        probes: list[Probe] = [self._log, self._reads, Compiles(self._tally)]
         for probe in probes[next_door:]:
             self._install(probe)
         if next_door:
@@ -192,6 +193,20 @@ class Observer:
     def unwatched(self) -> Any:
         """A block whose events do not count: the drive's own work."""
         return self._own()
+
+    @contextmanager
+    def waits(self, told: Callable[[list[Any]], None]) -> Iterator[None]:
+        """Tell of each wait, poll and read in the block, when it has ended."""
+
+        def tell(arrays: list[Any]) -> None:
+            with self._own():  # what is asked of the arrays is no poll of the learner's
+                told(arrays)
+
+        self._reads.told = tell
+        try:
+            yield
+        finally:
+            self._reads.told = None
 
     def without_trace(self) -> None:
         """Close the runtime's trace: from here on, the probes stand alone."""

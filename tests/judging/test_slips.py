@@ -44,6 +44,19 @@ def test_the_reference_has_no_slips() -> None:
         ("        report(state)", "    new = jax.device_put(state)", 5, "uses the `new`"),
         ("report(state)", "a, new = halves(state); report(a)", 5, "uses the `new`"),
         ("report(state)", "for x in state: x = jax.device_put(x)", 5, "uses the `x`"),
+        ("put(state, device)", "put(state); use(device)", 2, "`device_put` names no device"),
+        (
+            "    for",
+            "    put = lambda x: jax.device_put(x, device); put(state)\n    for",
+            3,
+            "`put`",
+        ),
+        (
+            "    state = jax",
+            "    device = jax.devices()[0]\n    state = jax",
+            2,
+            "`device` is another value from this line on",
+        ),
         ("report(state)", "state['w'].at[0].set(1)", 5, "what `state['w'].at[0].set` returns"),
     ],
 )
@@ -56,7 +69,7 @@ def test_a_slip_is_named_with_its_line(right: str, wrong: str, line: int, words:
 
 def test_the_mark_is_on_what_the_slip_is_about() -> None:
     mine = MODEL.replace("device_put(state, device)", "device_put(state)")
-    [slip] = slips(File(mine), MODEL, ["run"])
+    *_, slip = slips(File(mine), MODEL, ["run"])
     assert mine.splitlines()[0][slip.place.column - 1 : slip.place.end - 1] == "device"
 
 
@@ -77,13 +90,13 @@ def test_a_return_that_a_loop_may_pass_by_is_none(right: str, wrong: str) -> Non
 @pytest.mark.parametrize(
     "kept",
     [
-        "for x in state: x = jax.device_put(x); report(x)",
+        "for x in state: x = jax.device_put(x, device); report(x)",
         "total = add(total, state)",
         "norm = jnp.linalg.norm(state)",
-        "_ = jax.device_put(state)",
+        "_ = jax.device_put(state, device)",
         "a, b = halves(state); report(a)",
         "a, new = halves(state); report(a + new)",
-        "new = jax.device_put(state); report(lambda: new)",
+        "new = jax.device_put(state, device); report(lambda: new)",
     ],
 )
 def test_a_value_that_is_used_or_may_be_left_is_no_slip(kept: str) -> None:

@@ -1,6 +1,7 @@
 """The statement inside a function that makes the value that a failure is about."""
 
 from grader.judging import statements
+from grader.judging.places import File
 from grader.judging.record import Record
 from grader.judging.verdict import Culprit
 
@@ -79,6 +80,17 @@ def test_an_entry_of_a_dict_is_found() -> None:
     assert marked(statements.entry(RECORD, "place", "intensity")) == "15: intensity = flops % 2"
     assert marked(statements.entry(RECORD, "place", "bound")) == '17: "memory"'
     assert marked(statements.entry(RECORD, "place", "attainable")) == "14"
+
+
+def test_what_a_dict_gets_under_the_keys_of_a_text_is_found() -> None:
+    def found(text: str) -> list[int]:
+        return [at.line for at in statements.of_keys(File(SOURCE), "place", text)]
+
+    assert found("`place(...)['share']` has dtype float32") == [16]
+    assert found("`['share']` on cpu:0, `['bound']` on cpu:0") == [16, 17]
+    assert found("`found['intensity']['share']` is 1") == [16], "the inner key first"
+    assert found("`found['share']['b']` is 1") == [16], "nothing is called b"
+    assert found("`share` is 1, and ['share'] is no value") == []
 
 
 def test_the_statement_that_makes_a_result_is_found() -> None:

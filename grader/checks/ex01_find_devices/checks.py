@@ -123,10 +123,11 @@ def _said(mine: Answer, want: Answer) -> str:
 
 
 def _place(record: Record, mine: Answer, function: str) -> list[Culprit]:
-    """The line that raised, else one that makes an array, else that which defines `function`."""
-    if mine.line:
+    """The line that raised, else one that makes an array, else the one that returned."""
+    if mine.line and mine.raised:
         return [culprit(record, mine.line)]
-    return _arrays(record)[:1] or definition(record, function)
+    returned = [culprit(record, mine.line)] if mine.line else definition(record, function)
+    return _arrays(record)[:1] or returned
 
 
 @EXERCISE.check(

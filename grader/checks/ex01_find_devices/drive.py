@@ -15,6 +15,7 @@ object, so a name or an object made to look like a device does not pass.
 import traceback
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from string import ascii_uppercase
 from types import ModuleType
 from typing import Any
@@ -32,6 +33,7 @@ from grader.checks.ex01_find_devices.facts import (
 )
 from grader.judging.words import plural, typed
 from grader.probes.observe import Observe
+from grader.probes.returned import returned
 from grader.stages import machines
 
 
@@ -88,10 +90,10 @@ def _ask(
     """Call a function of the submission; what it raises is an answer, too."""
     call = f"{function}({', '.join(map(str, args))})"
     try:
-        value = getattr(module, function)(*args)
+        value, line = returned(partial(getattr(module, function), *args), module.__file__ or "")
     except Exception as error:  # noqa: BLE001 (whatever it raises is the answer)
         return Answer(machine, call, "", list(_chain(error)), _line(error, module.__file__))
-    return Answer(machine, call, _words(value, stage))
+    return Answer(machine, call, _words(value, stage), line=line or None)
 
 
 def _chain(error: BaseException | None) -> Iterator[str]:

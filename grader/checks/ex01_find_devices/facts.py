@@ -29,7 +29,8 @@ class Answer(msgspec.Struct, omit_defaults=True):
     """What one call returned or raised on one machine.
 
     `call` is the call as text, `try_gpu(2)`. `raised` holds the error and what caused it,
-    and is empty if the call returned; `line` is the learner's line that raised it.
+    and is empty if the call returned; `line` is the learner's line that raised it, or
+    that returned the answer.
     """
 
     machine: str

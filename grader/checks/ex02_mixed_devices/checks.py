@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from grader.checks.ex02_mixed_devices import EXERCISE, facts
 from grader.checks.ex02_mixed_devices.facts import ROUNDS, STEPS
+from grader.judging import statements
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
     calls_of,
@@ -80,7 +81,8 @@ def same_state(record: Record) -> Result:
     for target in ROUNDS:
         failure = differing_leaf(record, facts.result(target), rtol=1e-4, atol=1e-5)
         if failure:
-            return replace(failure, culprits=definition(record, "run"))
+            made = statements.result(record, "run")
+            return replace(failure, culprits=definition(record, "run"), made=made)
     return None
 
 
@@ -144,7 +146,7 @@ def result_on_the_device(record: Record) -> Result:
             return Failure(
                 f"the result is committed to {place}",
                 f"it is on {where(mine)}{uncommitted}",
-                definition(record, "run"),
+                statements.result(record, "run"),
             )
     return None
 
@@ -163,6 +165,13 @@ READ = (
 def not_through_the_host(record: Record) -> Result:
     """No array goes through the host, or is read by it."""
     found = list(events(seen(record), "d2h", "h2d"))
+    if not found and (programs := seen(record).facts[facts.THROUGH_HOST]):
+        return Failure(
+            "arrays are copied from device to device",
+            f"{plural(programs, 'program')} that `run` compiles keep arrays in host memory",
+            statements.call(record, "run", "jit"),
+            "Which line names a memory? A device's own is used where none is named.",
+        )
     if not found:
         return probe_gap(seen(record), "reads", "transfers")
     reads = sum(event.count for event in found if event.kind == "d2h")

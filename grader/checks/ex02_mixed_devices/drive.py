@@ -16,6 +16,7 @@ import numpy as np
 
 from grader.checks.ex02_mixed_devices import facts
 from grader.checks.ex02_mixed_devices.facts import ROUNDS
+from grader.probes import dumped
 from grader.probes.observe import Observe
 
 
@@ -39,13 +40,16 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     devices = rng.permutation(jax.devices())[:2].tolist()
     devices = rng.permutation([*devices, *rng.choice(jax.devices(), 2)]).tolist()
     numbers = [int(n) for n in rng.permutation([*rng.integers(2, 30, 3), rng.integers(100, 130)])]
+    through = 0
     order, turns = rng.permutation(len(ROUNDS)), rng.permutation(len(ROUNDS))
     for target, steps, device, turn in zip(ROUNDS, numbers, devices, turns, strict=True):
         others = [one for one in jax.devices() if one != device]
         places = [None, device, *rng.choice(others, 2)]
         homes = [places[(place + turn) % len(places)] for place in order]
-        with jax.default_device(rng.choice(others)):
+        with jax.default_device(rng.choice(others)), dumped.programs() as texts:
             _run(submission, observe, rng, target, steps, device, homes)
+        through += sum(map(dumped.uses_the_host, texts))
+    observe.fact(facts.THROUGH_HOST, through)
     observe.fact(facts.STEPS, numbers)
 
 

@@ -4,6 +4,8 @@ A run is a phase of its name, too.
 """
 
 ROUNDS = ("the first run", "the second run", "the third run", "the fourth run")
+THROUGH_HOST = "programs that use the host"
+"""The fact that counts the compiled programs which keep arrays in host memory."""
 STEPS = "steps"
 """The fact that lists how many steps each run is asked for."""
 

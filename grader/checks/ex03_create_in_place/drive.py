@@ -30,7 +30,6 @@ from grader.probes import dumped
 from grader.probes.observe import Observe
 
 _CONSTANT = re.compile(r"constant(?: dense)?<(.*?)> : tensor<((?:\d+x)*)")
-_ON_THE_HOST = re.compile(r"pinned_host|annotate_device_placement|_xla_compute_type")
 MAX_LISTED, MAX_SHOWN = 300, 60
 """How many constants are listed, and how many characters of each."""
 
@@ -56,7 +55,7 @@ def _create(
     observe.value(name, created)
     observe.fact(programs(name), len(texts))
     observe.fact(numbers(name), _numbers("".join(texts)))
-    observe.fact(through_host(name), any(map(_ON_THE_HOST.search, texts)))
+    observe.fact(through_host(name), any(map(dumped.uses_the_host, texts)))
     observe.fact(spread(name), max(map(_devices, texts), default=0))
 
 

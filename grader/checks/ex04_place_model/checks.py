@@ -10,6 +10,7 @@ from grader.checks.ex04_place_model.facts import (
     PLACED,
     STEP_RAISED,
     STEPPED,
+    THROUGH_HOST,
     TREES,
 )
 from grader.judging import statements
@@ -76,9 +77,15 @@ def same_trees(record: Record) -> Result:
                     found,
                     expected=found.expected + _call(model),
                     culprits=statements.call(record, "place", *["init"] * of_state),
+                    made=_made(record, tree),
                     hint=EMPTY_PARTS if left_out else found.hint,
                 )
     return None
+
+
+def _made(record: Record, tree: str) -> list[Culprit]:
+    """Where `place` makes the tree that it returns in the place of `tree`."""
+    return statements.result(record, "place", TREES.index(tree), len(TREES))
 
 
 EMPTY_PARTS = (
@@ -186,6 +193,7 @@ def on_the_device(record: Record) -> Result:
                     moved=moved,
                     numpy=any(leaf.kind == "numpy" for _, leaf in wrong),
                 ),
+                made=_made(record, wrong[0][0]) if len({tree for tree, _ in wrong}) == 1 else (),
             )
     return None
 
@@ -198,6 +206,13 @@ def on_the_device(record: Record) -> Result:
 def not_through_the_host(record: Record) -> Result:
     """No array is read to the host while it is placed."""
     reads = to_host(seen(record), phase="place")
+    if not reads and (programs := seen(record).facts.get(THROUGH_HOST)):
+        return Failure(
+            "no array is kept in host memory",
+            f"{plural(programs, 'program')} that `place` compiles keep arrays there",
+            statements.call(record, "place", "jit"),
+            "Which line names a memory? A device's own is used where none is named.",
+        )
     if not reads:
         return probe_gap(seen(record), "reads")
     total = sum(event.count for event in reads)

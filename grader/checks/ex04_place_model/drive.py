@@ -27,9 +27,10 @@ from grader.checks.ex04_place_model.facts import (
     PLACED,
     STEP_RAISED,
     STEPPED,
+    THROUGH_HOST,
     TREES,
 )
-from grader.probes import private
+from grader.probes import dumped, private
 from grader.probes.observe import Observe, unpack
 
 PROMISE = "`place` returns (params, opt_state, batch)"
@@ -121,6 +122,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     words = ["", *rng.permutation([*drawn, ""]).tolist()]
     ranges = rng.permutation(np.arange(count - 1) % len(SIZES)).tolist()
     observe.fact(PLACED, count)
+    through = 0
     stepped = MODELS[rng.choice([index for index, name in enumerate(words) if not name])]
     with observe.unwatched():
         traced = _parameters(submission.network)
@@ -134,7 +136,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             with observe.unwatched():
                 inputs = _inputs(traced, optimizer, rng, features, rows)
             try:
-                with observe.phase("place"):
+                with dumped.programs() as texts, observe.phase("place"):
                     placed = submission.place(*inputs, device)
             except Exception as error:
                 if prefix == MODELS[0]:
@@ -145,12 +147,14 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
                 told = f"{said}{type(error).__name__}: {error}"
                 observe.fact(PLACE_RAISED, [told, lines[-1] if lines else None])
                 return
+            through += sum(map(dumped.uses_the_host, texts))
             placed = unpack(placed, 3, PROMISE)
             for kind, tree in zip(TREES, placed, strict=True):
                 observe.value(prefix + kind, tree)
             observe.fact(prefix + IN_OTHER_ORDER, _in_other_order(prefix, placed))
             if prefix == stepped:
                 _step(submission, observe, placed, prefix)
+    observe.fact(THROUGH_HOST, through)
 
 
 def _step(submission: ModuleType, observe: Observe, placed: tuple[Any, ...], prefix: str) -> None:

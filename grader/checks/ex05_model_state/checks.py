@@ -9,11 +9,13 @@ from grader.checks.ex05_model_state.facts import (
     MODELS,
     PLACED,
     STEPS,
+    THROUGH_HOST,
     before,
     losses,
     settings,
     trained,
 )
+from grader.judging import statements
 from grader.judging.arrays import compare
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
@@ -51,7 +53,7 @@ def same_values(record: Record) -> Result:
         failure = differing_leaf(record, placed, rtol=0, atol=0)
         failure = failure or differing_leaf(record, settings(placed), rtol=0, atol=0)
         if failure:
-            return replace(failure, culprits=definition(record, "place"))
+            return replace(failure, culprits=statements.call(record, "place", "eval", "train"))
     return None
 
 
@@ -86,7 +88,9 @@ def all_on_the_device(record: Record) -> Result:
                 f"all are on {elsewhere}"
                 if every
                 else f"{len(left)} on {elsewhere}: {_listed(left)}",
-                definition(record, "place"),
+                definition(record, "place")
+                if every
+                else statements.every(record, "place", "device_put"),
                 TO_GO if every else "",
             )
     return None
@@ -126,6 +130,8 @@ def not_through_the_host(record: Record) -> Result:
     """No array goes through the host while the model is placed."""
     read = to_host(seen(record), phase="place")
     found = [*read, *events(seen(record), "h2d", phase="place")]
+    if not found and seen(record).facts[THROUGH_HOST][0]:
+        return _in_host_memory(record, "place")
     if not found:
         return probe_gap(seen(record), "reads", "transfers")
     reads = sum(event.count for event in read)
@@ -134,6 +140,16 @@ def not_through_the_host(record: Record) -> Result:
         "0 reads by the host and 0 copies from it in `place`",
         f"{plural(reads, 'read')} by the host, {plural(copies, 'copy')} from it",
         _reads_first(record, read, found),
+    )
+
+
+def _in_host_memory(record: Record, function: str) -> Failure:
+    """The failure for a program that a function compiles, with arrays in host memory."""
+    return Failure(
+        "no array is kept in host memory",
+        f"a program that `{function}` compiles keeps arrays there",
+        statements.call(record, function, "jit", "device_put"),
+        "Which line names a memory? A device's own is used where none is named.",
     )
 
 
@@ -200,6 +216,7 @@ def _lost(record: Record, name: str, number: int, kind: str) -> Failure | None:
         if ratio is not None:
             observed = f"{failure.observed}: a step changes them {ratio:.3g} times as much"
             failure = replace(failure, observed=observed)
+        return replace(failure, culprits=statements.call(record, "train_step", "update"))
     return replace(failure, culprits=definition(record, "train_step"))
 
 
@@ -262,7 +279,8 @@ def same_training(record: Record) -> Result:
         failure = failure or _lost(record, name, number, "Rng")
         if failure:
             hint = failure.hint or (LATER if number else "")
-            return replace(failure, culprits=definition(record, "train_step"), hint=hint)
+            places = failure.culprits or definition(record, "train_step")
+            return replace(failure, culprits=places, hint=hint)
     return None
 
 
@@ -295,6 +313,8 @@ def step_copies_nothing(record: Record) -> Result:
     found = [*events(seen(record), "h2d", "d2d", phase="step"), *read]
     place = where(wanted(record).values[AT_THE_END][0])
     moved = [leaf for leaf in seen(record).values[AT_THE_END] if where(leaf) != place]
+    if not (found or moved) and seen(record).facts[THROUGH_HOST][1]:
+        return _in_host_memory(record, "train_step")
     if not (found or moved):
         return probe_gap(seen(record), "reads", "transfers")
     called: list[Culprit] = []

@@ -26,11 +26,13 @@ from grader.checks.ex05_model_state.facts import (
     MODELS,
     PLACED,
     STEPS,
+    THROUGH_HOST,
     before,
     losses,
     settings,
     trained,
 )
+from grader.probes import dumped
 from grader.probes.observe import Misused, Observe, named
 
 STEPS_IN_ALL = 100
@@ -127,16 +129,20 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.fact(PLACED, count := int(rng.integers(3, len(MODELS) + 1)))
     places = [rng.permutation(jax.devices())[:2] for _ in range(count - 1)]
     places.append(places[rng.integers(count - 1)])
+    through = [0, 0]
     for name, (device, default) in zip(MODELS[:count], places, strict=True):
-        with jax.default_device(default):
+        with jax.default_device(default), dumped.programs() as texts:
             with observe.unwatched():  # uncommitted, on the default device
                 model = nnx.merge(graph, jax.device_put(_drawn(shapes, _seed(rng))))
             _place(submission, observe, name, device, model)
+        through[0] += sum(map(dumped.uses_the_host, texts))
     device, default = rng.permutation(jax.devices())[:2]
-    with jax.default_device(default):
+    with jax.default_device(default), dumped.programs() as texts:
         with observe.unwatched():
             model = nnx.merge(graph, jax.device_put(_drawn(shapes, _seed(rng)), device))
         _train(submission, observe, rng, device, features, model, shapes)
+    through[1] = sum(map(dumped.uses_the_host, texts))
+    observe.fact(THROUGH_HOST, through)
 
 
 def _place(submission: ModuleType, observe: Observe, name: str, device: Any, model: Any) -> None:

@@ -6,6 +6,8 @@ has rounds: before each one, the model gets new values.
 
 STEPS = "steps"
 """The fact that holds how many rounds there were, and how many steps in all."""
+THROUGH_HOST = "programs that use the host"
+"""The fact that counts, for `place` and `train_step`, compiled programs with host memory."""
 MODELS = tuple(
     f"the {word} model" for word in ("first", "second", "third", "fourth", "fifth", "sixth")
 )

@@ -7,7 +7,13 @@ from dataclasses import replace
 import msgspec
 
 from grader.checks.ex06_honest_timer import EXERCISE
-from grader.checks.ex06_honest_timer.facts import TIMINGS, ProgramName, TimedProgram, phase
+from grader.checks.ex06_honest_timer.facts import (
+    THROUGH_HOST,
+    TIMINGS,
+    ProgramName,
+    TimedProgram,
+    phase,
+)
 from grader.judging import statements
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
@@ -26,6 +32,8 @@ from grader.judging.words import plural
 EVEN: tuple[ProgramName, ...] = ("work", "swapped", "often")
 """The programs that cost little but their work, always as much."""
 NAME = "seconds_per_call"
+RESULTS = {"left", "right"}
+"""What a staged program returns."""
 BAND = 0.05
 """How far a figure may be from the work, as a share of the work."""
 
@@ -136,13 +144,26 @@ def waits_for_the_work(record: Record) -> Result:
             return Failure(expected, observed, _stop(record))
     if gap := probe_gap(seen(record), "reads"):
         return gap
-    if all(_waits(record, timing) for timing in _timings(record)):
-        return None
-    return Failure(
-        "between the last call and the last reading of the clock, the timer waits for the result",
-        "it did not wait: the result happened to be there when the clock was read",
-        _stop(record),
+    expected = (
+        "between the last call and the last reading of the clock, the timer waits for all arrays "
+        "of the result"
     )
+    for timing in _timings(record):
+        if not _waits(record, timing):
+            observed = "it did not wait: the result happened to be there when the clock was read"
+            return Failure(expected, observed, _stop(record))
+        if not timing.after_it and set(timing.awaited) != RESULTS:
+            awaited = " and ".join(f"`{name}`" for name in timing.awaited)
+            other = f"{awaited} alone" if awaited else "something else"
+            observed = f"it waited for {other}: that the result was there is chance"
+            return Failure(expected, observed, _waited(record, timing) or _stop(record))
+    return None
+
+
+def _waited(record: Record, timing: TimedProgram) -> list[Culprit]:
+    """Where a timer waits between its last call and its last reading."""
+    found = events(seen(record), "wait", "d2h", phase=phase(timing.staged))
+    return culprits(record, [e for e in found if e.step in _between(timing)])
 
 
 MEAN = "What is the time of all calls, and by which number is it divided?"
@@ -151,8 +172,12 @@ MEAN = "What is the time of all calls, and by which number is it divided?"
 def _waits(record: Record, timing: TimedProgram) -> bool:
     """Whether a timer waited, read or polled between its last call and its last reading."""
     found = events(seen(record), "wait", "d2h", phase=phase(timing.staged))
-    steps = range(timing.last_call, timing.last_reading)
-    return timing.polls > 0 or any(event.step in steps for event in found)
+    return timing.polls > 0 or any(event.step in _between(timing) for event in found)
+
+
+def _between(timing: TimedProgram) -> range:
+    """The steps from the last call to the last reading."""
+    return range(timing.last_call, timing.last_reading)
 
 
 def _short(timing: TimedProgram) -> tuple[str, str, str]:
@@ -168,9 +193,21 @@ def _short(timing: TimedProgram) -> tuple[str, str, str]:
     if timing.running:
         why = f"{plural(timing.running, 'call')} still ran when the clock was last read"
         return why, "", ""
-    if why := _divided(timing):
+    if why := _part(timing) or _divided(timing):
         return why, "", MEAN
     return "some of the work was not done when the clock was read", "", ""
+
+
+def _part(timing: TimedProgram) -> str:
+    """How many of the timed calls the figure tells of, if the clock was read between them; or "".
+
+    A timer that reads it before and after each call knows the time of all.
+    """
+    calls = timing.figure * timing.asked / timing.cost["work"]
+    if timing.readings in (2, 2 * timing.timed) or not _near(calls, round(calls)):
+        return ""
+    told = f"that is the time of {plural(round(calls), 'call')}, divided by {timing.asked}"
+    return f"{told}: which calls lie between the two readings that it is made of?"
 
 
 def _divided(timing: TimedProgram) -> str:
@@ -314,7 +351,9 @@ def leaves_copies_out(record: Record) -> Result:
     (timing,) = _timings(record, "copy")
     what = f"; copying its two inputs takes {_time(2 * timing.cost['copy'])}"
     why = "inputs were copied while the clock ran"
-    return _placed(_unlike_the_work(record, timing, why, what), _start(record))
+    start = _start(record)
+    running = [p for p in statements.every(record, NAME, "device_put") if p.line > start[0].line]
+    return _placed(_unlike_the_work(record, timing, why, what), running or start)
 
 
 def _placed(failure: Failure | None, place: list[Culprit]) -> Failure | None:
@@ -337,6 +376,12 @@ def reads_no_result(record: Record) -> Result:
     """No result is copied to the host."""
     gap = probe_gap(seen(record), "reads")
     reads = to_host(seen(record))
+    if not reads and (programs := seen(record).facts.get(THROUGH_HOST)):
+        return Failure(
+            "the timer waits for the result, which stays on the device",
+            f"{plural(programs, 'program')} that it compiles keep arrays in host memory",
+            statements.call(record, NAME, "jit"),
+        )
     if not reads:
         return gap
     return Failure(

@@ -19,7 +19,14 @@ import jax
 import msgspec
 import numpy as np
 
-from grader.checks.ex06_honest_timer.facts import TIMINGS, ProgramName, TimedProgram, phase
+from grader.checks.ex06_honest_timer.facts import (
+    THROUGH_HOST,
+    TIMINGS,
+    ProgramName,
+    TimedProgram,
+    phase,
+)
+from grader.probes import dumped
 from grader.probes.observe import Misused, Observe
 from grader.stages import clock
 
@@ -31,7 +38,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Have each staged program timed once."""
     with observe.unwatched():
         busy = clock.rounds()
-    timings = []
+    timings, through = [], 0
     for name in rng.permutation(get_args(ProgramName)).tolist():
         often = name == "often"
         calls = int(rng.integers(*(MANY if often else CALLS)))
@@ -41,8 +48,14 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         staged = clock.Staged(_cost(name, rng), work, shares, swapped=name == "swapped")
         args = staged.arguments(rng)
         marked = _Marked(observe, staged)
-        with staged.counting_polls(), observe.phase(phase(name)):
+        with (
+            dumped.programs() as texts,
+            staged.counting_polls(),
+            observe.waits(marked.told),
+            observe.phase(phase(name)),
+        ):
             figure = submission.seconds_per_call(marked.function, args, calls, marked.clock)
+        through += sum(map(dumped.uses_the_host, texts))
         timings.append(
             TimedProgram(
                 name,
@@ -53,8 +66,11 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
                 *staged.history,
                 marked.last_call,
                 marked.last_reading,
+                sorted(marked.awaited),
+                marked.after_it,
             )
         )
+    observe.fact(THROUGH_HOST, through)
     observe.fact(TIMINGS, msgspec.to_builtins(timings))
 
 
@@ -64,16 +80,42 @@ class _Marked:
     def __init__(self, observe: Observe, staged: clock.Staged) -> None:
         self._observe, self._staged = observe, staged
         self._step = self._call = self.last_call = self.last_reading = 0
+        self._result: dict[str, Any] = {}
+        self._older: list[Any] = []
+        """The arrays that there were before the last call, and its results."""
+        self._awaited: set[str] = set()
+        self._after_it = self._reading = False
+        self.awaited: set[str] = set()
+        self.after_it = False
 
     def function(self, left: Any, right: Any) -> dict[str, Any]:
         """Call the program."""
         self._call = self._mark()
-        return self._staged.program(left, right)
+        self._awaited, self._after_it = set(), False
+        result = self._staged.program(left, right)
+        arrays = {k: x for k, x in result.items() if not isinstance(x, jax.core.Tracer)}
+        self._result, self._older = arrays, jax.live_arrays()
+        return result
+
+    def told(self, arrays: list[Any]) -> None:
+        """Note for what the timer waits: results of the last call, or what comes after them."""
+        if self._reading:  # the clock asks, not the timer
+            return
+        arrays = [array for array in arrays if self._staged.is_there(array)]
+        done = {name for name, one in self._result.items() if self._staged.is_there(one)}
+        self._awaited |= {n for n in done if any(self._result[n] is one for one in arrays)}
+        new = any(all(one is not old for old in self._older) for one in arrays)
+        self._after_it |= new and done == self._result.keys()
 
     def clock(self) -> float:
         """Read the clock."""
         self.last_call, self.last_reading = self._call, self._mark()
-        return self._staged.clock()
+        self.awaited, self.after_it = set(self._awaited), self._after_it
+        self._reading = True
+        try:
+            return self._staged.clock()
+        finally:
+            self._reading = False
 
     def _mark(self) -> int:
         self._observe.mark()

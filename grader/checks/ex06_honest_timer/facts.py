@@ -6,6 +6,8 @@ import msgspec
 
 TIMINGS = "timings"
 """The fact that holds a list of `TimedProgram`."""
+THROUGH_HOST = "programs that use the host"
+"""The fact that counts the compiled programs which keep arrays in host memory."""
 ProgramName = Literal["work", "swapped", "often", "uneven", "varied", "compiling", "copy"]
 """The staged programs, named for what a timer may get wrong.
 
@@ -27,7 +29,9 @@ class TimedProgram(msgspec.Struct):
     says whether a call was traced.
 
     The last reading of the clock, and the call before it, are steps of the phase `phase(staged)`;
-    `polls` counts calls of `is_ready` between them.
+    `polls` counts calls of `is_ready` between them. `awaited` names the results of that call for
+    which the timer has waited by then; `after_it` says whether it has waited for an array that was
+    made after that call, such as a sum of its results, and whether all of these were there then.
     """
 
     staged: ProgramName
@@ -42,6 +46,8 @@ class TimedProgram(msgspec.Struct):
     polls: int
     last_call: int
     last_reading: int
+    awaited: list[str]
+    after_it: bool
 
 
 def phase(staged: ProgramName) -> str:

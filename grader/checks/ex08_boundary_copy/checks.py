@@ -180,7 +180,9 @@ def _in_words(record: Record, failure: Failure, count: int) -> Failure:
     """The failure with the run it is of: `errors[3]`, in a run of 17 batches."""
     expected = f"{failure.expected}, in a run of {count} batches"
     hint = failure.hint or FIRST * failure.expected.startswith("`errors[0]`")
-    return replace(failure, expected=expected, culprits=definition(record, "train"), hint=hint)
+    made = statements.result(record, "train", int(failure.expected.startswith("`errors")), 2)
+    place = definition(record, "train")
+    return replace(failure, expected=expected, culprits=place, hint=hint, made=made)
 
 
 FIRST = (
@@ -264,4 +266,9 @@ def nothing_is_read(record: Record) -> Result:
         if moved := next((leaf for leaf in leaves if leaf.memory_kind not in kinds), None):
             place = definition(record, "train")
             return Failure(f"{label(name, moved.path)} stays on the device", where(moved), place)
+    if programs := sum(run.through_host for run in _runs(record)):
+        told = f"{plural(programs, 'program')} that `train` compiles keep arrays in host memory"
+        return Failure(
+            "all arrays stay on the device", told, statements.call(record, "train", "jit")
+        )
     return probe_gap(seen(record), "reads")

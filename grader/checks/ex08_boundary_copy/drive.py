@@ -134,6 +134,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         with dumped.programs() as programs, observe.phase(run.phase):
             returned = submission.train(loop.step, params, stats, loop.incoming(batches))
         run.constants = [size for text in programs for size in dumped.constants(text)]
+        run.through_host = sum(map(dumped.uses_the_host, programs))
         vars(submission)["error_of"] = loop.own_error_of
         params, errors = unpack(returned, 2, PROMISE)
         for name, tree in zip(run.results, (errors, params), strict=True):

@@ -26,6 +26,8 @@ class Run(msgspec.Struct):
     """How often `step` was called."""
     ahead: int = 0
     """How many batches after a step's own had been taken when it began, at most."""
+    through_host: int = 0
+    """How many programs that were compiled in this run keep arrays in host memory."""
     constants: list[int] = []
     """The bytes of each array that was made a constant of a program in this run."""
     came: dict[str, dict[str, list[tuple[How, int]]]] = {}

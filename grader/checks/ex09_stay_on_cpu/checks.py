@@ -7,6 +7,7 @@ from grader.checks.ex09_stay_on_cpu import EXERCISE
 from grader.checks.ex09_stay_on_cpu.facts import (
     PREDICTED,
     PREPARED,
+    THROUGH_HOST,
     UNSEEN,
     batch,
     made_after,
@@ -77,7 +78,8 @@ def same_batch(record: Record) -> Result:
 def _named(record: Record, failure: Failure, name: str, function: str) -> Failure:
     """The failure, in which the value of a call is called by its function: `prepare(...)`."""
     expected = failure.expected.replace(f"`{name}", f"`{function}(...)")
-    return replace(failure, expected=expected, culprits=definition(record, function))
+    made, place = statements.result(record, function), definition(record, function)
+    return replace(failure, expected=expected, culprits=place, made=made)
 
 
 @EXERCISE.check(
@@ -103,8 +105,11 @@ def batch_on_the_cpu(record: Record) -> Result:
                 place, hint = f"on {found}, the default device outside the block", OUTSIDE
                 if statements.dropped(record, "prepare", "default_device"):
                     place, hint = f"on {found}, which is still the default device", NO_BLOCK
+            made = statements.result(record, "prepare")
             here = blocks or definition(record, "prepare")
-            return Failure(f"the batch is on {cpu}", f"it is {place}", here, hint)
+            if hint == OUTSIDE and made != definition(record, "prepare"):
+                here = [*made, *blocks]
+            return Failure(f"the batch is on {cpu}", f"it is {place}", here, hint, made)
     return None
 
 
@@ -211,6 +216,7 @@ def model_on_the_default_device(record: Record) -> Result:
                 observed,
                 definition(record, "predict"),
                 "" if place == cpu else "`device` is the device that is asked for. Is it used?",
+                statements.result(record, "predict"),
             )
     return None
 
@@ -236,6 +242,12 @@ def batch_is_the_one_copy(record: Record) -> Result:
                 "detour",
                 culprits(record, mine),
             )
+    if programs := seen(record).facts[THROUGH_HOST]:
+        return Failure(
+            "only the batch is copied, to the device",
+            f"{plural(programs, 'program')} that `predict` compiles keep arrays in host memory",
+            statements.call(record, "predict", "jit"),
+        )
     return probe_gap(seen(record), "transfers", "reads")
 
 

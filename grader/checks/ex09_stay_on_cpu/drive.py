@@ -25,13 +25,14 @@ from grader.checks.ex09_stay_on_cpu.facts import (
     COMMITMENTS,
     PREDICTED,
     PREPARED,
+    THROUGH_HOST,
     UNSEEN,
     batch,
     made_after,
     prediction,
     ran_on,
 )
-from grader.probes import launches
+from grader.probes import dumped, launches
 from grader.probes.devices import is_next_door
 from grader.probes.observe import Observe
 
@@ -86,8 +87,10 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     kinds = rng.permutation(kinds).tolist()
     calls = list(zip(predicted, kinds, strict=True))
     observe.fact(PREDICTED, [[*place.names(), kind] for place, kind in calls])
-    for call, (place, kind) in enumerate(calls):
-        _predict(submission, observe, rng, place, kind, call)
+    with dumped.programs() as texts:
+        for call, (place, kind) in enumerate(calls):
+            _predict(submission, observe, rng, place, kind, call)
+    observe.fact(THROUGH_HOST, sum(map(dumped.uses_the_host, texts)))
 
 
 def _prepare(

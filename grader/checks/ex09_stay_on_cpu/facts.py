@@ -9,6 +9,8 @@ PREDICTED = "places of the calls of predict"
 """As PREPARED, and whether the batch is committed or uncommitted."""
 COMMITMENTS = ("committed", "uncommitted")
 """How the batches that `predict` gets are placed on the CPU."""
+THROUGH_HOST = "programs of predict that use the host"
+"""The fact that counts the programs compiled in `predict` that keep arrays in host memory."""
 UNSEEN = "why nobody can say where programs ran"
 """The fact that is not empty if the launches of `prepare` were not seen."""
 

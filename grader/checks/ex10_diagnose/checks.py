@@ -11,6 +11,7 @@ import msgspec
 
 from grader.checks.ex10_diagnose import EXERCISE
 from grader.checks.ex10_diagnose.facts import Answer
+from grader.checks.ex10_diagnose.way import Way, way
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import definition, seen, wanted
 from grader.judging.record import Record
@@ -76,12 +77,14 @@ def _first(
     if not answer.other and _always_the_same(record):
         observed = f"`{answer.cause}`, and the same for every report"
     count = f"Wrong for {len(found)} of {plural(len(answers), 'report')}; the first of them reads"
-    return Failure(
-        expected,
-        f"{observed}. {count}\n{answer.report}",
-        definition(record, "diagnose"),
-        hint(answer, truth),
-    )
+    told = Way(definition(record, "diagnose"))
+    if answer.line:
+        sure = truth in expected and truth != answer.cause and not _always_the_same(record)
+        causes = set(wanted(record).facts["causes"])
+        mine = [answer for answer, _ in answers]
+        told = way(record.source, causes, mine, answer, truth if sure else "")
+    observed = " ".join(filter(None, (f"{observed}.", told.words, f"{count}\n{answer.report}")))
+    return Failure(expected, observed, told.places, told.hint or hint(answer, truth))
 
 
 @EXERCISE.check(

@@ -11,6 +11,7 @@ order of the reports.
 """
 
 import gc
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -20,6 +21,7 @@ from grader.checks.ex10_diagnose.facts import Answer
 from grader.checks.ex10_diagnose.reports import reports
 from grader.probes.observe import Observe, named
 from grader.probes.private import Gone
+from grader.probes.returned import returned
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
@@ -40,15 +42,16 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 def _answer(submission: ModuleType, report: str) -> Answer:
     """What `diagnose` returns for one report; what it raises names that report."""
     try:
-        value = submission.diagnose(report)
+        path = getattr(submission, "__file__", "")
+        value, line = returned(partial(submission.diagnose, report), path, inner=True)
     except Exception as error:
         error.add_note(f"It was raised for this report:\n{report}")
         raise
     words = tuple(value) if isinstance(value, tuple | list) else ()
     if len(words) == 2 and all(isinstance(word, str) for word in words):
         cause, remedy = map(str.__str__, words)  # of a member of a StrEnum, only its text
-        return Answer(report, cause, remedy)
+        return Answer(report, cause, remedy, line=line)
     other = named(value)
     if words:
         other += f" of {', '.join(map(named, words))}"
-    return Answer(report, other=other)
+    return Answer(report, other=other, line=line)

@@ -66,8 +66,8 @@ _KINDS = (
     "Quadro {pid}",
 )
 """What GPUs call themselves, with places for numbers."""
-_LIBRARIES = ("cuBLAS", "cuDNN", "cuFFT", "cuPTI", "cuSOLVER", "cuSPARSE")
-"""Libraries that the plugin looks for."""
+_LIBRARIES = ("cuBLAS", "cuDNN", "cuFFT", "cuPTI", "cuSOLVER", "cuSPARSE", "cu{capitals}")
+"""Libraries that the plugin looks for, with a place for a name that nobody knows by heart."""
 _FOREIGN = (
     "/usr/local/cuda-12.{place}/lib64",
     "/opt/cuda/lib64",
@@ -77,8 +77,8 @@ _FOREIGN = (
     "/home/{word}/lib",
 )
 """Folders of CUDA libraries that are not the plugin's."""
-_NONE = ("", "-1", "9", "16", "NoDevFiles", "GPU-00000000")
-"""Values of CUDA_VISIBLE_DEVICES that leave no GPU to see."""
+_NONE = ("", "-1", "1{three}", "-2{three}", "{word}", "NoDevFiles", "GPU-{three}e{pid}")
+"""Values of CUDA_VISIBLE_DEVICES that leave no GPU to see, with places for numbers and words."""
 _FLAGS = ("xla_gpu_enable_fast_min_max=true", "xla_gpu_autotune_level=2", "xla_dump_to=/tmp/hlo")
 """Flags that XLA knows."""
 
@@ -119,7 +119,9 @@ class _Scene:
         drawn = self.rng.integers((100, 10, 100, 1), (1000, 29, 40000, 9))
         three, day, pid, place = (int(number) for number in drawn)
         word = "".join(self.rng.choice(list(string.ascii_lowercase), 6))
-        return text.format(three=three, day=day, pid=pid, place=place, word=word)
+        return text.format(
+            three=three, day=day, pid=pid, place=place, word=word, capitals=word.upper()
+        )
 
     def install(self, plugin: str, version: str) -> None:
         """Add the two packages of a plugin."""
@@ -222,7 +224,7 @@ def _two_plugins(scene: _Scene) -> Told:
 
 def _library(names: Sequence[str], platforms: str) -> Tell:
     def tell(scene: _Scene) -> Told:
-        name = scene.pick(*names)
+        name = scene.filled(scene.pick(*names))
         scene.harmless = False  # a harmless LD_LIBRARY_PATH would look like the cause here
         errors = [RuntimeError(f"Unable to load {name}. Is it installed?")]
         return scene.start(visible=True, platforms=platforms, initialize=errors)
@@ -232,7 +234,7 @@ def _library(names: Sequence[str], platforms: str) -> Tell:
 
 def _foreign_library(scene: _Scene) -> Told:
     scene.environment["LD_LIBRARY_PATH"] = scene.filled(scene.pick(*_FOREIGN))
-    name = scene.pick(*_LIBRARIES)
+    name = scene.filled(scene.pick(*_LIBRARIES))
     why = scene.helpers(
         f"operation {name.lower()}GetProperty(MAJOR_VERSION, &major) failed: "
         f"The {name} library was not found."
@@ -256,7 +258,7 @@ def _no_driver_later(scene: _Scene) -> Told:
 
 def _hidden(values: Sequence[str]) -> Tell:
     def tell(scene: _Scene) -> Told:
-        scene.environment["CUDA_VISIBLE_DEVICES"] = scene.pick(*values)
+        scene.environment["CUDA_VISIBLE_DEVICES"] = scene.filled(scene.pick(*values))
         error = scene.helpers("operation cuInit(0) failed: CUDA_ERROR_NO_DEVICE")
         return scene.start(visible=True, initialize=[error])
 
@@ -265,7 +267,7 @@ def _hidden(values: Sequence[str]) -> Tell:
 
 def _hidden_later(values: Sequence[str]) -> Tell:
     def tell(scene: _Scene) -> Told:
-        scene.environment["CUDA_VISIBLE_DEVICES"] = scene.pick(*values)
+        scene.environment["CUDA_VISIBLE_DEVICES"] = scene.filled(scene.pick(*values))
         why = "Failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected"
         scene.before = [scene.cuinit(why)]
         return scene.start(visible=True, connect=_NO_GPU)

@@ -1,0 +1,185 @@
+"""Finds the lines by which `diagnose` came to a wrong answer, for the checks of ex10_diagnose.
+
+A report's answer knows the line of its `return`. The file shows where else a cause is written as a
+text: in a `return`, or in a table that a loop goes through. Order is spoken of only where such a
+text can only be tried after those above it. No verdict is reached here.
+"""
+
+import ast
+from collections.abc import Sequence, Set
+from typing import NamedTuple
+
+from grader.checks.ex10_diagnose.facts import Answer
+from grader.judging.places import File
+from grader.judging.verdict import Culprit
+
+PASSED_BY = (
+    "What does the condition of the marked line look for, and how does this report write it?"
+)
+TOO_EARLY = "Does the marked condition hold for reports of other faults, too? Those come first."
+NEVER = (
+    "Try this condition by hand with one row of the table, and with a report that it should fit."
+)
+HABITS = {
+    "match": "re.match looks for a text at the beginning of the report only. Where does it stand?",
+    "fullmatch": "re.fullmatch wants the whole report to be of that form. Which function searches?",
+    "startswith": "`startswith` looks at the beginning only. Where in this report does the text "
+    "stand?",
+    "lower": "In lower case, a report holds no capital. Does the text that is looked for hold one?",
+    "upper": "In capitals, a report holds no small letter. Does the text that is looked for?",
+    "casefold": "In lower case, a report holds no capital. Does the text that is looked for hold "
+    "one?",
+}
+"""What is called where a condition hardly ever holds, and a hint about it."""
+FEWEST = 3
+"""A statement that names so many causes is a table."""
+
+
+class Way(NamedTuple):
+    """The lines that led to a wrong answer; a sentence and a hint about them, "" if not known."""
+
+    places: list[Culprit]
+    words: str = ""
+    hint: str = ""
+
+
+class _Text(NamedTuple):
+    """A cause that is written as a text."""
+
+    line: int
+    order: tuple[int, int] | None
+    """When it is tried: the line of the `return`, then its own; None if that is not known."""
+    loop: ast.For | None = None
+    """The loop that goes through the table which holds it."""
+
+
+def way(
+    source: str, causes: Set[str], answers: Sequence[Answer], mine: Answer, truth: str = ""
+) -> Way:
+    """How `diagnose` came to the answer `mine`, one of `answers`, where `truth` was right.
+
+    Without a `truth`, only the place is asked for. `mine` has a line; `causes` are all there are.
+    """
+    file = File(source)
+    found = _texts(file, mine.cause, causes, answers)
+    found = [one for one in found if one.line == mine.line] or found
+    here = found[0] if len(found) == 1 else _Text(mine.line, None)
+    answered = [_place(file, here.line)]
+    if not truth or not found:
+        return Way(answered)
+    right = _texts(file, truth, causes, answers)
+    if not right:
+        return Way(answered, f"No line of the file names `{truth}`.")
+    others = [_place(file, one.line) for one in right]
+    loops = [one.loop for one in right if one.loop is not None]
+    if len(loops) == len(right) and not any(_inside(loops[0], one.line) for one in answers):
+        words = f"Line {right[0].line} names it, in a table of which no row ever fits a report."
+        return Way([_condition(file, loops[0]), *answered], words, NEVER)
+    orders = [one.order for one in right if one.order is not None]
+    if here.order is None or len(orders) < len(right):
+        return Way(answered + others)
+    if max(orders) < here.order:
+        words = f"{_name(right)} it, but not for this report; then line {here.line} answers."
+        return Way(others + answered, words, _habit(file) or PASSED_BY)
+    if min(orders) > here.order:
+        tried = "are tried" if len(right) > 1 else "is tried"
+        words = f"Line {here.line} answers before {_listed(right)} {tried}."
+        return Way(answered + others, words, TOO_EARLY)
+    return Way(answered + others)
+
+
+def _texts(file: File, cause: str, causes: Set[str], answers: Sequence[Answer]) -> list[_Text]:
+    """Where the file writes a cause, in the order of its lines, but for the given table."""
+    found = []
+    for top in file.tree.body:
+        if top is file.defined("CAUSES"):
+            continue
+        for statement in _statements(top):
+            lines = {
+                node.lineno
+                for node in _own(statement)
+                if isinstance(node, ast.Constant) and node.value == cause
+            }
+            found += [_text(file, top, statement, line, causes, answers) for line in lines]
+    return sorted(found, key=lambda one: one.line)
+
+
+def _text(
+    file: File,
+    top: ast.stmt,
+    statement: ast.stmt,
+    line: int,
+    causes: Set[str],
+    answers: Sequence[Answer],
+) -> _Text:
+    loops = [node for node in ast.walk(file.tree) if isinstance(node, ast.For | ast.While)]
+    if isinstance(statement, ast.Return):
+        straight = not any(_inside(loop, line) for loop in loops)
+        return _Text(line, (line, line) if straight else None)
+    held = {node.value for node in ast.walk(statement) if isinstance(node, ast.Constant)} & causes
+    named = [node.id for node in ast.walk(statement) if isinstance(node, ast.Name)]
+    if len(held) < FEWEST or not (named or isinstance(statement, ast.For)):
+        return _Text(line, None)
+    through = [
+        loop
+        for loop in loops
+        if isinstance(loop, ast.For)
+        and (
+            loop is statement
+            or {n.id for n in ast.walk(loop.iter) if isinstance(n, ast.Name)} & {*named[:1]}
+        )
+    ]
+    if len(through) != 1:
+        return _Text(line, None)
+    (loop,) = through
+    around = [one for one in loops if one is not loop and _inside(one, loop.lineno)]
+    ends = {answer.line for answer in answers if _inside(loop, answer.line)}
+    order = (min(ends), line) if len(ends) == 1 and not around else None
+    return _Text(line, order, loop)
+
+
+def _statements(top: ast.stmt) -> list[ast.stmt]:
+    return [node for node in ast.walk(top) if isinstance(node, ast.stmt)]
+
+
+def _own(statement: ast.stmt) -> list[ast.AST]:
+    """The nodes of a statement without those of the statements in it."""
+    left: list[ast.AST] = list(ast.iter_child_nodes(statement))
+    found: list[ast.AST] = []
+    while left:
+        node = left.pop()
+        if not isinstance(node, ast.stmt):
+            found.append(node)
+            left += ast.iter_child_nodes(node)
+    return found
+
+
+def _inside(loop: ast.For | ast.While, line: int) -> bool:
+    return loop.body[0].lineno <= line <= (loop.end_lineno or 0)
+
+
+def _condition(file: File, loop: ast.For) -> Culprit:
+    """The first condition in a loop, or the loop."""
+    tests = [node.test for node in ast.walk(loop) if isinstance(node, ast.If)]
+    return file.place(tests[0] if tests else loop)
+
+
+def _habit(file: File) -> str:
+    """The hint about the only call of its kind in the file, or ""."""
+    calls = (node.func for node in ast.walk(file.tree) if isinstance(node, ast.Call))
+    named = {func.attr for func in calls if isinstance(func, ast.Attribute)} & HABITS.keys()
+    return HABITS[named.pop()] if len(named) == 1 else ""
+
+
+def _place(file: File, line: int) -> Culprit:
+    return Culprit(line, file.lines[line - 1].strip() if 0 < line <= len(file.lines) else "")
+
+
+def _name(found: Sequence[_Text]) -> str:
+    """`Line 70 names`, `Lines 70, 75 name`."""
+    return f"{_listed(found).capitalize()} {'name' if len(found) > 1 else 'names'}"
+
+
+def _listed(found: Sequence[_Text]) -> str:
+    """`line 70`, `lines 70, 75`."""
+    return f"line{'s' * (len(found) > 1)} {', '.join(str(one.line) for one in found)}"
