@@ -43,6 +43,7 @@ DEFAULT = (
     "The default backend is not always that of the GPUs: with JAX_PLATFORMS=cpu,cuda it is that of "
     'the CPU. jax.devices("gpu") finds the GPUs, whatever the default is.'
 )
+NO_VALUE = "Which way does this call take? It ends without a `return` that gives a value."
 NUMBERS = (
     "With n GPUs, their numbers are 0 to n - 1. No GPU has the number n, and none has the number "
     "-1, though -1 is an index of a list."
@@ -67,8 +68,9 @@ def _judged(record: Record, function: str, concerns: Callable[[str], bool]) -> R
     for mine, want in _pairs(record, function):
         if not want.raised and concerns(want.answer) and mine.answer != want.answer:
             expected = f"`{mine.call}` is {want.answer} on {mine.machine}"
-            place = _place(record, mine, function)
-            return Failure(expected, _said(mine, want), place, _hint(record, mine, want))
+            place, hint = _place(record, mine, function), _hint(record, mine, want)
+            made = [culprit(record, mine.line)] if mine.line else []
+            return Failure(expected, _said(mine, want), place, hint, made)
     return _no_stage(record)
 
 
@@ -76,6 +78,8 @@ def _hint(record: Record, mine: Answer, want: Answer) -> str:
     """The hint that an answer asks for in place of the check's first one, or ""."""
     if mine.raised:
         return NUMBERS if "(-" in mine.call else _hint_of_error(mine.raised[0])
+    if mine.answer == "None":
+        return NO_VALUE
     if _kind(mine.answer) != _kind(want.answer):
         return FORM
     if _kind(want.answer) == "a number" and mine.answer == "0":
@@ -123,11 +127,10 @@ def _said(mine: Answer, want: Answer) -> str:
 
 
 def _place(record: Record, mine: Answer, function: str) -> list[Culprit]:
-    """The line that raised, else one that makes an array, else the one that returned."""
+    """The line that raised, else one that makes an array, else that which defines `function`."""
     if mine.line and mine.raised:
         return [culprit(record, mine.line)]
-    returned = [culprit(record, mine.line)] if mine.line else definition(record, function)
-    return _arrays(record)[:1] or returned
+    return _arrays(record)[:1] or definition(record, function)
 
 
 @EXERCISE.check(
