@@ -336,6 +336,9 @@ def renamed(failure: Failure, name: str, word: str) -> Failure:
     return replace_in(failure, expected=expected, observed=observed)
 
 
+WERE_EXCHANGED = "were two values exchanged?"
+
+
 def _of_another_name(name: str, mine: Observed, theirs: Observed) -> Failure | None:
     """The failure if a tree has the paths of another one that was asked for, not its own."""
     got = [leaf.path for leaf in mine.values[name]]
@@ -352,7 +355,7 @@ def _of_another_name(name: str, mine: Observed, theirs: Observed) -> Failure | N
         return None  # only one of them has the other's structure
     return Failure(
         f"{label(name, '')} is {form_of(theirs.values[name])}",
-        f"it has the structure of {label(found, '')}: were two values exchanged?",
+        f"it has the structure of {label(found, '')}: {WERE_EXCHANGED}",
         (),
         FORM,
     )

@@ -116,7 +116,8 @@ def same_losses(record: Record) -> Result:
 def _in_words(record: Record, failure: Failure, steps: int) -> Failure:
     """The failure with the run it is of: `losses[3]`, in a run of 17 batches."""
     expected = f"{failure.expected}, in a run of {steps} batches"
-    made = statements.result(record, "train", int("`params" not in failure.expected), 2)
+    index = int("`params" not in failure.expected)
+    made = statements.result(record, "train", index, 2) if failure.hint != FORM else ()
     return replace(failure, expected=expected, culprits=definition(record, "train"), made=made)
 
 

@@ -12,7 +12,7 @@ import msgspec
 from grader.checks.ex08_boundary_copy import EXERCISE
 from grader.checks.ex08_boundary_copy.facts import RUNS, Run
 from grader.judging import statements
-from grader.judging.arrays import label
+from grader.judging.arrays import FORM, label
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
     culprit,
@@ -180,7 +180,8 @@ def _in_words(record: Record, failure: Failure, count: int) -> Failure:
     """The failure with the run it is of: `errors[3]`, in a run of 17 batches."""
     expected = f"{failure.expected}, in a run of {count} batches"
     hint = failure.hint or FIRST * failure.expected.startswith("`errors[0]`")
-    made = statements.result(record, "train", int(failure.expected.startswith("`errors")), 2)
+    index = int(failure.expected.startswith("`errors"))
+    made = statements.result(record, "train", index, 2) if hint != FORM else ()
     place = definition(record, "train")
     return replace(failure, expected=expected, culprits=place, hint=hint, made=made)
 
