@@ -15,6 +15,8 @@ from grader.judging.verdict import Culprit
 
 _FILLED = frozenset(("append", "extend", "insert", "update", "setdefault"))
 """Methods that put something into a list or a dict."""
+_EMPTIED = frozenset(("clear", "pop", "popitem", "popleft", "remove"))
+"""Methods that take something out again."""
 _PROMISED = re.compile(r"`(\w+)` returns ")
 _JIT = frozenset(("jit", "pjit", "pmap", "shard_map"))
 _OF_A_CALL = re.compile(
@@ -154,6 +156,39 @@ def assigned(record: Record, function: str, *names: str) -> list[Culprit]:
     for made in filter(None, found):
         return [file.place(made[-1])]
     return of_definitions(file, [function])
+
+
+def piled(record: Record, function: str) -> list[Culprit]:
+    """The only statement in a function that puts something into what is never emptied or returned.
+
+    That is a list or a dict. If there are several, it is the line that defines the function.
+    """
+    file = File(record.source)
+    nodes = list(_nodes(file, function))
+    left = {
+        _name(node.func.value)
+        for node in _calls(nodes, *_EMPTIED)
+        if isinstance(node.func, ast.Attribute)
+    }
+    left |= {
+        name.id
+        for node in nodes
+        if isinstance(node, ast.Return | ast.Delete)
+        for name in ast.walk(node)
+        if isinstance(name, ast.Name)
+    }
+    found = [node for node in nodes if _fills(node) - left]
+    return [file.place(found[0])] if len(found) == 1 else of_definitions(file, [function])
+
+
+def _fills(node: ast.AST) -> set[str]:
+    """The lists and dicts into which a statement puts something."""
+    match node:
+        case ast.Assign(targets=targets):
+            return {name for t in targets if isinstance(t, ast.Subscript) for name in _targets(t)}
+        case ast.Expr():
+            return set(_given(node))
+    return set()
 
 
 def of_promise(record: Record, functions: Sequence[str], promise: str) -> list[Culprit]:

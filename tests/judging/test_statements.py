@@ -116,3 +116,18 @@ def test_what_was_jitted_is_found_for_an_error_of_its_call() -> None:
     )
     assert statements.of_jit(RECORD, (*edits, "two"), message) == [], "two of them jit"
     assert statements.of_jit(RECORD, edits, "KeyError: 'w1'") == [], "raised by no such call"
+
+
+def test_what_is_filled_and_never_emptied_or_returned_is_found() -> None:
+    text = (
+        "def train(step, batches):\n"
+        "    losses, waiting, kept = [], list(batches), {}\n"
+        "    while waiting:\n"
+        "        waiting.append(waiting.pop(0))\n"
+        "        losses.append(step())\n"
+        "        kept[len(losses)] = waiting\n"
+        "    return losses\n"
+    )
+    found = Record("ex", "", text, 0)
+    assert [place.line for place in statements.piled(found, "train")] == [6]
+    assert marked(statements.piled(RECORD, "train")) == "4", "it returns what it fills"

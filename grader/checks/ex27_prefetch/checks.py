@@ -19,6 +19,7 @@ from grader.judging.loops import (
     FLOATS,
     calls_of,
     indices,
+    kept,
     misplaced,
     most_ahead,
     runs_of,
@@ -144,6 +145,23 @@ def few_batches_are_held(record: Record) -> Result:
         if (most := most_ahead(calls_of(record, name), "ask")) > AHEAD:
             expected = f"at most {AHEAD} batches have been asked for and not yet trained on"
             return _failure(record, name, expected, f"at one time, {most} have", "ask")
+    return None
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("few_batches_are_held",),
+    hints=(
+        "An array stays on the device as long as a name, a list or a closure holds it.",
+        "Let the names of the batch and of the params take the new ones in place of the old.",
+    ),
+    anchor="a-few-ahead",
+)
+def nothing_old_is_kept(record: Record) -> Result:
+    """A batch and its params leave the device when their step has run."""
+    for name in runs_of(record):
+        if found := kept(record, name):
+            return Failure(*found, statements.piled(record, "train"))
     return None
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from grader.checks.ex27_prefetch.facts import READ_IN_STEPS
 from grader.judging.words import plural
+from grader.probes import alive
 from grader.probes.devices import is_next_door
 from grader.probes.observe import Observe, Stretch, unpack
 from grader.stages.busy_step import staged
@@ -49,11 +50,13 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     runs = _runs(rng)
     observe.fact("runs", {name: count for name, (count, _) in runs.items()})
     sizes = [(int(width), int(rows)) for width, rows in rng.integers(9, 49, (2, 2))]
+    nbytes: dict[str, tuple[int, int]] = {}
     for name, (count, last) in runs.items():
         width, rows = sizes[rng.integers(2)]
         params = _parameters(rng, width)
         batches = [_batch(rng, rows) for _ in range(count)]
-        book = Book(observe, batches, submission.sgd_step, _put)
+        book = Book(observe, batches, submission.sgd_step, _put, alive.nbytes)
+        nbytes[name] = _nbytes(batches[0]), _nbytes(params)
         stop = book.stopping(last)
         with observe.phase(name):
             trained = submission.train(book.step, params, count, book.ask, book.put, stop)
@@ -61,6 +64,11 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         observe.value(f"params after {name}", params)
         observe.value(f"losses of {name}", losses)
         book.keep(name)
+    observe.fact("bytes of a batch and of params", nbytes)
+
+
+def _nbytes(tree: Any) -> int:
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
 
 
 def _runs(rng: Any) -> dict[str, tuple[int, int]]:

@@ -35,6 +35,7 @@ from grader.judging.evidence import (
 )
 from grader.judging.loops import (
     calls_of,
+    kept,
     misplaced,
     most_ahead,
     runs_of,
@@ -42,7 +43,7 @@ from grader.judging.loops import (
     uncalled,
     unjudged,
 )
-from grader.judging.memory import PINNED, moved_result, not_in_place, state_at_once
+from grader.judging.memory import HELD, PINNED, left, moved_result, not_in_place, state_at_once
 from grader.judging.record import Leaf, Measured, Record
 from grader.judging.said import in_words
 from grader.judging.verdict import Culprit
@@ -144,9 +145,13 @@ def weights_are_split(record: Record) -> Result:
     anchor="state-on-the-host",
 )
 def state_waits_on_the_host(record: Record) -> Result:
-    """`place` leaves Adam's fresh state in pinned host memory, sharded like the params."""
-    found = (_state_misplaced(record, n) for n in _placed(record))
-    return next(filter(None, found), None)
+    """`place` leaves one fresh state of Adam, in pinned host memory, sharded like the params."""
+    for n in _placed(record):
+        if found := _state_misplaced(record, n):
+            return found
+        if more := left(seen(record).facts[facts.left(n)], "place"):
+            return Failure(*more, statements.piled(record, "place"), HELD)
+    return None
 
 
 def _state_misplaced(record: Record, n: int) -> Failure | None:
@@ -391,6 +396,23 @@ def next_batch_is_on_its_way(record: Record) -> Result:
             expected = "the next batch is put before the loop waits for a step"
             return Failure(expected, f"the loop waits first (run of {name})", place)
     return probe_gap(seen(record), "reads")
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("next_batch_is_on_its_way",),
+    hints=(
+        "An array stays on the device as long as a name, a list or a closure holds it.",
+        "Let the names of params, state and batch take the new ones in place of the old.",
+    ),
+    anchor="the-loop",
+)
+def nothing_old_is_kept(record: Record) -> Result:
+    """A batch, and the params and the state of a step, leave the device when it has run."""
+    for name in runs_of(record):
+        if found := kept(record, name):
+            return Failure(*found, statements.piled(record, "train"))
+    return None
 
 
 @EXERCISE.check(

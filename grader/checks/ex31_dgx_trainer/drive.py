@@ -29,6 +29,7 @@ from grader.checks.ex31_dgx_trainer import facts
 from grader.checks.ex31_dgx_trainer.facts import PLACED, block_shapes
 from grader.judging.memory import PINNED
 from grader.judging.words import plural
+from grader.probes import alive
 from grader.probes.devices import is_next_door
 from grader.probes.host_operations import host_operations
 from grader.probes.observe import Misused, Observe, unpack
@@ -113,6 +114,7 @@ class Trainer:
 
     def __init__(self, submission: ModuleType, observe: Observe, rng: Any) -> None:
         self._submission, self._observe, self._rng = submission, observe, rng
+        self._nbytes: dict[str, list[int]] = {}
         model = int(self._rng.choice(_model_sizes()))
         self._mesh = self._drawn_mesh(model, shuffled=False)
         self._blocks, rows = int(rng.integers(6, 9)), 2 * int(rng.integers(2, 5))
@@ -183,15 +185,17 @@ class Trainer:
         mesh = self._drawn_mesh(model, shuffled=True)
         width = _width(self._rng)
         params = self._params(blocks, width)
+        before = alive.nbytes()
         with self._observe.phase(facts.params(call)):
             placed = self._submission.place(mesh, params)
         both = unpack(placed, 2, "`place` returns (params, state)")
         with self._observe.unwatched():
-            fresh = params, self._fresh(params)
-        for name, tree, like in zip(("params", "state"), both, fresh, strict=True):
+            right = params, jax.eval_shape(self._fresh, params)
+        for name, tree, like in zip(("params", "state"), both, right, strict=True):
             found, promised = str(jax.tree.structure(tree)), str(jax.tree.structure(like))
             if found != promised:
                 raise Misused(f"`place` returns a tree of {name} like {promised}", found)
+        self._observe.fact(facts.left(call), alive.left_beside(both, before))
         self._observe.value(facts.params(call), both[0])
         self._observe.value(facts.state(call), both[1])
         rows = mesh.size * int(self._rng.integers(1, 6))  # a wrong axis must not raise
@@ -205,11 +209,14 @@ class Trainer:
 
         `stop` ends it after step number `last`, if there are so many batches.
         """
-        batches = [tuple(self._rng.random((2, 4), "float32")) for _ in range(count)]
+        size = 2, int(self._rng.integers(150, 400))
+        batches = [tuple(self._rng.random(size, "float32")) for _ in range(count)]
         ahead = Ahead()
-        book = Book(self._observe, batches, ahead.step, ahead.place)
+        start = jax.device_put(tuple(self._rng.random(size, "float32")))
+        book = Book(self._observe, batches, ahead.step, ahead.place, alive.nbytes)
         stop = book.stopping(last)
-        start = jax.device_put(tuple(self._rng.random((2, 4), "float32")))
+        self._nbytes[name] = [sum(a.nbytes for a in each) for each in (batches[0], start)]
+        self._observe.fact("bytes of a batch and of params", self._nbytes)
         with self._observe.phase(name):
             trained = self._submission.train(
                 book.step, *start, ahead.reads(book.reads()), book.put, stop
@@ -263,7 +270,7 @@ class Trainer:
 
 @jax.jit
 def _small_step(params: Any, state: Any, batch: Any) -> Any:
-    """A step of float32 params and state (4,) on inputs and targets (4,)."""
+    """A step of float32 params and state (n,) on inputs and targets (n,)."""
     inputs, targets = batch
     loss = ((params * inputs - targets) ** 2).mean()
     return params - 0.01 * loss * inputs, state + 1, loss
