@@ -148,6 +148,29 @@ def result(
     return [file.place(value)]
 
 
+def apart_from(
+    record: Record, function: str, index: int, of: int, names: Iterable[str]
+) -> list[Culprit]:
+    """The only call in a function of one of `names` that is not about one of its results alone.
+
+    That is the result at `index` of `of`: calls that get nothing but its name, and those in its
+    place of the `return`, are left out. Nothing if several calls are left, or none.
+    """
+    file = File(record.source)
+    top = file.defined(function)
+    given = _returned(top) if isinstance(top, Function) else []
+    parts = [part for value in given if (part := _part(value, index, of))]
+    name = {part.id for part in parts if isinstance(part, ast.Name)}
+    there = {node for part in parts for node in ast.walk(part)}
+    calls = [node for node in _calls(_nodes(file, function), *names) if node not in there]
+    found = [node for node in calls if not (node.args and _names_in(node.args[0]) <= name)]
+    return [file.place(found[0])] if len(found) == 1 else []
+
+
+def _names_in(tree: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
 def assigned(record: Record, function: str, *names: str) -> list[Culprit]:
     """The last statement in a function that gives a name a value: the first of `names` with one."""
     file = File(record.source)

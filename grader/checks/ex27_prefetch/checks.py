@@ -204,9 +204,12 @@ def copied_before_the_wait(record: Record) -> Result:
     """The next batch is on its way to the device before the loop waits for a loss."""
     runs = runs_of(record)
     found = [stall for name, count in runs.items() for stall in stalls(record, name, count)]
-    if not found:
+    waited = [step for name in runs for step in seen(record).facts[f"waited in {name}"]]
+    if not found and not waited:
         return probe_gap(seen(record), "reads")
-    steps = [step for step, event in found if event is None] or [step for step, _ in found]
+    steps = (
+        [step for step, event in found if event is None] or [step for step, _ in found] or waited
+    )
     return Failure(
         f"batch {steps[0] + 1} is put before the loop waits for the loss of step {steps[0]}",
         f"the loop waits first, at {plural(len(steps), 'step')} in the {len(runs)} runs",

@@ -17,7 +17,6 @@ waits.
 """
 
 import traceback
-from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -30,10 +29,9 @@ from grader.checks.ex31_dgx_trainer.facts import PLACED, block_shapes
 from grader.judging.memory import PINNED
 from grader.judging.words import plural
 from grader.probes import alive
-from grader.probes.devices import is_next_door
 from grader.probes.host_operations import host_operations
 from grader.probes.observe import Misused, Observe, unpack
-from grader.stages.held import Held
+from grader.stages.ahead import Ahead
 from grader.stages.loop import Book
 
 SPECS = {"up": jax.P(None, "model"), "down": jax.P("model", None)}
@@ -69,44 +67,6 @@ def _model_sizes() -> list[int]:
 
 def _width(rng: Any) -> int:
     return 8 * int(rng.integers(1, 4))
-
-
-class Ahead:
-    """Holds each step of a run until the next batch is put, or until there is none to put.
-
-    Steps are held on CPU devices only: see `grader.stages.held`.
-    """
-
-    def __init__(self) -> None:
-        self._held = Held() if jax.default_backend() == "cpu" and not is_next_door() else None
-        self._steps = self._puts = 0
-        self._numbers: list[int] = []
-
-    def place(self, batch: Any) -> Any:
-        """A batch on the device."""
-        self._puts += 1
-        if self._held:
-            self._held.let_go()
-        return jax.device_put(batch)
-
-    def step(self, params: Any, state: Any, batch: Any) -> Any:
-        """A small step, held unless the next batch is on its way already."""
-        params, state, loss = _small_step(params, state, batch)
-        self._steps += 1
-        if self._held and self._puts <= self._steps:
-            self._numbers.append(self._steps - 1)
-            (params, state), loss = self._held.hold(((params, state), loss))
-        return params, state, loss
-
-    def reads(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """The batches, one by one; after the last one, no step is held."""
-        yield from batches
-        if self._held:
-            self._held.release()
-
-    def waited(self) -> list[int]:
-        """The steps that the host waited for before it put the next batch."""
-        return [self._numbers[index] for index in self._held.waited] if self._held else []
 
 
 class Trainer:
@@ -211,16 +171,14 @@ class Trainer:
         """
         size = 2, int(self._rng.integers(150, 400))
         batches = [tuple(self._rng.random(size, "float32")) for _ in range(count)]
-        ahead = Ahead()
+        ahead = Ahead(_small_step, jax.device_put, count)
         start = jax.device_put(tuple(self._rng.random(size, "float32")))
         book = Book(self._observe, batches, ahead.step, ahead.place, alive.nbytes)
         stop = book.stopping(last)
         self._nbytes[name] = [sum(a.nbytes for a in each) for each in (batches[0], start)]
         self._observe.fact("bytes of a batch and of params", self._nbytes)
         with self._observe.phase(name):
-            trained = self._submission.train(
-                book.step, *start, ahead.reads(book.reads()), book.put, stop
-            )
+            trained = self._submission.train(book.step, *start, book.reads(), book.put, stop)
         params, state, losses = unpack(trained, 3, "`train` returns (params, state, losses)")
         self._observe.value(f"losses of {name}", losses)
         self._observe.value(f"params and state after {name}", (params, state))
