@@ -128,6 +128,17 @@ def misplaced(record: Record, name: str) -> tuple[str, str] | None:
     return None
 
 
+def disordered(record: Record, name: str) -> tuple[str, str] | None:
+    """The function that got another batch than the next one, `ask` or `put`, and that in words."""
+    calls = calls_of(record, name)
+    for what in ("ask", "put"):
+        for following, index in enumerate(indices(calls, what)):
+            if index != following:
+                got = f"batch {index}" if index >= 0 else "something that was not read"
+                return what, f"`{what}` got {got} where batch {following} was next"
+    return None
+
+
 def stalls(record: Record, name: str, count: int) -> Iterator[tuple[int, Event | None]]:
     """Steps whose loss was waited for before the next of `count` batches was put.
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from grader.checks.ex27_prefetch import EXERCISE
+from grader.checks.ex27_prefetch.facts import READ_IN_STEPS
 from grader.judging import statements
 from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result
@@ -18,6 +19,7 @@ from grader.judging.evidence import (
 from grader.judging.loops import (
     FLOATS,
     calls_of,
+    disordered,
     indices,
     kept,
     misplaced,
@@ -32,6 +34,8 @@ from grader.judging.words import plural, typed
 
 KEPT = "Each step starts with the params that the step before returned, and with the next batch."
 """The hint where every batch had its step, and the numbers are wrong."""
+DROPPED = "`put` returns the device arrays: the next step needs them."
+NEXT = "Batches are asked for, put and trained on in one order: 0, 1, 2 and so on."
 LEFT_OVER = "Towards the end nothing is left to ask for, but batches still wait for their step."
 NO_STEP_FOLLOWS = "`stop` returns True or False. Where it returns True, the loop has to end."
 AHEAD = 4
@@ -95,7 +99,17 @@ def _with_batches(record: Record, failure: Failure, name: str) -> Failure:
     if (found := misplaced(record, name)) and found[0].startswith("step"):
         step = found[0].partition(" gets")[0]
         observed = f"{failure.observed}; {step} {found[1].removeprefix('it ')}"
-        return replace(failure, observed=observed, culprits=place, hint=KEPT)
+        hint = KEPT
+        if dropped := statements.dropped(record, "train", "put"):
+            place, observed, hint = dropped, f"{observed}; what `put` returned is dropped", DROPPED
+        elif other := disordered(record, name):
+            place = statements.every(record, "train", other[0])[-1:]
+            observed, hint = f"{observed}; {other[1]}", NEXT
+        return replace(failure, observed=observed, culprits=place, hint=hint)
+    if all(indices(calls_of(record, run), "step") == [0] for run in runs_of(record)):
+        stop = statements.call(record, "train", "stop")
+        observed = f"{failure.observed}: the loop ended after one step; `stop` had returned False"
+        return replace(failure, observed=observed, culprits=stop, hint=NO_STEP_FOLLOWS)
     theirs = indices([(what, i) for what, i in wanted(record).facts[f"calls of {name}"]], "step")
     missing = [str(index) for index in theirs if index not in trained]
     if not missing or -1 in trained:
@@ -228,4 +242,31 @@ def copied_before_the_wait(record: Record) -> Result:
 )
 def as_fast_as_the_reference(record: Record) -> Result:
     """Apart from the first read, the loop takes at most 1.75 times the reference's time."""
-    return timing_result(record, "loop", "a step")
+    return _waited_at_once(record) or timing_result(record, "loop", "a step")
+
+
+KEEP_FUTURES = "Keep what `ask` returns, and call .result() when its batch is the next to be put."
+LEAST = 2
+"""So many steps begin while a read is under way, in a loop that is fast enough."""
+
+
+def _waited_at_once(record: Record) -> Failure | None:
+    """The failure of a loop that waits for a read soon after it has asked for it.
+
+    A timed window has a few steps. What was asked for before the first of them costs nothing.
+    """
+    for name in runs_of(record):
+        begun, asked = 0, dict[int, int]()
+        for what, index in calls_of(record, name):
+            begun += what == "step"
+            if what == "ask":
+                asked[index] = begun
+            elif what == "wait" and (at := asked.pop(index, 0)) and begun - at < LEAST:
+                expected = (
+                    f"at least {LEAST} steps begin between `ask({index})` and its `.result()`: "
+                    f"a read takes as long as {READ_IN_STEPS} steps"
+                )
+                observed = f"{begun - at} of them begin (run of {name})"
+                place = statements.every(record, "train", "result")[-1:]
+                return Failure(expected, observed, place, KEEP_FUTURES)
+    return None
