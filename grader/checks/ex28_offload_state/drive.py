@@ -136,6 +136,9 @@ def _init(submission: ModuleType, observe: Observe, name: str, params: Any) -> N
     with observe.unwatched():
         like = {key: jax.eval_shape(submission.adam.init, array) for key, array in params.items()}
     found, promised = (str(jax.tree.structure(tree)) for tree in (state, like))
+    if isinstance(state, dict) and (lacking := sorted(params.keys() - state.keys())):
+        names = ", ".join(f"`{key}`" for key in lacking)
+        raise Misused("`init` returns {name: adam.init(param)}", f"it has nothing for {names}")
     if found != promised:
         raise Misused(f"`init` returns {{name: adam.init(param)}}, {promised}", found)
     observe.fact(facts.left(name), alive.left_beside(state, before))

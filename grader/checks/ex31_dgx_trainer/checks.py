@@ -35,6 +35,7 @@ from grader.judging.evidence import (
 )
 from grader.judging.loops import (
     calls_of,
+    indices,
     kept,
     misplaced,
     most_ahead,
@@ -117,9 +118,13 @@ def _shards(leaf: Leaf) -> str:
     anchor="two-axes",
 )
 def batch_is_split(record: Record) -> Result:
-    """`place_batch` splits the rows over "data", and copies each part along "model"."""
-    found = (_misplaced(record, facts.batch(n), "place_batch") for n in _placed(record))
-    return next(filter(None, found), None) or _parts_alone(record, facts.batch)
+    """`place_batch` splits the rows over "data", copies each part along "model", and keeps none."""
+    for n in _placed(record):
+        if found := _misplaced(record, facts.batch(n), "place_batch"):
+            return found
+        if more := left(seen(record).facts[facts.left_of_batch(n)], "place_batch"):
+            return Failure(*more, statements.piled(record, "place_batch"), HELD)
+    return _parts_alone(record, facts.batch)
 
 
 @EXERCISE.check(
@@ -337,6 +342,10 @@ def same_losses(record: Record) -> Result:
             if failure:
                 said = failure.expected.replace(name, f"{name},") if "," in name else ""
                 counted = what == "losses of" and failure.expected.endswith(" values")
+                if counted and _ends_at_once(record):
+                    place = statements.call(record, "train", "stop")
+                    observed = f"{failure.observed}: the loop ended after one step"
+                    return Failure(said or failure.expected, observed, place, WHERE_TRUE)
                 hint = EACH_STEP if counted else failure.hint
                 place = statements.call(record, "train", "step")
                 found = misplaced(record, name)
@@ -353,6 +362,12 @@ def same_losses(record: Record) -> Result:
     return None
 
 
+def _ends_at_once(record: Record) -> bool:
+    """Whether each run ended after its first step, though `stop` ends only some of them."""
+    return all(indices(calls_of(record, name), "step") == [0] for name in runs_of(record))
+
+
+WHERE_TRUE = "`stop` returns True or False. Where it returns True, the loop has to end."
 EACH_STEP = (
     "There is one loss for each step, and one step for each batch until `stop` ends the loop. "
     "Which steps are missing, or too many?"

@@ -160,8 +160,10 @@ class Trainer:
         self._observe.value(facts.state(call), both[1])
         rows = mesh.size * int(self._rng.integers(1, 6))  # a wrong axis must not raise
         drawn = self._batch(rows, width)
+        before = alive.nbytes()
         with self._observe.phase(facts.batch(call)):
             batch = self._submission.place_batch(mesh, drawn)
+        self._observe.fact(facts.left_of_batch(call), alive.left_beside(batch, before))
         self._observe.value(facts.batch(call), batch)
 
     def train(self, name: str, count: int, last: int) -> None:

@@ -27,3 +27,8 @@ def batch(call: int) -> str:
 def left(call: int) -> str:
     """The name of the fact that says how many bytes of other arrays `place` left alive."""
     return f"left beside {call}"
+
+
+def left_of_batch(call: int) -> str:
+    """The name of the fact that says how many bytes of other arrays `place_batch` left alive."""
+    return f"left beside the batch of {call}"
