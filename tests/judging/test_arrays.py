@@ -261,4 +261,5 @@ def test_a_change_that_was_not_added_is_named() -> None:
     assert found is not None
     assert found.observed == "-1: it is the change alone, without what went in"
     other = compare("x", mine, theirs, "", "", rtol=1e-5, atol=1e-8, before=given[:1])
-    assert other is not None and "alone" not in other.observed
+    assert other is not None
+    assert "alone" not in other.observed
