@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from grader.judging.checking import Failure
-from grader.judging.differences import OF_ALL, explanation
+from grader.judging.differences import OF_ALL, close, explanation
 from grader.judging.record import Leaf
 from grader.judging.words import SAID, plural, typed, where
 
@@ -30,6 +30,8 @@ LEFT_OUT = "is a part before them left out?"
 """What a failure asks where the arrays of a tree stand in an earlier part than they belong to."""
 UNCHANGED = "A new array is asked for. Which line computes it, and does the result get out?"
 """The hint where an array is what went in."""
+CHANGE = "What is asked for is the old value plus its change. Which of them is returned?"
+"""The hint where an array is what should have been added to the one that went in."""
 _APART = (" of ", " after ", " on ", " in ")
 """Words that end the name of a value and begin what it belongs to."""
 _INDEX, _STEP = re.compile(r"\[(\d+)\]"), re.compile(r"\[[^\]]*\]|\.\w+")
@@ -85,18 +87,33 @@ def compare(
         failure = _compare_leaf(label(name, leaf.path), leaf, want, rtol, atol)
         if failure:
             failure = _explained(failure, leaf, mine, theirs, rtol, atol)
-            return _unchanged(failure, leaf, before)
+            return _of_what_went_in(failure, leaf, want, before)
     return None
 
 
-def _unchanged(failure: Failure, leaf: Leaf, before: Sequence[Leaf]) -> Failure:
-    """The failure, with the word that the value is one of those that went in."""
+def _of_what_went_in(failure: Failure, leaf: Leaf, want: Leaf, before: Sequence[Leaf]) -> Failure:
+    """The failure, with the word that the value is one of those that went in, or lacks it."""
     went_in = [one for one in before if one.data == leaf.data and one.shape == leaf.shape]
     if leaf.data is None or not went_in or not _tells(leaf):
-        return failure
+        return _change_alone(failure, leaf, want, before)
     observed = failure.observed.partition(", and ")[0]
     observed = f"{observed}: the array is what went in, unchanged"
     return replace_fields(failure, observed=observed, hint=failure.hint or UNCHANGED)
+
+
+def _change_alone(failure: Failure, leaf: Leaf, want: Leaf, before: Sequence[Leaf]) -> Failure:
+    """The failure, with the word that the value is what should have been added to what went in."""
+    import numpy as np
+
+    got, right = _values(leaf), _values(want)
+    if got is None or right is None or got.size < 2 or got.dtype.kind != "f":
+        return failure
+    olds = (_values(one) for one in before[:MAX_LEAVES] if one.shape == leaf.shape)
+    if any(old is not None and close(np.add(got, old), right) for old in olds):
+        observed = failure.observed.partition(", and ")[0]
+        observed = f"{observed}: it is the change alone, without what went in"
+        return replace_fields(failure, observed=observed, hint=failure.hint or CHANGE)
+    return failure
 
 
 def label(name: str, path: str) -> str:
@@ -211,6 +228,14 @@ def _structure_failure(
             return Failure(
                 f"{label(name, want.path)} is {single}", f"it is {form_of(parts)}", (), FORM
             )
+    there, asked = ({_outer(path): None for path in paths} for paths in (got_paths, want_paths))
+    lost = [part for part in asked if part not in there and _INDEX.fullmatch(part)]
+    if lost and list(asked)[-1] in there:  # otherwise there are too few
+        parts = [
+            replace(x, path=x.path[len(lost[0]) :]) for x in theirs if _outer(x.path) == lost[0]
+        ]
+        expected = f"{label(name, lost[0])} is {form_of(parts)}"
+        return Failure(expected, "it holds nothing: is it empty, or None?", (), FORM)
     expected, observed = f"{label(name, '')} is {form_of(theirs)}", f"it is {form_of(mine)}"
     if observed == f"it is {form_of(theirs)}" or not mine:
         missing = [path for path in want_paths if path not in set(got_paths)]

@@ -289,11 +289,14 @@ def timing_result(record: Record, name: str, unit: str) -> Result:
     return Unable(f"{timing.reason}{so_far}; close other programs, and check again")
 
 
-def differing_leaf(record: Record, name: str, *, rtol: float, atol: float) -> Failure | None:
+def differing_leaf(
+    record: Record, name: str, *, rtol: float, atol: float, before: str = ""
+) -> Failure | None:
     """Compare a named value with the reference's: structure, type, shape, dtype, numbers.
 
     A drive may keep what a known mistake would give, under the same name with a comma and words:
-    "state, one step short". A difference that is exactly this is told in those words.
+    "state, one step short". A difference that is exactly this is told in those words. `before` is
+    the name of the value from which this one was to be made, if there is one.
 
     Returns the first difference as a `Failure`, None when there is none.
     """
@@ -311,6 +314,7 @@ def differing_leaf(record: Record, name: str, *, rtol: float, atol: float) -> Fa
         theirs.trees.get(name, ""),
         rtol=rtol,
         atol=atol,
+        before=mine.values.get(before, ()),
     )
     if failure is None:
         return None

@@ -52,6 +52,35 @@ def most_ahead(calls: list[Call], what: str) -> int:
     return max(accumulate(changes), default=0)
 
 
+NAMED = 2, 3
+"""So many batches that had their step, and so many times the params, may be on the device when a
+step begins: those of the step before, those that the step gets, and what one more name holds."""
+
+
+def kept(record: Record, name: str) -> tuple[str, str] | None:
+    """(expected, observed) if batches or params stayed on the device after their step.
+
+    What is alive is held against the batches that wait for their step, and what names may hold.
+    """
+    batch, params = wanted(record).facts["bytes of a batch and of params"][name]
+    allowed = NAMED[0] * batch + NAMED[1] * params
+    waiting, over = 0, list[tuple[int, int]]()
+    alive = iter(seen(record).facts[f"alive in {name}"])
+    for what, index in calls_of(record, name):
+        waiting += what == "put"
+        if what == "step":
+            over.append((next(alive) - waiting * batch, index))
+            waiting -= 1
+    most, step = max(over, default=(0, 0))
+    if most <= allowed:
+        return None
+    expected = "batches and params leave the device when their step has run"
+    return expected, (
+        f"when step {step} begins, {most:,} bytes are there besides the batches that wait for "
+        f"their step; a batch is {batch:,} bytes, what a step updates {params:,} (run of {name})"
+    )
+
+
 def early_step(calls: list[Call]) -> int | None:
     """The first step that began before `stop` was asked about the loss of the step before."""
     turns = [what for what, _ in calls if what in ("step", "stop")]
@@ -96,6 +125,17 @@ def misplaced(record: Record, name: str) -> tuple[str, str] | None:
         if again is not None:
             named = f"batch {again}" if again >= 0 else "something that was not read"
             return f"each batch is {verb} once", f"{named} is {verb} {found.count(again)} times"
+    return None
+
+
+def disordered(record: Record, name: str) -> tuple[str, str] | None:
+    """The function that got another batch than the next one, `ask` or `put`, and that in words."""
+    calls = calls_of(record, name)
+    for what in ("ask", "put"):
+        for following, index in enumerate(indices(calls, what)):
+            if index != following:
+                got = f"batch {index}" if index >= 0 else "something that was not read"
+                return what, f"`{what}` got {got} where batch {following} was next"
     return None
 
 

@@ -10,6 +10,8 @@ from grader.judging.checking import Unable
 from grader.judging.record import Measured, Memory
 
 PINNED = "pinned_host"
+HELD = "An array stays where it is as long as a name, a list or a closure holds it."
+"""The hint where arrays stay that nobody needs."""
 Difference = tuple[str, str]
 """What was expected, and what was observed."""
 
@@ -76,3 +78,11 @@ def state_at_once(
         f"{mib(need)}; the state is {mib(state)}, and {mib(mine.memory.temporaries)} are "
         f"temporaries that the step holds while it runs",
     )
+
+
+def left(nbytes: int, function: str) -> Difference | None:
+    """A difference if a call of `function` left arrays alive beside those that it returned."""
+    if not nbytes:
+        return None
+    observed = f"{nbytes:,} bytes of other arrays stay"
+    return f"after `{function}`, no arrays are left but those that it returned", observed

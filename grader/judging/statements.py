@@ -15,6 +15,8 @@ from grader.judging.verdict import Culprit
 
 _FILLED = frozenset(("append", "extend", "insert", "update", "setdefault"))
 """Methods that put something into a list or a dict."""
+_EMPTIED = frozenset(("clear", "pop", "popitem", "popleft", "remove"))
+"""Methods that take something out again."""
 _PROMISED = re.compile(r"`(\w+)` returns ")
 _OF_KEYS = re.compile(r"`([^`]*\['\w+'\])`")
 """A value, in a failure's words, that a dict holds under a name."""
@@ -172,6 +174,29 @@ def result(
     return [file.place(value)]
 
 
+def apart_from(
+    record: Record, function: str, index: int, of: int, names: Iterable[str]
+) -> list[Culprit]:
+    """The only call in a function of one of `names` that is not about one of its results alone.
+
+    That is the result at `index` of `of`: calls that get nothing but its name, and those in its
+    place of the `return`, are left out. Nothing if several calls are left, or none.
+    """
+    file = File(record.source)
+    top = file.defined(function)
+    given = _returned(top) if isinstance(top, Function) else []
+    parts = [part for value in given if (part := _part(value, index, of))]
+    name = {part.id for part in parts if isinstance(part, ast.Name)}
+    there = {node for part in parts for node in ast.walk(part)}
+    calls = [node for node in _calls(_nodes(file, function), *names) if node not in there]
+    found = [node for node in calls if not (node.args and _names_in(node.args[0]) <= name)]
+    return [file.place(found[0])] if len(found) == 1 else []
+
+
+def _names_in(tree: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
 def assigned(record: Record, function: str, *names: str) -> list[Culprit]:
     """The last statement in a function that gives a name a value: the first of `names` with one."""
     file = File(record.source)
@@ -180,6 +205,39 @@ def assigned(record: Record, function: str, *names: str) -> list[Culprit]:
     for made in filter(None, found):
         return [file.place(made[-1])]
     return of_definitions(file, [function])
+
+
+def piled(record: Record, function: str) -> list[Culprit]:
+    """The only statement in a function that puts something into what is never emptied or returned.
+
+    That is a list or a dict. If there are several, it is the line that defines the function.
+    """
+    file = File(record.source)
+    nodes = list(_nodes(file, function))
+    left = {
+        _name(node.func.value)
+        for node in _calls(nodes, *_EMPTIED)
+        if isinstance(node.func, ast.Attribute)
+    }
+    left |= {
+        name.id
+        for node in nodes
+        if isinstance(node, ast.Return | ast.Delete)
+        for name in ast.walk(node)
+        if isinstance(name, ast.Name)
+    }
+    found = [node for node in nodes if _fills(node) - left]
+    return [file.place(found[0])] if len(found) == 1 else of_definitions(file, [function])
+
+
+def _fills(node: ast.AST) -> set[str]:
+    """The lists and dicts into which a statement puts something."""
+    match node:
+        case ast.Assign(targets=targets):
+            return {name for t in targets if isinstance(t, ast.Subscript) for name in _targets(t)}
+        case ast.Expr():
+            return set(_given(node))
+    return set()
 
 
 def of_promise(record: Record, functions: Sequence[str], promise: str) -> list[Culprit]:

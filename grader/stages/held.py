@@ -9,6 +9,7 @@ runs callbacks in the thread that calls the program.
 
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -116,7 +117,9 @@ def _came(event: threading.Event) -> bool:
             if active.awake - before.awake > _AWAKE * IDLE_SECONDS:
                 quiet_since, before = now, active
             elif now - quiet_since >= IDLE_SECONDS:
-                return False
+                if not _ready():
+                    return False
+                quiet_since = now
     return False
 
 
@@ -125,6 +128,20 @@ class _Active(NamedTuple):
 
     ran: float
     awake: float
+
+
+def _ready() -> bool:
+    """Whether another thread of this process would run if it had a processor.
+
+    How long it has been ready is written down only when it runs again.
+    """
+    own = str(threading.get_native_id())
+    for task in _TASKS.iterdir() if _TASKS.is_dir() else ():
+        with suppress(OSError, IndexError):  # the thread has just ended
+            state = (task / "stat").read_text().rpartition(")")[2].split()[0]
+            if task.name != own and state in "RD":
+                return True
+    return False
 
 
 def _active() -> _Active | None:

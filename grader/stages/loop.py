@@ -10,6 +10,7 @@ speed, and nothing knows JAX: the drive says how a batch is placed. What the cal
 import inspect
 import operator
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -49,7 +50,11 @@ class Future:
 
 
 class Book:
-    """Gives out the functions that `train` works with, and writes down each call of them."""
+    """Gives out the functions that `train` works with, and writes down each call of them.
+
+    `alive` counts the bytes of the arrays that are alive. It is called as each step begins, and
+    what was alive before the first call of any is left out.
+    """
 
     def __init__(
         self,
@@ -57,10 +62,13 @@ class Book:
         batches: list[Any],
         step: Callable[..., Any],
         place: Callable[[Any], Any],
+        alive: Callable[[], int] = lambda: 0,
     ) -> None:
         self._observe, self._batches, self._step, self._place = observe, batches, step, place
         self._signature = inspect.signature(step)
-        self._placed: list[tuple[Any, int]] = []
+        self._alive, self._before = alive, alive()
+        self._more: list[int] = []
+        self._placed: list[tuple[list[Callable[[], Any]], int]] = []
         self._losses: list[Any] = []
         self._told: list[tuple[int, str, float]] = []
         self.calls: list[Call] = []
@@ -97,15 +105,17 @@ class Book:
         index = next(found, -1)
         self._note("put", index)
         placed = self._place(batch)
-        self._placed.append((placed, index))
+        # A book that held the batches would hide who else holds them.
+        self._placed.append(([_reference(array) for array in _arrays(placed)], index))
         return placed
 
     def step(self, *given: Any, **named: Any) -> Any:
         """One step: batch and loss come last. -1 is noted for a batch that `put` did not return."""
         arguments = self._signature.bind(*given, **named).args
         arrays = _arrays(arguments[-1])
-        index = next((i for placed, i in self._placed if _same(_arrays(placed), arrays)), -1)
+        index = next((i for placed, i in self._placed if _same(placed, arrays)), -1)
         self._note("step", index)
+        self._more.append(self._alive() - self._before)
         results = self._step(*arguments)
         self._losses.append(results[-1])
         return results
@@ -129,6 +139,7 @@ class Book:
         self._observe.fact(f"calls of {name}", self.calls)
         self._observe.fact(f"losses in {name}", losses)
         self._observe.fact(f"told in {name}", self._told)
+        self._observe.fact(f"alive in {name}", self._more)
 
 
 def _arrays(batch: Any) -> list[Any]:
@@ -138,9 +149,19 @@ def _arrays(batch: Any) -> list[Any]:
     return [batch]
 
 
-def _same(known: list[Any], given: list[Any]) -> bool:
-    """Whether both hold the same objects."""
-    return len(known) == len(given) and all(map(operator.is_, known, given))
+def _reference(array: Any) -> Callable[[], Any]:
+    """What returns `array` as long as somebody else holds it, where its type allows that."""
+    try:
+        return weakref.ref(array)
+    except TypeError:
+        return lambda: array
+
+
+def _same(known: list[Callable[[], Any]], given: list[Any]) -> bool:
+    """Whether `known` refers to the objects that are given."""
+    return len(known) == len(given) and all(
+        ref() is array for ref, array in zip(known, given, strict=True)
+    )
 
 
 def _equal(known: list[Any], given: list[Any]) -> bool:

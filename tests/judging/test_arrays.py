@@ -241,3 +241,25 @@ def test_copies_that_differ_are_no_value_although_the_first_one_is_right() -> No
     expected, observed = words([leaf(FLOATS, unlike=(3, 0.25))], [leaf(FLOATS)])
     assert expected == "`x` is the same on all devices that hold it"
     assert observed == "device 3 holds other numbers; they differ by up to 0.25"
+
+
+def test_a_part_without_any_array_is_named() -> None:
+    theirs = [*listed(FLOATS), leaf(FLOATS, "[1]['a']"), leaf(1.0, "[2]")]
+    mine = [theirs[0], theirs[2]]
+    assert words(mine, theirs) == (
+        "`x[1]` is a dict of `a`",
+        "it holds nothing: is it empty, or None?",
+    )
+    assert words(mine[:1], theirs)[1] != words(mine, theirs)[1], "too few parts"
+
+
+def test_a_change_that_was_not_added_is_named() -> None:
+    old, change = 10 * FLOATS, FLOATS - 2
+    mine, theirs = keyed(w=change), keyed(w=old + change)
+    given = [leaf(FLOATS), leaf(old)]
+    found = compare("x", mine, theirs, "", "", rtol=1e-5, atol=1e-8, before=given)
+    assert found is not None
+    assert found.observed == "-1: it is the change alone, without what went in"
+    other = compare("x", mine, theirs, "", "", rtol=1e-5, atol=1e-8, before=given[:1])
+    assert other is not None
+    assert "alone" not in other.observed

@@ -6,6 +6,7 @@ from grader.judging.loops import (
     Call,
     calls_of,
     early_step,
+    kept,
     most_ahead,
     stalls,
     unjudged,
@@ -82,3 +83,23 @@ def test_stop_gets_the_loss_of_the_step_before_as_a_float(
     of_run.submission.facts |= {"losses in run": [2.0, 1.0], "told in run": told}
     found = unjudged(of_run, "run")
     assert (found[1].removeprefix("it got ") if found else "") == observed
+
+
+@pytest.mark.parametrize(
+    ("alive", "observed"),
+    [
+        ([10, 20 + 7 * 3], ""),
+        ([10, 10 + 2 * 10 + 7 * 3], ""),  # batch 0, one more, and three of the params
+        ([10, 11 + 2 * 10 + 7 * 3], "when step 1 begins, 42 bytes are there besides the batches"),
+        ([61, 10], "when step 0 begins, 51 bytes are there besides the batches"),
+    ],
+)
+def test_what_no_step_waits_for_may_be_held_by_a_few_names(alive: list[int], observed: str) -> None:
+    of_run = record(EAGER)
+    assert of_run.submission is not None
+    of_run.submission.facts["alive in run"] = alive
+    of_run.reference = Observed(
+        Outcome("finished"), facts={"bytes of a batch and of params": {"run": (10, 7)}}
+    )
+    found = kept(of_run, "run")
+    assert (found[1].partition(" that wait")[0] if found else "") == observed

@@ -128,3 +128,32 @@ def test_what_was_jitted_is_found_for_an_error_of_its_call() -> None:
     )
     assert statements.of_jit(RECORD, (*edits, "two"), message) == [], "two of them jit"
     assert statements.of_jit(RECORD, edits, "KeyError: 'w1'") == [], "raised by no such call"
+
+
+def test_what_is_filled_and_never_emptied_or_returned_is_found() -> None:
+    text = (
+        "def train(step, batches):\n"
+        "    losses, waiting, kept = [], list(batches), {}\n"
+        "    while waiting:\n"
+        "        waiting.append(waiting.pop(0))\n"
+        "        losses.append(step())\n"
+        "        kept[len(losses)] = waiting\n"
+        "    return losses\n"
+    )
+    found = Record("ex", "", text, 0)
+    assert [place.line for place in statements.piled(found, "train")] == [6]
+    assert marked(statements.piled(RECORD, "train")) == "4", "it returns what it fills"
+
+
+def test_the_call_that_is_not_about_one_result_alone_is_found() -> None:
+    def text(*lines: str) -> Record:
+        body = "".join(f"    {line}\n" for line in lines)
+        return Record("ex", "", f"def update(loss, grads):\n{body}", 0)
+
+    first, second = "loss = pmean(loss, 'x')", "grads = pmax(grads, 'x')"
+    names = ("pmean", "pmax")
+    apart = text(first, second, "return grads, loss")
+    assert [p.line for p in statements.apart_from(apart, "update", 1, 2, names)] == [3]
+    inside = text(second, "return grads, pmean(loss, 'x')")
+    assert [p.line for p in statements.apart_from(inside, "update", 1, 2, names)] == [2]
+    assert statements.apart_from(text(second, second, "return 1, 2"), "update", 1, 2, names) == []

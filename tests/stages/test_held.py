@@ -69,3 +69,16 @@ def test_a_host_that_others_keep_from_running_is_not_taken_for_one_that_waits(
     event = threading.Event()
     threading.Timer(1.0, event.set).start()
     assert held._came(event) is came
+
+
+def test_a_thread_that_is_ready_and_never_gets_its_turn_is_not_asleep(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it waits for a processor is written down only when it has one."""
+    monkeypatch.setattr(held, "_active", lambda: held._Active(0.0, 0.0))
+    turns = iter([True, True, False])
+    monkeypatch.setattr(held, "_ready", lambda: next(turns))
+    start = time.monotonic()
+    assert not held._came(threading.Event())
+    assert time.monotonic() - start >= 3 * held.IDLE_SECONDS
+    assert next(turns, None) is None

@@ -1,5 +1,6 @@
 """The staged surroundings of a training loop: every call is written down, in order."""
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -66,3 +67,22 @@ def test_a_step_without_its_batch_is_refused() -> None:
     book = Book(marks, [1], lambda params, batch: (params, batch), list)
     with pytest.raises(TypeError, match="missing a required argument: 'batch'"):
         book.step(params=1)
+
+
+def test_what_is_alive_is_counted_as_each_step_begins() -> None:
+    facts: dict[str, Any] = {}
+
+    class Noting(Marks):
+        def fact(self, name: str, value: Any) -> None:
+            facts[name] = value
+
+        def unwatched(self) -> Any:
+            return contextlib.nullcontext()
+
+    marks: Any = Noting()
+    counts = iter([100, 107, 103])
+    book = Book(marks, [1, 2], lambda params, batch: (params, batch), list, lambda: next(counts))
+    for batch in (1, 2):
+        book.step("params", batch)
+    book.keep("run")
+    assert facts["alive in run"] == [7, 3]

@@ -25,6 +25,7 @@ from grader.judging.evidence import (
     turned,
     wanted,
 )
+from grader.judging.memory import HELD, left
 from grader.judging.record import Leaf, Record
 from grader.judging.verdict import Culprit
 from grader.judging.words import exchanges, plural, where
@@ -72,6 +73,8 @@ def _other_copies(record: Record, number: int, run: Run) -> Failure | None:
         if found != order:
             expected = f"slices 0, 1, ... lie on the devices {order}, in the order of `devices`"
             return Failure(expected, f"they lie on {found}", place)
+    if more := left(seen(record).facts[facts.left(number)], "replicate"):
+        return Failure(*more, statements.piled(record, "replicate"), HELD)
     return None
 
 
@@ -159,8 +162,8 @@ def _unequal(record: Record, run: int, step: int, devices: int) -> Failure | Non
 
 def _stepping(record: Record) -> list[Culprit]:
     """Where `update` exchanges its gradient, else where it takes it."""
-    names = ("pmean", "psum", "all_gather", "value_and_grad", "grad")
-    return statements.call(record, "update", *names)
+    found = statements.apart_from(record, "update", 1, 2, EXCHANGES)
+    return found or statements.call(record, "update", "value_and_grad", "grad")
 
 
 def _only_the_loss(record: Record, run: int) -> str:
@@ -179,6 +182,16 @@ def _values(leaf: Leaf) -> Any:
     return values if values.dtype.kind == "f" and values.shape == leaf.shape else None
 
 
+EXCHANGES = (
+    "pmean",
+    "psum",
+    "pmax",
+    "pmin",
+    "all_gather",
+    "psum_scatter",
+    "ppermute",
+    "all_to_all",
+)
 DIVIDED = "If a mean over all devices was taken, it is divided already. Which division is left?"
 RATE = "The length of the step is 0.1 of the gradient. By what is yours multiplied?"
 SUM = "A sum over n devices is n times as long as their mean."
@@ -270,6 +283,9 @@ def _other_loss(record: Record, failure: Failure, name: str) -> Failure:
     return Failure(found.expected, observed, place, hint)
 
 
+EACH_ROW = "Here a device has another number of rows, of another length. Does each of them count?"
+
+
 @EXERCISE.check(
     ground="program",
     after=("steps_along_the_mean", "losses_are_the_mean"),
@@ -280,7 +296,7 @@ def _other_loss(record: Record, failure: Failure, name: str) -> Failure:
     anchor="what-pmap-does",
 )
 def rows_stay(record: Record) -> Result:
-    """With few rows and with many, the step is right and exchanges as much: no row moves."""
+    """However many rows, and however long, the step is right and exchanges as much: none moves."""
     sizes = []
     for name in (FEW_ROWS, MANY_ROWS):
         measured = compiled_program(record, name, "the step of `update` can be compiled")
@@ -290,10 +306,8 @@ def rows_stay(record: Record) -> Result:
         if isinstance(measured, Unable):
             return measured
         if failure := differing_output(record, name, rtol=1e-3, atol=1e-5):
-            found = renamed(failure, f"{name} ", "(params, loss)")
-            return Failure(
-                f"{found.expected}, of a {name}", found.observed, definition(record, "update")
-            )
+            place = definition(record, "update")
+            return Failure(failure.expected, failure.observed, place, failure.hint or EACH_ROW)
         # A loop of unknown length is refused: nobody could say what it exchanges.
         if any(c.runs == 0 for c in measured.collectives):
             expected = "the compiler knows how often the devices exchange something"
@@ -303,7 +317,7 @@ def rows_stay(record: Record) -> Result:
     if few == many:
         return None
     return Failure(
-        f"the devices exchange as much for many rows as for few: {few:,} bytes",
-        f"for many rows they exchange {many:,} bytes: {exchanges(sizes[1])}",
+        f"however many rows there are, and however long, the devices exchange {few:,} bytes",
+        f"for other rows they exchange {many:,} bytes: {exchanges(sizes[1])}",
         definition(record, "update"),
     )

@@ -5,7 +5,8 @@ order of runs), so that neither the order nor the length of jax.devices() is the
 width of the network, the rows of one device, and the steps (1 to 4). The rows of one device are
 like each other and unlike those of the next, so that a gradient of one device's rows is far from
 the mean. Two programs of the step are compiled, for one row on each device and for many, which are
-drawn: what the devices exchange is the same for both if no row leaves its device.
+drawn. Their networks have as many params, and rows of another length: what the devices exchange is
+the same for both if no row leaves its device.
 
 `update` starts from copies that the drive has placed, so that it is judged apart from
 `replicate`. `make_step` is not the learner's to edit, so the step is pmap's.
@@ -20,13 +21,16 @@ import numpy as np
 
 from grader.checks.ex21_pmap_step import facts
 from grader.checks.ex21_pmap_step.facts import FEW_ROWS, MANY_ROWS, RUNS, Run
+from grader.probes import alive
 from grader.probes.observe import Misused, Observe, from_last, unpack
 
 PROMISE = "`update` returns (params, loss)"
-FEATURES = 5
+FEATURES, OUTPUTS = 5, 2
 WIDTHS, ROWS, STEPS = (4, 12), (2, 7), (1, 5)
 MANY = (12, 60)
 """How many rows a device has in the second program: from, and below. In the first, it has one."""
+PER_UNIT = {10: 12, 12: 10, 15: 8, 20: 6}
+"""Widths of networks with 120 params, and how many params a hidden unit then has."""
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
@@ -42,10 +46,9 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     _export(submission, observe, rng)
 
 
-def _params(rng: Any) -> dict[str, Any]:
-    """NumPy float32 params of a network of a drawn width."""
-    width = int(rng.integers(*WIDTHS))
-    shapes = {"w1": (FEATURES, width), "b1": (width,), "w2": (width, 2)}
+def _params(rng: Any, width: int, features: int, outputs: int) -> dict[str, Any]:
+    """NumPy float32 params of a network with so many hidden units."""
+    shapes = {"w1": (features, width), "b1": (width,), "w2": (width, outputs)}
     return {k: (rng.standard_normal(s) / 2).astype(np.float32) for k, s in shapes.items()}
 
 
@@ -53,16 +56,19 @@ def _run(
     submission: ModuleType, observe: Observe, rng: Any, run: int, devices: list[Any], steps: int
 ) -> None:
     """Place params once, and take steps."""
-    params, rows = _params(rng), int(rng.integers(*ROWS))
+    params = _params(rng, int(rng.integers(*WIDTHS)), FEATURES, OUTPUTS)
+    rows = int(rng.integers(*ROWS))
+    arrays = alive.nbytes()
     with observe.phase("replicate"):
         copies = submission.replicate(params, devices)
+    observe.fact(facts.left(run), alive.left_beside(copies, arrays))
     observe.value(facts.copies(run), copies)
     observe.fact(facts.slices(run), _slices(copies))
     copies = _copies(params, devices)
     observe.value(facts.start(run), copies)
     step, before = submission.make_step(devices), copies
     for number in range(1, steps + 1):
-        drawn = _rows(rng, len(devices), rows)
+        drawn = _rows(rng, len(devices), rows, params)
         batch = [submission.split(x, devices) for x in drawn]
         with from_last("params", before, copies, PROMISE):
             made = step(copies, *batch)
@@ -87,21 +93,26 @@ def _loss(copies: Any, inputs: Any, targets: Any) -> float:
 def _export(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Export the step for one row and for many, on all devices."""
     devices = jax.devices()
-    params = _params(rng)
     step = submission.make_step(devices)
-    for name, rows in ((FEW_ROWS, 1), (MANY_ROWS, int(rng.integers(*MANY)))):
-        batch = [submission.split(x, devices) for x in _rows(rng, len(devices), rows)]
+    widths = rng.choice(list(PER_UNIT), 2, replace=False)
+    counts = 1, int(rng.integers(*MANY))
+    drawn = zip((FEW_ROWS, MANY_ROWS), counts, widths, rng.permutation([1, 2]), strict=True)
+    for name, rows, width, outputs in drawn:
+        features = PER_UNIT[int(width)] - 1 - int(outputs)
+        params = _params(rng, int(width), features, int(outputs))
+        batch = [submission.split(x, devices) for x in _rows(rng, len(devices), rows, params)]
         observe.program(name, step, jax.tree.map(np.asarray, _copies(params, devices)), *batch)
 
 
-def _rows(rng: Any, devices: int, rows: int) -> tuple[Any, Any]:
-    """Inputs (devices * rows, 5) and targets (devices * rows, 2), NumPy float32.
+def _rows(rng: Any, devices: int, rows: int, params: Any) -> tuple[Any, Any]:
+    """Inputs and targets of (devices * rows) rows, NumPy float32, as the params take them.
 
     Each device's rows lie around a middle of their own.
     """
+    features, outputs = len(params["w1"]), params["w2"].shape[1]
     middle = np.repeat(np.arange(devices), rows)[:, None]
-    inputs = (rng.standard_normal((devices * rows, FEATURES)) + middle / 4).astype(np.float32)
-    return inputs, np.tanh(inputs[:, :2] + middle).astype(np.float32)
+    inputs = (rng.standard_normal((devices * rows, features)) + middle / 4).astype(np.float32)
+    return inputs, np.tanh(inputs[:, :outputs] + middle).astype(np.float32)
 
 
 def _copies(params: Any, devices: list[Any]) -> Any:

@@ -4,8 +4,9 @@ import msgspec
 
 RUNS = "runs"
 """The fact that lists each `Run`."""
-FEW_ROWS, MANY_ROWS = "step on few rows", "step on many rows"
-"""Two programs that differ in nothing but the rows that each device has."""
+FEW_ROWS, MANY_ROWS = "update of few rows", "update of many rows"
+"""Two programs, of networks with as many params, that differ in how many rows each device has, and
+in how long a row is."""
 
 NEW_PARAMS = "the loss of the params after the step"
 """What a value of the reference's side holds, in words. Its name begins with that of the losses."""
@@ -27,6 +28,11 @@ def copies(run: int) -> str:
 def slices(run: int) -> str:
     """The name of the fact that says on which devices the slices of those copies lie."""
     return f"slices of run {run}"
+
+
+def left(run: int) -> str:
+    """The name of the fact that says how many bytes of other arrays `replicate` left alive."""
+    return f"left beside the copies of run {run}"
 
 
 def start(run: int) -> str:

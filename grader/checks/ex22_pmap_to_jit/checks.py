@@ -43,6 +43,7 @@ from grader.judging.evidence import (
     turned,
     wanted,
 )
+from grader.judging.memory import HELD, left
 from grader.judging.record import Leaf, Measured, Record
 from grader.judging.verdict import Culprit
 from grader.judging.words import EVERYWHERE, exchanges, plural, where
@@ -74,7 +75,7 @@ def _lies(leaf: Leaf, devices: int) -> str:
     anchor="pmap-as-jit",
 )
 def batch_is_split(record: Record) -> Result:
-    """`place` gives every device its own rows of the batch."""
+    """`place` gives every device its own rows of the batch, and keeps no other arrays."""
     for number, run in enumerate(_runs(record)):
         name = facts.placed_batch(number)
         leaves = seen(record).values[name]
@@ -90,6 +91,8 @@ def batch_is_split(record: Record) -> Result:
         if failure := differing_leaf(record, name, rtol=0, atol=0):
             unlike = renamed(failure, name, "batch")
             return _misplaced(record, 1, f"{unlike.expected}, as it was given", unlike.observed)
+        if more := left(seen(record).facts[facts.left(number)], "place"):
+            return Failure(*more, statements.piled(record, "place"), HELD)
     found = (_whole_first(record, number, run) for number, run in enumerate(_runs(record)))
     return next(filter(None, found), None) or probe_gap(seen(record), "transfers")
 

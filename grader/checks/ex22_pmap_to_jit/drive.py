@@ -27,6 +27,7 @@ from grader.checks.ex22_pmap_to_jit.facts import (
     Run,
     shapes,
 )
+from grader.probes import alive
 from grader.probes.observe import Observe, unpack
 
 WIDTHS, ROWS, STEPS = (1, 5), (1, 5), (1, 6)
@@ -91,8 +92,10 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 def _place_run(submission: ModuleType, observe: Observe, rng: Any, number: int, run: Run) -> Any:
     """(mesh, params, batch) of one run, on a mesh of its own."""
     mesh = _mesh(rng, run.devices)
+    before = alive.nbytes()
     with observe.phase(facts.placed_batch(number)):
         params, batch = _placed(submission, rng, mesh, run.width, run.rows)
+    observe.fact(facts.left(number), alive.left_beside((params, batch), before))
     observe.value(facts.placed_params(number), params)
     observe.value(facts.placed_batch(number), batch)
     return mesh, params, batch

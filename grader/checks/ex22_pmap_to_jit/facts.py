@@ -44,3 +44,8 @@ def params_after(run: int, step: int) -> str:
 def loss_of(run: int, step: int) -> str:
     """The name of the loss that step `step`, from 1, of a run returned."""
     return f"loss of step {step} of run {run}"
+
+
+def left(run: int) -> str:
+    """The name of the fact that says how many bytes of other arrays `place` left alive."""
+    return f"left beside the batch of run {run}"

@@ -5,12 +5,13 @@ compiled for a target. The memory is judged for the target only.
 """
 
 import re
+from dataclasses import replace
 from math import prod
 
 from grader.checks.ex23_one_allreduce import EXERCISE
 from grader.checks.ex23_one_allreduce.facts import AFTER, COUNT, DEVICES, LARGE, STEP, shapes
 from grader.judging import statements
-from grader.judging.arrays import load
+from grader.judging.arrays import CHANGE, UNCHANGED, load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     compiled_program,
@@ -112,7 +113,11 @@ COUNT_THEM = "Count the sums and the divisions: over the rows, over micro-batche
 def same_numbers(record: Record) -> Result:
     """Params and losses are the reference's, after one step and after two."""
     for when in AFTER:
-        if failure := differing_leaf(record, f"params after {when}", rtol=1e-5, atol=2e-6):
+        name = f"params after {when}"
+        if failure := differing_leaf(record, name, rtol=1e-5, atol=2e-6, before="params before"):
+            if failure.hint in (UNCHANGED, CHANGE):
+                place = statements.result(record, "make_step", 0, 2, inner=True)
+                return replace(failure, culprits=place)
             return _with_length(record, failure)
         if failure := differing_leaf(record, f"losses of {when}", rtol=1e-5, atol=2e-6):
             observed = failure.observed + _alike(record, f"losses of {when}")

@@ -17,7 +17,7 @@ from grader.checks.ex24_tensor_parallel.facts import (
     TARGET_DATA,
 )
 from grader.judging import statements
-from grader.judging.arrays import FORM, load
+from grader.judging.arrays import CHANGE, FORM, UNCHANGED, load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     TURNED,
@@ -131,13 +131,13 @@ def same_numbers(record: Record) -> Result:
     """Params and loss are those of one device, after one step and after two."""
     for when in AFTER:
         for name in (f"loss of {when}", f"params after {when}"):
-            failure = differing_leaf(record, name, rtol=1e-3, atol=5e-5)
+            failure = differing_leaf(record, name, rtol=1e-3, atol=5e-5, before="params")
             if failure:
                 length, why = _length(record)
                 observed = failure.observed + length
                 hint = failure.hint or why
                 place = _adding(record) if length else definition(record, "make_step")
-                if why in TURNED:
+                if why in TURNED or hint in (UNCHANGED, CHANGE):
                     place = statements.result(record, "make_step", 0, 2, inner=True)
                 return Failure(failure.expected, observed, place, hint)
     return None

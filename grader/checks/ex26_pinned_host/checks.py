@@ -26,7 +26,7 @@ from grader.judging.evidence import (
     to_host,
     wanted,
 )
-from grader.judging.memory import PINNED
+from grader.judging.memory import HELD, PINNED, left
 from grader.judging.record import Leaf, Measured, Record
 from grader.judging.words import plural, where
 
@@ -64,6 +64,9 @@ def _misplaced(record: Record, function: str, kind: str = "") -> Failure | None:
             if function == "to_host" and _devices(after) == _devices(before):
                 hint = hint or OF_A_SHARDING
             return Failure(expected, observed, statements.result(record, function), hint)
+    for index in _rounds(record):
+        if more := left(seen(record).facts[f"left beside {function} {index}"], function):
+            return Failure(*more, statements.piled(record, function), HELD)
     return None
 
 
@@ -98,7 +101,7 @@ def _split(leaf: Leaf) -> str:
     ),
 )
 def staged_in_pinned_host(record: Record) -> Result:
-    """`to_host` puts every array into pinned_host memory."""
+    """`to_host` puts every array into pinned_host memory, and keeps no other."""
     return _misplaced(record, "to_host", PINNED)
 
 
@@ -116,7 +119,7 @@ def staged_where_it_was(record: Record) -> Result:
     ),
 )
 def back_in_device_memory(record: Record) -> Result:
-    """`to_device` puts every staged array back into the memory it came from."""
+    """`to_device` puts every staged array back into the memory it came from, and keeps no other."""
     return _misplaced(record, "to_device")
 
 

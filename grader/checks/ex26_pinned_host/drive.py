@@ -24,6 +24,7 @@ import numpy as np
 
 from grader.checks.ex26_pinned_host.facts import FUNCTIONS, PROGRAMS, ROUNDS, on_host
 from grader.judging.memory import PINNED
+from grader.probes import alive
 from grader.probes.host_operations import host_operations
 from grader.probes.observe import Misused, Observe
 
@@ -138,8 +139,10 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             tree = _tree(rng, size, min(size, PLACES) if size >= MANY[0] else size)
             given = _staged(tree) if name == "to_device" else tree
             observe.value(f"original of {name} {index}", tree)
+            before = alive.nbytes()
             with observe.phase(str(name)):
                 result = _result(getattr(submission, str(name)), given, str(name))
+            observe.fact(f"left beside {name} {index}", alive.left_beside(result, before))
             observe.value(f"{name} {index}", result)
     _predict(submission.predict, observe, rng)
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from grader.checks.ex27_prefetch import EXERCISE
+from grader.checks.ex27_prefetch.facts import READ_IN_STEPS
 from grader.judging import statements
 from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result
@@ -18,7 +19,9 @@ from grader.judging.evidence import (
 from grader.judging.loops import (
     FLOATS,
     calls_of,
+    disordered,
     indices,
+    kept,
     misplaced,
     most_ahead,
     runs_of,
@@ -31,6 +34,8 @@ from grader.judging.words import plural, typed
 
 KEPT = "Each step starts with the params that the step before returned, and with the next batch."
 """The hint where every batch had its step, and the numbers are wrong."""
+DROPPED = "`put` returns the device arrays: the next step needs them."
+NEXT = "Batches are asked for, put and trained on in one order: 0, 1, 2 and so on."
 LEFT_OVER = "Towards the end nothing is left to ask for, but batches still wait for their step."
 NO_STEP_FOLLOWS = "`stop` returns True or False. Where it returns True, the loop has to end."
 AHEAD = 4
@@ -94,7 +99,17 @@ def _with_batches(record: Record, failure: Failure, name: str) -> Failure:
     if (found := misplaced(record, name)) and found[0].startswith("step"):
         step = found[0].partition(" gets")[0]
         observed = f"{failure.observed}; {step} {found[1].removeprefix('it ')}"
-        return replace(failure, observed=observed, culprits=place, hint=KEPT)
+        hint = KEPT
+        if dropped := statements.dropped(record, "train", "put"):
+            place, observed, hint = dropped, f"{observed}; what `put` returned is dropped", DROPPED
+        elif other := disordered(record, name):
+            place = statements.every(record, "train", other[0])[-1:]
+            observed, hint = f"{observed}; {other[1]}", NEXT
+        return replace(failure, observed=observed, culprits=place, hint=hint)
+    if all(indices(calls_of(record, run), "step") == [0] for run in runs_of(record)):
+        stop = statements.call(record, "train", "stop")
+        observed = f"{failure.observed}: the loop ended after one step; `stop` had returned False"
+        return replace(failure, observed=observed, culprits=stop, hint=NO_STEP_FOLLOWS)
     theirs = indices([(what, i) for what, i in wanted(record).facts[f"calls of {name}"]], "step")
     missing = [str(index) for index in theirs if index not in trained]
     if not missing or -1 in trained:
@@ -149,6 +164,23 @@ def few_batches_are_held(record: Record) -> Result:
 
 @EXERCISE.check(
     ground="observed",
+    after=("few_batches_are_held",),
+    hints=(
+        "An array stays on the device as long as a name, a list or a closure holds it.",
+        "Let the names of the batch and of the params take the new ones in place of the old.",
+    ),
+    anchor="a-few-ahead",
+)
+def nothing_old_is_kept(record: Record) -> Result:
+    """A batch and its params leave the device when their step has run."""
+    for name in runs_of(record):
+        if found := kept(record, name):
+            return Failure(*found, statements.piled(record, "train"))
+    return None
+
+
+@EXERCISE.check(
+    ground="observed",
     after=("each_batch_once",),
     hints=(
         "One read takes as long as three steps. How many must be under way at the same time, "
@@ -186,9 +218,12 @@ def copied_before_the_wait(record: Record) -> Result:
     """The next batch is on its way to the device before the loop waits for a loss."""
     runs = runs_of(record)
     found = [stall for name, count in runs.items() for stall in stalls(record, name, count)]
-    if not found:
+    waited = [step for name in runs for step in seen(record).facts[f"waited in {name}"]]
+    if not found and not waited:
         return probe_gap(seen(record), "reads")
-    steps = [step for step, event in found if event is None] or [step for step, _ in found]
+    steps = (
+        [step for step, event in found if event is None] or [step for step, _ in found] or waited
+    )
     return Failure(
         f"batch {steps[0] + 1} is put before the loop waits for the loss of step {steps[0]}",
         f"the loop waits first, at {plural(len(steps), 'step')} in the {len(runs)} runs",
@@ -207,4 +242,31 @@ def copied_before_the_wait(record: Record) -> Result:
 )
 def as_fast_as_the_reference(record: Record) -> Result:
     """Apart from the first read, the loop takes at most 1.75 times the reference's time."""
-    return timing_result(record, "loop", "a step")
+    return _waited_at_once(record) or timing_result(record, "loop", "a step")
+
+
+KEEP_FUTURES = "Keep what `ask` returns, and call .result() when its batch is the next to be put."
+LEAST = 2
+"""So many steps begin while a read is under way, in a loop that is fast enough."""
+
+
+def _waited_at_once(record: Record) -> Failure | None:
+    """The failure of a loop that waits for a read soon after it has asked for it.
+
+    A timed window has a few steps. What was asked for before the first of them costs nothing.
+    """
+    for name in runs_of(record):
+        begun, asked = 0, dict[int, int]()
+        for what, index in calls_of(record, name):
+            begun += what == "step"
+            if what == "ask":
+                asked[index] = begun
+            elif what == "wait" and (at := asked.pop(index, 0)) and begun - at < LEAST:
+                expected = (
+                    f"at least {LEAST} steps begin between `ask({index})` and its `.result()`: "
+                    f"a read takes as long as {READ_IN_STEPS} steps"
+                )
+                observed = f"{begun - at} of them begin (run of {name})"
+                place = statements.every(record, "train", "result")[-1:]
+                return Failure(expected, observed, place, KEEP_FUTURES)
+    return None

@@ -5,7 +5,8 @@ of more than a hundred, and one that `stop` ends. Drawn are the number of batche
 the step at which `stop` ends the last one, and two sizes of network and batch, of which each
 run takes one. A `Book` gives out `ask`, `put`, `step` and `stop`, and writes down the order of
 their calls. That order does not depend on speed: only the timed runs do, whose reads take as
-long as three steps.
+long as three steps. A watched step is held on its device until the next batch is put, so that a
+loop that waits first is found by whatever means it waits.
 """
 
 import time
@@ -18,8 +19,10 @@ import numpy as np
 
 from grader.checks.ex27_prefetch.facts import READ_IN_STEPS
 from grader.judging.words import plural
+from grader.probes import alive
 from grader.probes.devices import is_next_door
 from grader.probes.observe import Observe, Stretch, unpack
+from grader.stages.ahead import Ahead
 from grader.stages.busy_step import staged
 from grader.stages.loop import Book, Future
 
@@ -49,11 +52,14 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     runs = _runs(rng)
     observe.fact("runs", {name: count for name, (count, _) in runs.items()})
     sizes = [(int(width), int(rows)) for width, rows in rng.integers(9, 49, (2, 2))]
+    nbytes: dict[str, tuple[int, int]] = {}
     for name, (count, last) in runs.items():
         width, rows = sizes[rng.integers(2)]
         params = _parameters(rng, width)
         batches = [_batch(rng, rows) for _ in range(count)]
-        book = Book(observe, batches, submission.sgd_step, _put)
+        ahead = Ahead(submission.sgd_step, _put, count)
+        book = Book(observe, batches, ahead.step, ahead.place, alive.nbytes)
+        nbytes[name] = _nbytes(batches[0]), _nbytes(params)
         stop = book.stopping(last)
         with observe.phase(name):
             trained = submission.train(book.step, params, count, book.ask, book.put, stop)
@@ -61,6 +67,12 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         observe.value(f"params after {name}", params)
         observe.value(f"losses of {name}", losses)
         book.keep(name)
+        observe.fact(f"waited in {name}", ahead.waited())
+    observe.fact("bytes of a batch and of params", nbytes)
+
+
+def _nbytes(tree: Any) -> int:
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(tree))
 
 
 def _runs(rng: Any) -> dict[str, tuple[int, int]]:

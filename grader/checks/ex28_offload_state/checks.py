@@ -28,7 +28,7 @@ from grader.judging.evidence import (
     target_reference,
     wanted,
 )
-from grader.judging.memory import PINNED, moved_result, not_in_place, state_at_once
+from grader.judging.memory import HELD, PINNED, left, moved_result, not_in_place, state_at_once
 from grader.judging.record import Leaf, Measured, Record
 from grader.judging.words import plural, where
 
@@ -57,7 +57,7 @@ def _program(record: Record, name: str) -> Measured | Failure | Unable:
     anchor="memory-kinds",
 )
 def starts_on_the_host(record: Record) -> Result:
-    """`init` returns Adam's fresh state, with every array in pinned host memory."""
+    """`init` returns Adam's fresh state in pinned host memory, and leaves no other arrays."""
     for name in _states(record):
         for leaf in seen(record).values[name]:
             if leaf.memory_kind != PINNED:
@@ -67,6 +67,8 @@ def starts_on_the_host(record: Record) -> Result:
                 return Failure(expected, f"it is {place}", where_made, hint)
         if failure := differing_leaf(record, name, rtol=0, atol=0):
             return replace(failure, culprits=statements.result(record, "init"))
+        if more := left(seen(record).facts[facts.left(name)], "init"):
+            return Failure(*more, statements.piled(record, "init"), HELD)
     return None
 
 

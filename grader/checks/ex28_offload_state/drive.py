@@ -21,6 +21,7 @@ import numpy as np
 from grader.checks.ex28_offload_state import facts
 from grader.checks.ex28_offload_state.facts import CALLS, PROGRAMS
 from grader.judging.memory import PINNED
+from grader.probes import alive
 from grader.probes.host_operations import host_operations
 from grader.probes.observe import Misused, Observe
 
@@ -130,12 +131,17 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 
 def _init(submission: ModuleType, observe: Observe, name: str, params: Any) -> None:
     """Keep the state that `init` returns."""
+    before = alive.nbytes()
     state = submission.init(params)
     with observe.unwatched():
-        fresh = {key: submission.adam.init(array) for key, array in params.items()}
-    found, promised = (str(jax.tree.structure(tree)) for tree in (state, fresh))
+        like = {key: jax.eval_shape(submission.adam.init, array) for key, array in params.items()}
+    found, promised = (str(jax.tree.structure(tree)) for tree in (state, like))
+    if isinstance(state, dict) and (lacking := sorted(params.keys() - state.keys())):
+        names = ", ".join(f"`{key}`" for key in lacking)
+        raise Misused("`init` returns {name: adam.init(param)}", f"it has nothing for {names}")
     if found != promised:
         raise Misused(f"`init` returns {{name: adam.init(param)}}, {promised}", found)
+    observe.fact(facts.left(name), alive.left_beside(state, before))
     observe.value(name, state)
 
 

@@ -24,3 +24,8 @@ def results(program: str) -> str:
 def on_host(program: str) -> str:
     """The name of the fact that lists what a program computes in host memory."""
     return f"on host in {program}"
+
+
+def left(name: str) -> str:
+    """The name of the fact that says how many bytes of other arrays a call of `init` left alive."""
+    return f"left beside {name}"

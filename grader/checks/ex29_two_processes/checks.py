@@ -87,14 +87,21 @@ NOT_SHARED = (
     "A process has its own rows and no others, and can read no shard on another process's devices. "
     "What needs all rows is a program that all processes run."
 )
+STARTED = "A backend had started already: jax.devices() starts one, and so does any array."
+HANDED_OVER = (
+    "`address` is host and port, `count` says how many processes there are, and `index` is this "
+    "one's number. Under which names does the marked line hand over all three?"
+)
 CAUSE = "The error names its cause. What does the marked line hand over, and what is asked for?"
 
 
 def _hint(processes: list[Process]) -> str:
-    """The hint for what the first process that failed in `global_batch` or `mean` raised."""
+    """The hint for what the first process that failed in a function raised."""
     failed = next((p for p in processes if _failed(p) and p.end == "raised"), None)
-    if failed is None or failed.told.doing not in ("global_batch", "mean"):
+    if failed is None or failed.told.doing not in ("join", "global_batch", "mean"):
         return ""
+    if failed.told.doing == "join":
+        return STARTED if "before any JAX calls" in failed.message else HANDED_OVER
     words = ("non-addressable", "addressable", "same on each process", "shard shape")
     return "" if any(word in failed.message for word in words) else CAUSE
 
@@ -333,7 +340,7 @@ def mean_is_global(record: Record) -> Result:
         if isinstance(told.mean, str):
             return Failure(
                 "`mean` returns a finite Python float",
-                f"it returned {_kind(told.mean)}",
+                f"in process {index}, it returned {_kind(told.mean)}",
                 place,
                 FORM,
             )
@@ -352,6 +359,33 @@ def mean_is_global(record: Record) -> Result:
     return _each_round(record, judge) or _each(record, stays)
 
 
+@EXERCISE.check(
+    ground="observed",
+    after=("mean_is_global",),
+    hints=(
+        "Each process can add up its own rows. What do the others need of them?",
+        "batch.mean() of the global array is an all-reduce: a few numbers travel, and no row.",
+    ),
+    anchor="everybody-or-nobody",
+)
+def no_rows_are_gathered(record: Record) -> Result:
+    """To take the mean, the processes exchange less than the rows of one of them."""
+
+    def judge(given: Given, index: int, number: int, told: Round) -> Result:
+        rows = max(4 * len(own) * len(own[0]) for own in given.rows[index])
+        total = sum(nbytes for _, nbytes, _ in told.exchanged)
+        if total < rows:
+            return None
+        name, _, line = max(told.exchanged, key=lambda each: each[1])
+        expected = f"less than {rows:,} bytes, which the rows of process {index} are, are exchanged"
+        many = f"{total:,} bytes" if total < 1 << 30 else "nobody knows how many bytes"
+        observed = f"{many} come from other devices, by the program `{name}`"
+        place = [culprit(record, line)] if line else statements.result(record, "mean")
+        return Failure(expected, observed, place)
+
+    return _each_round(record, judge)
+
+
 def _kind(told: str) -> str:
     """What `mean` returned, of which a process tells the type, or the figure if it is no number."""
     return f"`{told}`" if told in ("nan", "inf", "-inf") else typed(told)
@@ -364,6 +398,13 @@ def _mean_over(given: Given, number: int, process: int | None = None) -> float:
     return sum(values) / len(values)
 
 
+def _mean_of_a_device(given: Given, index: int, number: int) -> float:
+    """The mean over the rows of a batch on the first device of a process."""
+    own = given.rows[index][number]
+    values = [x for row in own[: len(own) // given.devices] for x in row]
+    return sum(values) / len(values)
+
+
 def _what_mean(mean: float, given: Given, index: int, number: int) -> str:
     """What a wrong mean is the mean or the sum of, where that is known."""
     rows = [row for batches in given.rows for row in batches[number]]
@@ -371,6 +412,11 @@ def _what_mean(mean: float, given: Given, index: int, number: int) -> str:
     known = {
         ", the mean over its own rows alone": _mean_over(given, number, index),
         ", the sum of all means": given.count * _mean_over(given, number),
+        ", the mean divided by the number of processes": _mean_over(given, number) / given.count,
+        ", the mean divided by the number of devices": (
+            _mean_over(given, number) / (given.count * given.devices)
+        ),
+        ", the mean over the rows of one of its devices": _mean_of_a_device(given, index, number),
         f", a sum over the {len(columns)} values of a row, and a mean over the rows": sum(columns),
         **{f", the mean of column {n} alone: a row has more": x for n, x in enumerate(columns)},
         **{

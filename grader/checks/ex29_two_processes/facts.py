@@ -27,6 +27,9 @@ class Round(msgspec.Struct):
     """What `global_batch` returned, without values."""
     own: list[list[list[float]]] = []
     """The values of this process's shards, in the order of the mesh."""
+    exchanged: list[tuple[str, int, int | None]] = []
+    """The programs that were compiled since the batch before, or since the process started: the
+    name of each, how many bytes it exchanges between devices, and the learner's line."""
     mean: float | str = ""
     """What `mean` returned; in words where it is no finite float."""
 

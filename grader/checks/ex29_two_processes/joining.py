@@ -13,14 +13,31 @@ def part(submission: ModuleType, index: int, address: str, given: Any, say: Any)
     """Call the learner's functions in order, and `say` the fields of `facts.Told`."""
     import contextlib
     import socket
+    import traceback
     import typing
 
     import jax
     import msgspec
     import numpy as np
 
+    from grader.judging import hlo
     from grader.probes.describe import describe
 
+    compiled: list[str] = []
+    exchanged: list[tuple[str, int, int | None]] = []
+
+    def hear(event: str, duration_secs: float, **about: str | int) -> None:
+        if not event.endswith("backend_compile_duration"):
+            return
+        compiled.append(str(about.get("fun_name")))
+        lines = [f.lineno for f in traceback.extract_stack() if f.filename == submission.__file__]
+        for newest in jax.local_devices()[0].client.live_executables()[:1]:
+            found = hlo.read(newest.hlo_modules()[0].to_string()).collectives
+            # Nobody knows how often a loop of unknown length runs: it may send everything.
+            nbytes = sum(c.nbytes * c.count * (c.runs or 1 << 30) for c in found)
+            exchanged.append((compiled[-1], nbytes, lines[-1] if lines else None))
+
+    jax.monitoring.register_event_duration_secs_listener(hear)
     say("doing", "join")
     submission.join(address, given["count"], index)
     say("processes", jax.process_count())
@@ -29,13 +46,6 @@ def part(submission: ModuleType, index: int, address: str, given: Any, say: Any)
     host, _, port = address.rpartition(":")
     with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=5):
         say("met", True)
-    compiled: list[str] = []
-
-    def hear(event: str, duration_secs: float, **about: str | int) -> None:
-        if event.endswith("backend_compile_duration"):
-            compiled.append(str(about.get("fun_name")))
-
-    jax.monitoring.register_event_duration_secs_listener(hear)
     mesh = submission.data_mesh()
     places = {device.id: place for place, device in enumerate(mesh.devices.flat)}
     rounds = []
@@ -53,6 +63,8 @@ def part(submission: ModuleType, index: int, address: str, given: Any, say: Any)
         mean = submission.mean(batch)
         name = str(mean) if type(mean) is float else type(mean).__name__
         told["mean"] = mean if type(mean) is float and np.isfinite(mean) else name
+        told["exchanged"] = [*exchanged]
+        exchanged.clear()
         rounds.append(told)
         say("rounds", rounds)
     say("joined", jax.distributed.is_initialized())

@@ -33,6 +33,13 @@ def _cases(record: Record) -> list[Case]:
     return sorted(cases, key=lambda case: case.measured)
 
 
+def _beside(got: float, want: float) -> str:
+    """How far a count is from the right one: times as many, or how many more where it is near."""
+    if not math.isclose(got, want, rel_tol=0.05):
+        return f"{got / want:.3g} times as many"
+    return f"{abs(got - want):,.10g} too {'many' if got > want else 'few'}"
+
+
 def _miscount(record: Record, kernel: str, what: str, why: str) -> Failure | None:
     """The first size at which the learner's count is not the jaxpr's."""
     for count in _counts(record, kernel):
@@ -41,7 +48,7 @@ def _miscount(record: Record, kernel: str, what: str, why: str) -> Failure | Non
             other = count.counted[BYTES if what == FLOPS else FLOPS]
             swapped = math.isclose(got, other, rel_tol=CLOSE)
             said = "the number of the other one: (flops, nbytes)" if swapped else ""
-            said = said or _as(count, what, got) or f"{got / want:.3g} times as many"
+            said = said or _as(count, what, got) or _beside(got, want)
             return Failure(
                 f"`{count.call}` counts {want:,} {what}: {why}",
                 f"{got:,.10g}, which is {said}",

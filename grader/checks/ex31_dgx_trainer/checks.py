@@ -35,6 +35,8 @@ from grader.judging.evidence import (
 )
 from grader.judging.loops import (
     calls_of,
+    indices,
+    kept,
     misplaced,
     most_ahead,
     runs_of,
@@ -42,7 +44,7 @@ from grader.judging.loops import (
     uncalled,
     unjudged,
 )
-from grader.judging.memory import PINNED, moved_result, not_in_place, state_at_once
+from grader.judging.memory import HELD, PINNED, left, moved_result, not_in_place, state_at_once
 from grader.judging.record import Leaf, Measured, Record
 from grader.judging.said import in_words
 from grader.judging.verdict import Culprit
@@ -116,9 +118,13 @@ def _shards(leaf: Leaf) -> str:
     anchor="two-axes",
 )
 def batch_is_split(record: Record) -> Result:
-    """`place_batch` splits the rows over "data", and copies each part along "model"."""
-    found = (_misplaced(record, facts.batch(n), "place_batch") for n in _placed(record))
-    return next(filter(None, found), None) or _parts_alone(record, facts.batch)
+    """`place_batch` splits the rows over "data", copies each part along "model", and keeps none."""
+    for n in _placed(record):
+        if found := _misplaced(record, facts.batch(n), "place_batch"):
+            return found
+        if more := left(seen(record).facts[facts.left_of_batch(n)], "place_batch"):
+            return Failure(*more, statements.piled(record, "place_batch"), HELD)
+    return _parts_alone(record, facts.batch)
 
 
 @EXERCISE.check(
@@ -144,9 +150,13 @@ def weights_are_split(record: Record) -> Result:
     anchor="state-on-the-host",
 )
 def state_waits_on_the_host(record: Record) -> Result:
-    """`place` leaves Adam's fresh state in pinned host memory, sharded like the params."""
-    found = (_state_misplaced(record, n) for n in _placed(record))
-    return next(filter(None, found), None)
+    """`place` leaves one fresh state of Adam, in pinned host memory, sharded like the params."""
+    for n in _placed(record):
+        if found := _state_misplaced(record, n):
+            return found
+        if more := left(seen(record).facts[facts.left(n)], "place"):
+            return Failure(*more, statements.piled(record, "place"), HELD)
+    return None
 
 
 def _state_misplaced(record: Record, n: int) -> Failure | None:
@@ -332,6 +342,10 @@ def same_losses(record: Record) -> Result:
             if failure:
                 said = failure.expected.replace(name, f"{name},") if "," in name else ""
                 counted = what == "losses of" and failure.expected.endswith(" values")
+                if counted and _ends_at_once(record):
+                    place = statements.call(record, "train", "stop")
+                    observed = f"{failure.observed}: the loop ended after one step"
+                    return Failure(said or failure.expected, observed, place, WHERE_TRUE)
                 hint = EACH_STEP if counted else failure.hint
                 place = statements.call(record, "train", "step")
                 found = misplaced(record, name)
@@ -348,6 +362,12 @@ def same_losses(record: Record) -> Result:
     return None
 
 
+def _ends_at_once(record: Record) -> bool:
+    """Whether each run ended after its first step, though `stop` ends only some of them."""
+    return all(indices(calls_of(record, name), "step") == [0] for name in runs_of(record))
+
+
+WHERE_TRUE = "`stop` returns True or False. Where it returns True, the loop has to end."
 EACH_STEP = (
     "There is one loss for each step, and one step for each batch until `stop` ends the loop. "
     "Which steps are missing, or too many?"
@@ -391,6 +411,23 @@ def next_batch_is_on_its_way(record: Record) -> Result:
             expected = "the next batch is put before the loop waits for a step"
             return Failure(expected, f"the loop waits first (run of {name})", place)
     return probe_gap(seen(record), "reads")
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("next_batch_is_on_its_way",),
+    hints=(
+        "An array stays on the device as long as a name, a list or a closure holds it.",
+        "Let the names of params, state and batch take the new ones in place of the old.",
+    ),
+    anchor="the-loop",
+)
+def nothing_old_is_kept(record: Record) -> Result:
+    """A batch, and the params and the state of a step, leave the device when it has run."""
+    for name in runs_of(record):
+        if found := kept(record, name):
+            return Failure(*found, statements.piled(record, "train"))
+    return None
 
 
 @EXERCISE.check(

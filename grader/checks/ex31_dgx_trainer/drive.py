@@ -17,7 +17,6 @@ waits.
 """
 
 import traceback
-from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -29,10 +28,10 @@ from grader.checks.ex31_dgx_trainer import facts
 from grader.checks.ex31_dgx_trainer.facts import PLACED, block_shapes
 from grader.judging.memory import PINNED
 from grader.judging.words import plural
-from grader.probes.devices import is_next_door
+from grader.probes import alive
 from grader.probes.host_operations import host_operations
 from grader.probes.observe import Misused, Observe, unpack
-from grader.stages.held import Held
+from grader.stages.ahead import Ahead
 from grader.stages.loop import Book
 
 SPECS = {"up": jax.P(None, "model"), "down": jax.P("model", None)}
@@ -70,49 +69,12 @@ def _width(rng: Any) -> int:
     return 8 * int(rng.integers(1, 4))
 
 
-class Ahead:
-    """Holds each step of a run until the next batch is put, or until there is none to put.
-
-    Steps are held on CPU devices only: see `grader.stages.held`.
-    """
-
-    def __init__(self) -> None:
-        self._held = Held() if jax.default_backend() == "cpu" and not is_next_door() else None
-        self._steps = self._puts = 0
-        self._numbers: list[int] = []
-
-    def place(self, batch: Any) -> Any:
-        """A batch on the device."""
-        self._puts += 1
-        if self._held:
-            self._held.let_go()
-        return jax.device_put(batch)
-
-    def step(self, params: Any, state: Any, batch: Any) -> Any:
-        """A small step, held unless the next batch is on its way already."""
-        params, state, loss = _small_step(params, state, batch)
-        self._steps += 1
-        if self._held and self._puts <= self._steps:
-            self._numbers.append(self._steps - 1)
-            (params, state), loss = self._held.hold(((params, state), loss))
-        return params, state, loss
-
-    def reads(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """The batches, one by one; after the last one, no step is held."""
-        yield from batches
-        if self._held:
-            self._held.release()
-
-    def waited(self) -> list[int]:
-        """The steps that the host waited for before it put the next batch."""
-        return [self._numbers[index] for index in self._held.waited] if self._held else []
-
-
 class Trainer:
     """Drives one submission, on a mesh with the axes "data" and "model"."""
 
     def __init__(self, submission: ModuleType, observe: Observe, rng: Any) -> None:
         self._submission, self._observe, self._rng = submission, observe, rng
+        self._nbytes: dict[str, list[int]] = {}
         model = int(self._rng.choice(_model_sizes()))
         self._mesh = self._drawn_mesh(model, shuffled=False)
         self._blocks, rows = int(rng.integers(6, 9)), 2 * int(rng.integers(2, 5))
@@ -183,21 +145,25 @@ class Trainer:
         mesh = self._drawn_mesh(model, shuffled=True)
         width = _width(self._rng)
         params = self._params(blocks, width)
+        before = alive.nbytes()
         with self._observe.phase(facts.params(call)):
             placed = self._submission.place(mesh, params)
         both = unpack(placed, 2, "`place` returns (params, state)")
         with self._observe.unwatched():
-            fresh = params, self._fresh(params)
-        for name, tree, like in zip(("params", "state"), both, fresh, strict=True):
+            right = params, jax.eval_shape(self._fresh, params)
+        for name, tree, like in zip(("params", "state"), both, right, strict=True):
             found, promised = str(jax.tree.structure(tree)), str(jax.tree.structure(like))
             if found != promised:
                 raise Misused(f"`place` returns a tree of {name} like {promised}", found)
+        self._observe.fact(facts.left(call), alive.left_beside(both, before))
         self._observe.value(facts.params(call), both[0])
         self._observe.value(facts.state(call), both[1])
         rows = mesh.size * int(self._rng.integers(1, 6))  # a wrong axis must not raise
         drawn = self._batch(rows, width)
+        before = alive.nbytes()
         with self._observe.phase(facts.batch(call)):
             batch = self._submission.place_batch(mesh, drawn)
+        self._observe.fact(facts.left_of_batch(call), alive.left_beside(batch, before))
         self._observe.value(facts.batch(call), batch)
 
     def train(self, name: str, count: int, last: int) -> None:
@@ -205,15 +171,16 @@ class Trainer:
 
         `stop` ends it after step number `last`, if there are so many batches.
         """
-        batches = [tuple(self._rng.random((2, 4), "float32")) for _ in range(count)]
-        ahead = Ahead()
-        book = Book(self._observe, batches, ahead.step, ahead.place)
+        size = 2, int(self._rng.integers(150, 400))
+        batches = [tuple(self._rng.random(size, "float32")) for _ in range(count)]
+        ahead = Ahead(_small_step, jax.device_put, count)
+        start = jax.device_put(tuple(self._rng.random(size, "float32")))
+        book = Book(self._observe, batches, ahead.step, ahead.place, alive.nbytes)
         stop = book.stopping(last)
-        start = jax.device_put(tuple(self._rng.random((2, 4), "float32")))
+        self._nbytes[name] = [sum(a.nbytes for a in each) for each in (batches[0], start)]
+        self._observe.fact("bytes of a batch and of params", self._nbytes)
         with self._observe.phase(name):
-            trained = self._submission.train(
-                book.step, *start, ahead.reads(book.reads()), book.put, stop
-            )
+            trained = self._submission.train(book.step, *start, book.reads(), book.put, stop)
         params, state, losses = unpack(trained, 3, "`train` returns (params, state, losses)")
         self._observe.value(f"losses of {name}", losses)
         self._observe.value(f"params and state after {name}", (params, state))
@@ -263,7 +230,7 @@ class Trainer:
 
 @jax.jit
 def _small_step(params: Any, state: Any, batch: Any) -> Any:
-    """A step of float32 params and state (4,) on inputs and targets (4,)."""
+    """A step of float32 params and state (n,) on inputs and targets (n,)."""
     inputs, targets = batch
     loss = ((params * inputs - targets) ** 2).mean()
     return params - 0.01 * loss * inputs, state + 1, loss

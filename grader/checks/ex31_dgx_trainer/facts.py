@@ -22,3 +22,13 @@ def state(call: int) -> str:
 def batch(call: int) -> str:
     """The name of what one call of `place_batch` returns."""
     return f"batch of {call}"
+
+
+def left(call: int) -> str:
+    """The name of the fact that says how many bytes of other arrays `place` left alive."""
+    return f"left beside {call}"
+
+
+def left_of_batch(call: int) -> str:
+    """The name of the fact that says how many bytes of other arrays `place_batch` left alive."""
+    return f"left beside the batch of {call}"
