@@ -219,47 +219,57 @@ def _structure_failure(
         words = "" if got is None or wanted is None else explanation(got, wanted)
         observed = plural(len(mine), "value") + (f": {words}" if words else "")
         return Failure(f"{label(name, '')} has {plural(len(theirs), 'value')}", observed, (), FORM)
-    got_paths, want_paths = [leaf.path for leaf in mine], [leaf.path for leaf in theirs]
+    if part := _part_of_another_form(name, mine, theirs):
+        return Failure(*part, (), FORM)
+    expected, observed = f"{label(name, '')} is {form_of(theirs)}", f"it is {form_of(mine)}"
+    if observed == f"it is {form_of(theirs)}" or not mine:
+        return Failure(*_other_paths(name, mine, theirs, my_tree, their_tree), (), FORM)
+    if _keys(mine) and (lacking := _keys(theirs) - _keys(mine)):
+        observed += f", without {_paths([f'{key[2:-2]}' for key in sorted(lacking)])}"
+        if unasked := _keys(mine) - _keys(theirs):
+            observed += f"; nobody asked for {_paths(sorted(unasked))}"
+    return Failure(expected, observed, (), FORM)
+
+
+def _part_of_another_form(
+    name: str, mine: Sequence[Leaf], theirs: Sequence[Leaf]
+) -> tuple[str, str] | None:
+    """(expected, observed) of a part that is more than the array it should be, or holds nothing."""
     for want in theirs:
         inner = [leaf for leaf in mine if want.path and _is_inside(leaf.path, want.path)]
         if inner:
             parts = [replace(leaf, path=leaf.path[len(want.path) :]) for leaf in inner]
             single = form_of([replace(want, path="")])
-            return Failure(
-                f"{label(name, want.path)} is {single}", f"it is {form_of(parts)}", (), FORM
-            )
-    there, asked = ({_outer(path): None for path in paths} for paths in (got_paths, want_paths))
+            return f"{label(name, want.path)} is {single}", f"it is {form_of(parts)}"
+    there, asked = ({_outer(leaf.path): None for leaf in tree} for tree in (mine, theirs))
     lost = [part for part in asked if part not in there and _INDEX.fullmatch(part)]
-    if lost and list(asked)[-1] in there:  # otherwise there are too few
-        parts = [
-            replace(x, path=x.path[len(lost[0]) :]) for x in theirs if _outer(x.path) == lost[0]
-        ]
-        expected = f"{label(name, lost[0])} is {form_of(parts)}"
-        return Failure(expected, "it holds nothing: is it empty, or None?", (), FORM)
-    expected, observed = f"{label(name, '')} is {form_of(theirs)}", f"it is {form_of(mine)}"
-    if observed == f"it is {form_of(theirs)}" or not mine:
-        missing = [path for path in want_paths if path not in set(got_paths)]
-        surplus = [path for path in got_paths if path not in set(want_paths)]
-        if not (missing or surplus):
-            expected = f"{label(name, '')} is a {_tree(their_tree)}"
-            return Failure(expected, f"a {_tree(my_tree)}", (), FORM)
-        expected = f"{label(name, '')} has {_paths(missing) or f'no {_paths(surplus)}'}"
-        here, should, both = _exchanged_parts(got_paths, want_paths)
-        if both:
-            expected = f"{label(name, '')} has its values in the order that is asked for"
-            observed = f"`[{here}]` and `[{should}]` are exchanged"
-        elif here != should:
-            expected = f"{label(name, '')} has arrays at `[{should}]`"
-            observed = f"they stand at `[{here}]`{f': {LEFT_OUT}' * (here < should)}"
-        else:
-            said = [f"it has no {_paths(missing)}"] if missing else []
-            said += [f"it has {_paths(surplus)}, for which nobody asked"] if surplus else []
-            observed = "; ".join(said)
-    elif _keys(mine) and (lacking := _keys(theirs) - _keys(mine)):
-        observed += f", without {_paths([f'{key[2:-2]}' for key in sorted(lacking)])}"
-        if unasked := _keys(mine) - _keys(theirs):
-            observed += f"; nobody asked for {_paths(sorted(unasked))}"
-    return Failure(expected, observed, (), FORM)
+    if not lost or list(asked)[-1] not in there:  # in the second case there are too few
+        return None
+    parts = [replace(x, path=x.path[len(lost[0]) :]) for x in theirs if _outer(x.path) == lost[0]]
+    expected = f"{label(name, lost[0])} is {form_of(parts)}"
+    return expected, "it holds nothing: is it empty, or None?"
+
+
+def _other_paths(
+    name: str, mine: Sequence[Leaf], theirs: Sequence[Leaf], my_tree: str, their_tree: str
+) -> tuple[str, str]:
+    """(expected, observed) of trees that are of one form in words, or of nothing at all."""
+    got, wanted = [leaf.path for leaf in mine], [leaf.path for leaf in theirs]
+    missing = [path for path in wanted if path not in set(got)]
+    surplus = [path for path in got if path not in set(wanted)]
+    if not (missing or surplus):
+        return f"{label(name, '')} is a {_tree(their_tree)}", f"a {_tree(my_tree)}"
+    here, should, both = _exchanged_parts(got, wanted)
+    if both:
+        expected = f"{label(name, '')} has its values in the order that is asked for"
+        return expected, f"`[{here}]` and `[{should}]` are exchanged"
+    if here != should:
+        expected = f"{label(name, '')} has arrays at `[{should}]`"
+        return expected, f"they stand at `[{here}]`{f': {LEFT_OUT}' * (here < should)}"
+    said = [f"it has no {_paths(missing)}"] if missing else []
+    said += [f"it has {_paths(surplus)}, for which nobody asked"] if surplus else []
+    expected = f"{label(name, '')} has {_paths(missing) or f'no {_paths(surplus)}'}"
+    return expected, "; ".join(said)
 
 
 def _keys(leaves: Sequence[Leaf]) -> set[str]:
