@@ -151,7 +151,7 @@ def _of_params(record: Record, failure: Failure, name: str, right: int) -> Failu
 def _named(record: Record, failure: Failure, name: str, word: str, after: str = "") -> Failure:
     """The failure in the words of the task, with the line of `step`."""
     found = renamed(failure, name, word)
-    expected, place = f"{found.expected}{after}", _made_at(record, found.expected)
+    expected, place = f"{found.expected}{after}", _made_at(record, found)
     hint = found.hint
     if "losses" in found.expected or "`step(...)[1]" in found.expected:
         hint = hint or "The losses are those of each row, with the params before the step."
@@ -160,8 +160,11 @@ def _named(record: Record, failure: Failure, name: str, word: str, after: str = 
     return replace(found, expected=expected, culprits=place, hint=hint)
 
 
-def _made_at(record: Record, expected: str) -> list[Culprit]:
+def _made_at(record: Record, failure: Failure) -> list[Culprit]:
     """What makes the part of a step's results that a failure names, else the line of `step`."""
+    expected = failure.expected
+    if "exchanged" in failure.observed:  # where both stand
+        return statements.result(record, "step", 0, 2)
     for key in ("momentum", "params", "count"):
         if f"['{key}']" in expected:
             return statements.entry(record, "step", key)
