@@ -72,6 +72,8 @@ def _of_one_shape(mine: Any, right: Any) -> Iterator[_Way]:
     yield "it has the other sign", lambda: anything and close(mine, -right)
     yield from _factors(mine, right, anything)
     yield "rounded as bfloat16 would round it", lambda: _rounded(mine, right)
+    for words, rounded in (("rounded down", np.floor), ("rounded", np.round)):
+        yield f"{words} to whole numbers", lambda rounded=rounded: _is(mine, rounded(right), right)  # type: ignore[misc]
     if not _varies(right):
         return
     if more := _constant(mine, right):
@@ -152,6 +154,13 @@ def _rounded(mine: Any, right: Any) -> bool:
     nearest = ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32)
     rounded = nearest.view(np.float32).astype(np.float64)
     return close(mine, rounded) and not close(rounded, right)
+
+
+def _is(mine: Any, other: Any, right: Any) -> bool:
+    """Whether it is exactly `other`, which is not the right value."""
+    import numpy as np
+
+    return bool(np.array_equal(mine, other) and not close(other, right))
 
 
 def _of_other_shapes(mine: Any, right: Any) -> Iterator[_Way]:

@@ -88,7 +88,7 @@ _TABLE = tuple(
             _NOT_AN_ARRAY,
         ),
         _Said(
-            r"of type '?<class '(?:\w+\.)*(\w+)'>'? is not a valid JAX type",
+            r"of type '?<class '(?:[\w<>]+\.)*(\w+)'>'? is not a valid JAX type",
             r"a `\1` stands where an array, or a tree of arrays, is expected",
         ),
         _Said(
@@ -183,9 +183,17 @@ _TABLE = tuple(
             "In old versions of JAX, `device()` was a method of an array. It is an attribute now.",
         ),
         _Said(
-            r"unsupported operand type\(s\) for (\S+): '(list|tuple)' and '(?:ArrayImpl|ndarray|\w*"
+            r"unsupported operand type\(s\) for (\S+): 'tuple' and '(?:ArrayImpl|ndarray|\w*"
             r"Tracer)'",
-            r"a \2 and an array stand on the two sides of `\1`",
+            r"a tuple and an array stand on the two sides of `\1`",
+            "Is a tuple passed on whole to a function of several arguments? `f(*pair)` takes it "
+            "apart. jax.lax.fori_loop calls its function with (i, carry), and jax.lax.scan with "
+            "(carry, item).",
+        ),
+        _Said(
+            r"unsupported operand type\(s\) for (\S+): 'list' and '(?:ArrayImpl|ndarray|\w*"
+            r"Tracer)'",
+            r"a list and an array stand on the two sides of `\1`",
             "A list grows by `append`. To compute with what is in it, jnp.stack makes one array of "
             "a list of arrays.",
         ),
@@ -291,6 +299,31 @@ _TABLE = tuple(
             "a text stands where a whole number is expected",
             "If it is the name of an argument: donate_argnames and static_argnames take names, "
             "donate_argnums and static_argnums take positions.",
+        ),
+        _Said(
+            r"Expected shard shape (\([\d, ]*\)) doesn't match the single device array shape "
+            r"(\([\d, ]*\))",
+            r"a device was given a block of shape \2, and by the sharding its block has shape \1",
+            "A callback gets one index for each dimension, and returns what stands there. Is all "
+            "of the index used, in its order, and the block returned as it is?",
+        ),
+        _Said(
+            r"input arrays must be from distinct devices",
+            "several of the blocks are on one device, where each device is to have its own block",
+            "jax.device_put(block, device) puts a block on its device; without one, it goes to the "
+            "default device.",
+        ),
+        _Said(
+            r"Addressable devices and per-device arrays devices do not match",
+            "the blocks are on other devices than those of the sharding",
+            "sharding.addressable_devices_indices_map(shape) lists them, each with the index of "
+            "its block.",
+        ),
+        _Said(
+            r"incompatible shapes for broadcasting: (\([\d, ]*\)), (\([\d, ]*\))",
+            r"arrays of shapes \1 and \2 do not fit each other",
+            "Which of the two has another shape than you expect? A sum or a mean over another axis "
+            "leaves another shape.",
         ),
         _Said(
             r"Sharding' object is not callable",

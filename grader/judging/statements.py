@@ -13,7 +13,7 @@ from grader.judging.places import File, Function, of_definitions, own_nodes
 from grader.judging.record import Record
 from grader.judging.verdict import Culprit
 
-_FILLED = frozenset(("append", "extend", "insert", "update", "setdefault"))
+_FILLED = frozenset(("append", "appendleft", "add", "extend", "insert", "update", "setdefault"))
 """Methods that put something into a list or a dict."""
 _EMPTIED = frozenset(("clear", "pop", "popitem", "popleft", "remove"))
 """Methods that take something out again."""
@@ -238,6 +238,34 @@ def _fills(node: ast.AST) -> set[str]:
         case ast.Expr():
             return set(_given(node))
     return set()
+
+
+def filled(record: Record, name: str) -> list[Culprit]:
+    """The only statement of the file that puts something into what is called `name`.
+
+    `name` is a variable or an attribute. If nothing is put into it, it is the last statement that
+    gives it a value.
+    """
+    file = File(record.source)
+    nodes = [node for node in ast.walk(file.tree) if isinstance(node, ast.stmt)]
+    found = [node for node in nodes if _puts_into(node, name)]
+    if len(found) == 1:
+        return [file.place(found[0])]
+    made = [node for node in nodes if name in _given(node)]
+    return [file.place(made[-1])] if made and not found else [file.place(node) for node in found]
+
+
+def _puts_into(node: ast.stmt, name: str) -> bool:
+    """Whether a statement puts something into what is called `name`, and keeps what it holds."""
+    match node:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=filled, attr=method))):
+            return method in _FILLED and _name(filled) == name
+        case ast.Assign(targets=[ast.Subscript(value=filled)]) | ast.AugAssign(target=filled):
+            return _name(filled) == name
+        case ast.Assign(targets=[target], value=value):
+            again = (n for n in ast.walk(value) if isinstance(n, ast.Name | ast.Attribute))
+            return _name(target) == name and name in map(_name, again)
+    return False
 
 
 def of_promise(record: Record, functions: Sequence[str], promise: str) -> list[Culprit]:

@@ -27,6 +27,24 @@ def test_an_exception_that_says_what_is_wrong_is_left_as_it_is() -> None:
             "TypeError: scan body function carry input and carry output must have equal types:",
             "the body of a loop",
         ),
+        (
+            "ValueError: Expected shard shape (4, 4) doesn't match the single device array shape "
+            "(4, 8). Shape of Array is int32[8,8]",
+            "a device was given a block of shape (4, 8), and by the sharding its block has shape",
+        ),
+        (
+            "ValueError: When making an array from single-device arrays, the input arrays must be "
+            "from distinct devices, but got device IDs [0, 0]",
+            "several of the blocks are on one device",
+        ),
+        (
+            "TypeError: mul got incompatible shapes for broadcasting: (4,), (56,).",
+            "arrays of shapes (4,) and (56,) do not fit each other",
+        ),
+        (
+            "TypeError: unsupported operand type(s) for -: 'tuple' and 'DynamicJaxprTracer'",
+            "a tuple and an array stand on the two sides of `-`",
+        ),
         ("RuntimeError: Array has been deleted with shape=float32[4].", "donated or deleted"),
         ("TypeError: 'NoneType' object is not iterable", "a value is None"),
         (

@@ -120,6 +120,13 @@ def test_the_last_statement_that_gives_a_name_its_value_is_found() -> None:
     assert marked(statements.assigned(RECORD, "train", "mask")) == "4"
 
 
+def test_what_is_put_into_a_name_is_found() -> None:
+    assert marked(statements.filled(RECORD, "losses")) == "9: losses.append(float(loss))"
+    assert marked(statements.filled(RECORD, "found")) == '17: found["bound"] = "memory"'
+    assert marked(statements.filled(RECORD, "intensity")) == "15: intensity = flops % 2"
+    assert statements.filled(RECORD, "mask") == []
+
+
 def test_what_was_jitted_is_found_for_an_error_of_its_call() -> None:
     edits = ("train", "make_step")
     message = "ValueError: jit requires a mesh for in_shardings"

@@ -1,5 +1,7 @@
 """Checks of ex11_fewer_launches: the numbers, launches and compiles of a run, and its time."""
 
+from dataclasses import replace
+
 import msgspec
 
 from grader.checks.ex11_fewer_launches import EXERCISE
@@ -25,15 +27,27 @@ def _runs(record: Record, *phases: str) -> list[Run]:
     return [run for run in runs if not phases or run.phase in phases]
 
 
+BY_THE_NUMBER = "Which number in your code stands for the steps: a fixed count, a limit, an `if`?"
+
+
 @EXERCISE.check(
     ground="observed",
     hints=("A run of n steps calls `step` n times, each time with what it returned before.",),
 )
 def same_state(record: Record) -> Result:
     """Angles and speeds after the run are the reference's."""
-    names = (state_after(run.steps, run.number) for run in _runs(record))
-    found = (differing_leaf(record, name, rtol=1e-3, atol=1e-5) for name in names)
-    return next((failure for failure in found if failure), None)
+    right: set[int] = set()
+    for run in _runs(record):
+        name = state_after(run.steps, run.number)
+        failure = differing_leaf(record, name, rtol=1e-3, atol=1e-5)
+        if failure is None:
+            right.add(run.steps)
+        elif right and run.steps > max(right) and not failure.hint:
+            observed = f"{failure.observed}; up to {max(right)} steps, the state is right"
+            return replace(failure, observed=observed, hint=BY_THE_NUMBER)
+        else:
+            return failure
+    return None
 
 
 @EXERCISE.check(

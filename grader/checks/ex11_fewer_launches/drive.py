@@ -5,10 +5,11 @@ loop that this exercise is about, so launches are counted where they happen: in 
 first with its number of steps, when the program should be compiled already. What the first run
 compiles is read: it shows whether the text of the program grows with the number of steps.
 
-Drawn: the numbers of steps (6 short, 6 long, of which 4 follow each other); how many runs each has,
-one that is read and at least one that is counted, about 80 in all, in drawn order; the number of
-pendulums for each number of steps, and their starts. A step of a timed window is a run of each
-of four lengths, drawn as those of short runs are, once for all windows of a comparison.
+Drawn: the numbers of steps (6 short, 7 long, of which 4 follow each other, and one above 1000); how
+many runs each has, one that is read and at least one that is counted, about 80 in all, in drawn
+order; the number of pendulums for each number of steps, and their starts. A step of a timed window
+is a run of each of four lengths, drawn as those of short runs are, once for all windows of a
+comparison.
 """
 
 from collections.abc import Callable
@@ -27,8 +28,15 @@ from grader.probes.observe import Observe, Stretch, unpack
 PROMISE = "`simulate` returns (angle, speed)"
 PENDULUMS = (64, 128)
 """From how many pendulums on, and below how many, a run has."""
-STEPS = ((range(5, 10), 1), (range(10, 100), 5), (range(160, 300), 1), (range(300, 450), 1))
-"""Numbers of steps that a run may have, and how many of them are drawn."""
+STEPS = (
+    (range(5, 10), 1),
+    (range(10, 100), 5),
+    (range(160, 300), 1),
+    (range(300, 450), 1),
+    (range(1001, 1500), 1),
+)
+"""Numbers of steps that a run may have, and how many of them are drawn. The last is
+above what people write for a fixed number of rounds."""
 MIDDLE, IN_A_ROW = (101, 150), 4
 """From how many steps on, and below how many, the first of some runs has. The next one has one more
 each, so that no small period hides."""
@@ -109,9 +117,19 @@ def _timed(rng: Any) -> list[tuple[int, int]]:
 
 
 def _slips(observe: Observe, arrays: tuple[Any, Any], steps: int, name: str) -> None:
-    """Keep what a step too few, one too many, and an exchange in each step would give."""
+    """Keep what known mistakes would give.
+
+    They are a step too few, one too many, no step, an exchange in each step, and an angle that
+    moves by the speed before the step.
+    """
     with observe.unwatched():
         start = [np.asarray(array) for array in arrays]
+        angle, speed = start
+        observe.value(f"{name}, the start: no step was made", {"angle": angle, "speed": speed})
+        for _ in range(steps):
+            angle, speed = angle + np.float32(0.01) * speed, _step(angle, speed)[1]
+        words = "what comes of an angle that moves by the speed before the step"
+        observe.value(f"{name}, {words}", {"angle": angle, "speed": speed})
         for count, words in ((steps - 1, "one step short"), (steps + 1, "one step too far")):
             angle, speed = start
             for _ in range(count):

@@ -8,7 +8,8 @@ from itertools import pairwise
 import msgspec
 
 from grader.checks.ex12_repair_trainer import EXERCISE
-from grader.checks.ex12_repair_trainer.facts import AGAIN, LONG, OTHER, RUNS, WAITED, Run
+from grader.checks.ex12_repair_trainer.facts import AGAIN, LONG, MANY, OTHER, RUNS, WAITED, Run
+from grader.judging import statements
 from grader.judging.arrays import compare
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
@@ -110,6 +111,10 @@ def state_is_kept(record: Record) -> Result:
     return _differing(record, ["[0][1]"], why)
 
 
+LOSS = (
+    "The loss is a mean over the rows of the batch, with the params that went in. The network gets "
+    "the key as it is."
+)
 OPTIMIZED = (
     "The gradients and the optimizer's old state go into `optimizer.update`. What it returns is "
     "added to the params, and is the new state."
@@ -126,10 +131,14 @@ def same_step(record: Record) -> Result:
     losses = [seen(record).values[f"loss with key {i}"][0].data for i in range(2)]
     unused = losses[0] == losses[1]
     why = "; the loss is the same for any key: `key` does not reach the network" if unused else ""
-    found = _differing(record, ["[0][0]", "[0][2]", "[1]"], why) or _other_in_training(record)
+    found = (
+        _differing(record, ["[1]"], why)  # the loss first: what is wrong with it is wrong in all
+        or _differing(record, ["[0][0]", "[0][2]"], why)
+        or _other_in_training(record)
+    )
     if unused or not isinstance(found, Failure) or found.hint:
         return found
-    return replace(found, hint=OPTIMIZED)
+    return replace(found, hint=LOSS if found.expected.startswith("`loss`") else OPTIMIZED)
 
 
 def _other_in_training(record: Record) -> Failure | None:
@@ -173,7 +182,9 @@ def trains_on_every_batch(record: Record) -> Result:
         if run.problem:
             expected = "`train` returns (model, losses): what the steps gave"
             observed = f"{run.problem} (a run of {steps} batches)"
-            return Failure(expected, observed, place, RETURNED)
+            index = 0 if run.problem.startswith("the model") else 1
+            returned = statements.result(record, "train", index, 2)
+            return Failure(expected, observed, returned, RETURNED)
     return None
 
 
@@ -198,6 +209,11 @@ def _steps_taken(run: Run, steps: int) -> tuple[str, str] | None:
     return f"one step for each of {steps} batches, in their order", got
 
 
+THE_SAME_UNITS = "steps with the same key drop the same units"
+FOR_ANY_NUMBER = (
+    "Nobody says how many batches come. Which number in your code stands for it, and which key do "
+    "the steps beyond it get?"
+)
 SPLIT = (
     "Write key, subkey = jax.random.split(key) once for each step. Give `subkey` to the step, and "
     "keep `key` for the next split."
@@ -225,9 +241,11 @@ def a_new_key_for_each_step(record: Record) -> Result:
         for index, call in enumerate(long.calls)
         if any(later.key in call.parts for later in long.calls[index + 1 :])
     ]
+    many, made = seen(record).facts[MANY]
+    steps = len(keys)
     if repeated:
-        keys = repeated[0]
-        observed = f"{plural(repeated[1], 'key')}: steps with the same key drop the same units"
+        steps = len(repeated[0])
+        observed = f"{plural(repeated[1], 'key')}: {THE_SAME_UNITS}"
     elif again != keys[: len(again)]:
         observed = (
             "called again with the same `key`, `train` makes other keys: they do not come from "
@@ -247,14 +265,21 @@ def a_new_key_for_each_step(record: Record) -> Result:
         observed = (
             "the keys resemble one another: they are made from `key` by counting, not by jax.random"
         )
+    elif made < many:
+        steps = many
+        observed = (
+            f"{plural(made, 'key')}: {THE_SAME_UNITS}; with {len(keys)} steps, no key came twice"
+        )
     else:
         return None
     expected = (
-        f"{len(keys)} steps, {len(keys)} keys, all made from `key`, and no key is split after a "
+        f"{steps} steps, {steps} keys, all made from `key`, and no key is split after a "
         "step has used it"
     )
     hint = SPLIT if used and not (repeated or common or again != keys[: len(again)]) else ""
-    if not (repeated or hint):
+    if steps == many:
+        hint = FOR_ANY_NUMBER
+    elif not (repeated or hint):
         hint = "jax.random.split and fold_in make new keys of `key`. Counting or NumPy do not."
     made = calls_of(record, MAKERS) or calls_of(record, ("random.split", "fold_in"))
     place = made[:1] or definition(record, "train")
@@ -418,6 +443,10 @@ def _sent_too_often(record: Record, sent: list[Event], limit: int) -> Failure | 
     return None
 
 
+COPIES = ("jnp.copy", "tree.map", "tree_map", "device_put")
+"""What copies arrays on their device."""
+
+
 def _copied_in_place(record: Record) -> Failure | None:
     """The failure where an array of the model was copied on its device, between two steps."""
     for name in RUNS:
@@ -426,7 +455,7 @@ def _copied_in_place(record: Record) -> Failure | None:
                 return Failure(
                     "a step gets the arrays of the model that the step before returned",
                     f"step {index} gets copies: {plural(call.copied, 'array')} in other buffers",
-                    definition(record, "train"),
+                    calls_of(record, COPIES)[:1] or definition(record, "train"),
                 )
     return None
 

@@ -4,11 +4,13 @@
 none in `train`. All three runs are judged. One is long, one starts from the same key, so that the
 same keys must come out, and one from another key. The long run holds each step
 until the next one is called (`grader.stages.held`), so a wait is found that no probe sees.
+Of a fourth run the keys alone are counted: its steps train nothing.
 
-Drawn: the steps of each run (60 to 99, and twice 3 to 19), the rows of a batch, all
+Drawn: the steps of each run (60 to 99, twice 3 to 19, and 260 to 329), the rows of a batch, all
 numbers and keys, and which device is the default one in the first run; in the second it is the
-other one. So code that names a device names the wrong one at least once. No run has 100 steps: JAX
-compiles a program for each hundred elements of an array that Python iterates over, such as keys.
+other one. So code that names a device names the wrong one at least once. No run that trains has
+100 steps: JAX compiles a program for each hundred elements of an array that Python iterates over,
+such as keys.
 """
 
 from types import ModuleType
@@ -16,13 +18,25 @@ from typing import Any
 
 import jax
 
-from grader.checks.ex12_repair_trainer.facts import AGAIN, LONG, OTHER, WAITED
-from grader.checks.ex12_repair_trainer.trainer import MODEL, STEP, Training, same, train, unlike
+from grader.checks.ex12_repair_trainer.facts import AGAIN, LONG, MANY, OTHER, WAITED
+from grader.checks.ex12_repair_trainer.trainer import (
+    MODEL,
+    STEP,
+    Training,
+    in_order,
+    keys_of_many,
+    one_loss,
+    same,
+    train,
+    unlike,
+)
 from grader.probes.observe import Misused, Observe, unpack
 from grader.stages.held import Held
 
 SAME_SIZES = (4, 16, 32, 128)
 """Rows or steps whose arrays would have the size of an array of the model, in bytes."""
+MANY_STEPS = (260, 330)
+"""From how many steps on, and below how many, the run has whose keys alone are counted."""
 
 
 def _model(submission: ModuleType, rng: Any, batch: Any) -> Any:
@@ -67,8 +81,10 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             after, loss = unpack(step(*jax.device_put((model, keys[index])), batches[0]), 2, STEP)
             if isinstance(after, jax.Array) and isinstance(loss, tuple | list):
                 raise Misused(STEP, "it returned (loss, model)")
+            one_loss(loss)
             observe.value(f"loss with key {index}", loss)
-            observe.fact("step returns the old state", same(unpack(after, 3, MODEL)[1], model[1]))
+            in_order(unpack(after, 3, MODEL), model)
+            observe.fact("step returns the old state", same(after[1], model[1]))
     observe.fact("batch bytes", [array.nbytes for array in batches[0]])
     observe.fact("model bytes", sorted({leaf.nbytes for leaf in jax.tree.leaves(model)}))
     for name, key, default in (
@@ -86,3 +102,6 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
                 observe.fact(WAITED, held.waited)
     if jax.default_backend() != "cpu":
         observe.fact(WAITED, [])
+    many = batches[:1] * int(rng.integers(*MANY_STEPS))
+    with observe.unwatched():
+        observe.fact(MANY, keys_of_many(submission.train, (model, keys[2]), many))

@@ -9,6 +9,8 @@ AGAIN = "again"
 OTHER = "other"
 """A run of a few steps from `key` + 1, which must make other keys."""
 RUNS = (LONG, AGAIN, OTHER)
+MANY = "keys of many steps"
+"""The fact that holds how many steps another run asked for, and how many keys they got."""
 WAITED = "held steps that were waited for"
 """The fact that lists steps, from 0, for which the host waited in the run that holds its steps."""
 

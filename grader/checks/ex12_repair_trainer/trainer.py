@@ -4,6 +4,7 @@ Runs in a worker. What is right and what is wrong is for the checks to say.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import jax
@@ -14,8 +15,10 @@ import numpy as np
 from grader.checks.ex12_repair_trainer.facts import Call, Run
 from grader.judging.record import Program
 from grader.judging.words import typed
+from grader.probes.compiles import Compiles
 from grader.probes.describe import address
 from grader.probes.observe import Misused, Observe, unpack
+from grader.probes.tally import Tally
 from grader.stages.held import Held
 
 STEP = "`step` returns (model, loss)"
@@ -23,6 +26,8 @@ MODEL = "the model that `step` returns is (params, state, opt_state)"
 TRAIN = "`train` returns (model, losses)"
 ONCE = "`train` calls `step` once for each batch"
 WRAPPED = "`step` is traced inside another jit: jax.jit belongs on `step` itself, outside `train`"
+COMPILES = 20
+"""After so many compiles, a run whose keys alone are counted is stopped."""
 PARTS = 10
 """How many keys are split from a step's key. `fold_in` of a small number gives one of them."""
 
@@ -61,6 +66,7 @@ class Training:
             given = _copied((model, jax.random.key_data(key))), _on_host(batch)
             self._given.append(jax.tree.leaves(model))
         model, loss = unpack(self._step(model, key, batch), 2, STEP)
+        one_loss(loss)
         with self._observe.unwatched():
             if self.held is not None:
                 model, loss = self.held.hold((model, loss))
@@ -92,6 +98,59 @@ class Training:
             before = after
         losses = [float(loss) for *_, loss in kept]
         return Run(len(self.batches), str(default), calls, _problem(returned, before, losses))
+
+
+def one_loss(loss: Any) -> None:
+    """Refuse a loss that is a tree.
+
+    Raises:
+      Misused: it is one.
+    """
+    if not isinstance(loss, jax.Array | np.ndarray | np.generic | float):
+        observed = f"the loss is {_kind(loss)}, not one array"
+        raise Misused(STEP, observed)
+
+
+def in_order(model: Any, given: Any) -> None:
+    """Refuse a model whose three parts stand in another order than in the one that was `given`.
+
+    Raises:
+      Misused: they do.
+    """
+    names = ("params", "state", "opt_state")
+    forms: list[Any] = [jax.tree.structure(part) for part in given]
+    found = [
+        next((name for name, form in zip(names, forms, strict=True) if form == mine), "")
+        for mine in map(jax.tree.structure, model)
+    ]
+    if sorted(found) == sorted(names) and tuple(found) != names:
+        raise Misused(MODEL, f"it is ({', '.join(found)})")
+
+
+def keys_of_many(
+    submitted: Callable[..., Any], start: tuple[Any, Any], batches: list[Any]
+) -> tuple[int, int]:
+    """How many steps `submitted`, a `train`, takes for `batches`, and how many keys they get.
+
+    The step that it calls trains nothing, and is no program, so that many of them take no time. A
+    `train` that compiles on and on, which another check sees, is stopped.
+    """
+    model, key = jax.device_put(start)
+    loss, keys = jax.device_put(np.float32(1)), list[Any]()
+    tally = Tally(lambda _: 0)
+    tally.paused = False
+
+    def step(model: Any, key: Any, batch: Any) -> Any:
+        if tally.total("compile") > COMPILES:
+            raise RuntimeError
+        keys.append(key)
+        return model, loss
+
+    # Whatever is raised here alone is raised because of this step.
+    with Compiles(tally), suppress(Exception):
+        submitted(step, model, key, iter(batches))
+    words = jax.device_get([jax.random.key_data(key) for key in keys])
+    return len(words), len({np.asarray(word).tobytes() for word in words})
 
 
 _copied: Callable[[Any], Any] = jax.jit(lambda tree: jax.tree.map(lambda x: x + 0, tree))

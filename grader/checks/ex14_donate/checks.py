@@ -6,6 +6,7 @@ import msgspec
 
 from grader.checks.ex14_donate import EXERCISE, facts
 from grader.checks.ex14_donate.facts import RUNS, TRACED, Run, Traced
+from grader.judging import statements
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     compiled_program,
@@ -19,6 +20,7 @@ from grader.judging.evidence import (
     wanted,
 )
 from grader.judging.record import Measured, Memory, Observed, Record
+from grader.judging.verdict import Culprit
 from grader.judging.words import plural
 
 
@@ -149,13 +151,26 @@ def _of_params(record: Record, failure: Failure, name: str, right: int) -> Failu
 def _named(record: Record, failure: Failure, name: str, word: str, after: str = "") -> Failure:
     """The failure in the words of the task, with the line of `step`."""
     found = renamed(failure, name, word)
-    expected, place = f"{found.expected}{after}", definition(record, "step")
+    expected, place = f"{found.expected}{after}", _made_at(record, found)
     hint = found.hint
     if "losses" in found.expected or "`step(...)[1]" in found.expected:
         hint = hint or "The losses are those of each row, with the params before the step."
     elif "['count']" in found.expected:
         hint = hint or "How does the count of one step become that of the next?"
     return replace(found, expected=expected, culprits=place, hint=hint)
+
+
+def _made_at(record: Record, failure: Failure) -> list[Culprit]:
+    """What makes the part of a step's results that a failure names, else the line of `step`."""
+    expected = failure.expected
+    if "exchanged" in failure.observed:  # where both stand
+        return statements.result(record, "step", 0, 2)
+    for key in ("momentum", "params", "count"):
+        if f"['{key}']" in expected:
+            return statements.entry(record, "step", key)
+    if "losses" in expected or "`step(...)[1]" in expected:
+        return statements.result(record, "step", 1, 2)
+    return definition(record, "step")
 
 
 OUTERMOST = (

@@ -12,10 +12,10 @@ from dataclasses import replace
 import msgspec
 
 from grader.checks.ex17_find_the_leak import EXERCISE
-from grader.checks.ex17_find_the_leak.facts import SETTLED, Alive
+from grader.checks.ex17_find_the_leak.facts import SETTLED, Alive, Holder
 from grader.judging import statements
 from grader.judging.checking import Failure, Result, Unable
-from grader.judging.evidence import definition, differing_leaf, seen, wanted
+from grader.judging.evidence import calls_of, definition, differing_leaf, seen, wanted
 from grader.judging.loops import FLOATS
 from grader.judging.record import Observed, Record
 from grader.judging.words import plural
@@ -24,6 +24,8 @@ WINDOW = 20
 """Steps of a window. It is this long because some loops read ten losses at a time."""
 HELD = 2
 """Of so many steps, arrays may be held for long: the best params, and one thing more."""
+LEAST = 4
+"""Arrays beyond those of one set of params that a variable holds if it is told to hold many."""
 NEAR = 3
 """What one step leaves (params, a loss, copies of both) is first seen within so many steps."""
 
@@ -110,7 +112,7 @@ def live_bytes_flat(record: Record) -> Result:
     grown, when, what = _grown(mine, lambda one: one.nbytes)
     if grown > slack:
         expected = "live bytes grow by no more than one set of params and two reports"
-        return _failed(record, expected, f"{grown:,} bytes {when}: {what}")
+        return _held(record, Failure(expected, f"{grown:,} bytes {when}: {what}"))
     if above > slack:
         peak = max(range(len(mine)), key=lambda index: mine[index].nbytes)
         return Failure(
@@ -180,14 +182,14 @@ def live_arrays_flat(record: Record) -> Result:
     # One more set of params, and two reports of two arrays each.
     if grown > len(seen(record).values["best"]) + 4:
         expected = "the last steps have as many live arrays as the first"
-        return _failed(record, expected, f"{grown} arrays {when}: {what}")
+        return _held(record, Failure(expected, f"{grown} arrays {when}: {what}"))
     left = min((_left(mine, step) for step in range(len(mine) - WINDOW, len(mine))), key=len)
     if len(left) > HELD:
         expected = (
             "in the end, at most the best params and one thing more are left of earlier steps"
         )
         steps = ", ".join(f"{step + 1}" for step in left)
-        return _failed(record, expected, f"arrays from steps {steps} are still alive")
+        return _held(record, Failure(expected, f"arrays from steps {steps} are still alive"))
     return None
 
 
@@ -212,13 +214,42 @@ def _left(levels: list[Alive], now: int) -> list[int]:
 )
 def host_bytes_flat(record: Record) -> Result:
     """What Python and NumPy hold grows by the history alone."""
-    grown, when, _ = _grown(_levels(seen(record)), lambda one: one.host)
-    history, _, _ = _grown(_levels(wanted(record)), lambda one: one.host)
-    if grown - history <= 2 * _slack(record):  # Python's own objects come and go
-        return None
-    expected = "of each step, the host keeps only the floats of the history"
-    observed = f"about {float(f'{grown:.2g}'):,.0f} bytes {when}: copies of arrays, views or texts"
-    return _failed(record, expected, observed)
+    most = 2 * _slack(record)  # Python's own objects come and go
+    of_two = 2 * int(wanted(record).facts["bytes of params"])
+    for size, limit in ((_held_bytes, of_two - 1), (_host_bytes, most)):
+        grown, when, _ = _grown(_levels(seen(record)), size)
+        history, _, _ = _grown(_levels(wanted(record)), size)
+        if grown - history > limit:
+            expected = "of each step, the host keeps only the floats of the history"
+            bytes_ = f"about {float(f'{grown:.2g}'):,.0f} bytes"
+            observed = f"{bytes_} {when}: copies of arrays, views or texts"
+            return _held(record, Failure(expected, observed), host=True)
+    return None
+
+
+def _host_bytes(alive: Alive) -> int:
+    return alive.host
+
+
+def _held_bytes(alive: Alive) -> int:
+    return alive.held
+
+
+def _held(record: Record, failure: Failure, *, host: bool = False) -> Failure:
+    """The failure with what held most at the last step, and where the file puts more into it."""
+    observed, failure = seen(record), replace(failure, culprits=definition(record, "train"))
+    holder = msgspec.convert(observed.facts["holders"], list[Holder])[1 if host else 0]
+    if holder.calls:
+        said = f"{holder.weight} calls of `{holder.name}` have not ended, and hold their variables"
+        place = calls_of(record, [holder.name])[:1]
+    elif holder.name and (host or holder.weight > len(observed.values["best"]) + LEAST):
+        what = "most of it" if host else f"{holder.weight} arrays"
+        said = f"`{holder.name}` holds {what}"
+        place = statements.filled(record, holder.name.rpartition(".")[2])
+    else:
+        return failure
+    place = place or [*failure.culprits]
+    return replace(failure, observed=f"{failure.observed}; {said}", culprits=place)
 
 
 @EXERCISE.check(

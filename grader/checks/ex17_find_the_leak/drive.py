@@ -6,11 +6,14 @@ fifths of the way), so that neither the first nor the last params are the best o
 numbers. The run is long, so that a small array that is kept at each step adds up.
 
 On a CPU, the arrays that `train` gets lie in memory that NumPy allocated. tracemalloc counts
-that memory, so that it also sees copies on the host, and views that outlive their array.
+that memory, so that it also sees copies on the host, and views that outlive their array. What
+comes and goes in Python hides a few copies from that sum; what the variables of the file lead to
+is therefore added up, too, at each step. At the last step it tells which variable holds most.
 """
 
 import copy
 import math
+import sys
 import tracemalloc
 import weakref
 from collections import deque
@@ -23,7 +26,8 @@ import jax.numpy as jnp
 import msgspec
 import numpy as np
 
-from grader.checks.ex17_find_the_leak.facts import SETTLED, Alive
+from grader.checks.ex17_find_the_leak.facts import SETTLED, Alive, Holder
+from grader.checks.ex17_find_the_leak.holders import holders, host_bytes, running
 from grader.probes.observe import Misused, Observe, unpack
 
 PROMISE = "`train` returns (best, history)"
@@ -43,7 +47,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     with observe.unwatched():  # what `train` may delete is needed again
         first = {name: np.array(x) for name, x in params.items()}
     again = _batches(copy.deepcopy(rng), rows, steps, easiest, [])
-    step = _watched(submission.sgd_step, observe, alive, given)
+    held: list[Holder] = []
+    step = _watched(submission, observe, alive, given, steps, held)
     made = submission.train(step, params, _batches(rng, rows, steps, easiest, given))
     tracemalloc.stop()
     for index, batch in enumerate(given):
@@ -53,6 +58,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     if _is_deleted(params):
         deleted.append("an array of `params` was deleted")
     observe.fact("alive", msgspec.to_builtins(alive))
+    observe.fact("holders", msgspec.to_builtins(held))
+    observe.fact("bytes of params", 4 * 18 * width)
     observe.fact("bytes of params and two reports", 4 * (18 * width + 2 * rows))
     observe.fact("deleted", deleted)
     observe.value("best", best)
@@ -154,11 +161,17 @@ def _is_deleted(tree: Any) -> bool:
 
 
 def _watched(
-    sgd_step: Callable[..., Any], observe: Observe, alive: list[Alive], given: list[Any]
+    submission: ModuleType,
+    observe: Observe,
+    alive: list[Alive],
+    given: list[Any],
+    steps: int,
+    held: list[Holder],
 ) -> Any:
     """The step that `train` gets: each call appends to `alive` what is alive at that moment.
 
-    The arrays of `given` are the drive's own, and do not count.
+    The last of `steps` calls also says in `held` which variables hold the most arrays, and the
+    most of the host's memory. The arrays of `given` are the drive's own, and do not count.
     """
     own = 0  # bytes of `alive`
     born = _Born()
@@ -173,9 +186,13 @@ def _watched(
         with observe.unwatched():
             before = tracemalloc.get_traced_memory()[0]
             arrays = born.alive(len(alive), {id(x) for x in jax.tree.leaves(given)})
-            alive.append(_alive(before - own, arrays))
+            frames = running(sys._getframe(1), str(submission.__file__))
+            alive.append(_alive(before - own, host_bytes(frames, submission), arrays))
+            if len(alive) == steps:
+                held.extend(holders(frames, submission))
+            del frames
             own += tracemalloc.get_traced_memory()[0] - before
-            return _placed(jax.device_get(sgd_step(params, batch)))
+            return _placed(jax.device_get(submission.sgd_step(params, batch)))
 
     return step
 
@@ -201,9 +218,9 @@ class _Born:
         return [(array, self._since[id(array)][1]) for array in arrays]
 
 
-def _alive(host: int, arrays: list[tuple[Any, int]]) -> Alive:
-    """What is alive now; `host` bytes are held by Python and NumPy."""
-    alive = Alive(0, {}, host, sorted({since for _, since in arrays}))
+def _alive(host: int, held: int, arrays: list[tuple[Any, int]]) -> Alive:
+    """What is alive now; `host` bytes are held by Python and NumPy, `held` by variables."""
+    alive = Alive(0, {}, host, held, sorted({since for _, since in arrays}))
     for array, _ in arrays:
         name = f"{array.dtype}[{','.join(map(str, array.shape))}]"
         alive.arrays[name] = alive.arrays.get(name, 0) + 1

@@ -15,5 +15,18 @@ class Alive(msgspec.Struct):
     """How many live arrays there are of each kind, by names such as `float32[64]`."""
     host: int
     """Bytes that Python and NumPy hold."""
+    held: int
+    """Of them, the bytes of arrays, lists and texts that the learner's variables lead to."""
     since: list[int]
     """The steps at which live arrays were first there."""
+
+
+class Holder(msgspec.Struct):
+    """What held the most at the last step."""
+
+    name: str
+    """A variable or its attribute, `book.reports`; "" if there is none."""
+    weight: int
+    """How many arrays it leads to, or bytes."""
+    calls: bool = False
+    """Whether `name` is a function instead, of which `weight` calls have not ended."""

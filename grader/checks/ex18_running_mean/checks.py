@@ -3,11 +3,13 @@
 A wrong result is compared with what known mistakes give, so that the failure can name one.
 """
 
+import math
 from dataclasses import replace
 from typing import Any
 
 from grader.checks.ex18_running_mean import EXERCISE
 from grader.checks.ex18_running_mean.facts import (
+    EXCHANGED,
     FEWER,
     FIRST_RATE,
     HUGE,
@@ -17,8 +19,10 @@ from grader.checks.ex18_running_mean.facts import (
     MORE,
     NAME,
     ONE_MORE,
+    REVERSED,
     SHORT,
     SIZES,
+    STUCK,
     WITHOUT_FIRST,
     X,
     grows,
@@ -69,15 +73,49 @@ def _both(record: Record, name: str) -> tuple[Measured, Measured] | Failure | Un
 )
 def same_mean(record: Record) -> Result:
     """The result is the mean of the states after each update, without `x` itself."""
+    found = []
     for name in _compared(record):
         if not isinstance(both := _both(record, name), tuple):
             return both
         if failure := _differing(name, *both):
-            return _in_words(record, failure, name, *both)
-    return None
+            found.append((failure, name, *both))
+    # What has grown beyond all numbers shows no reason; a program of fewer updates may.
+    found.sort(key=lambda one: not _is_finite(one[2]))
+    return _in_words(record, *found[0]) if found else None
 
 
-ONE_RATE = "jax.lax.scan gives each round one rate. Which rate does your update take?"
+def _is_finite(program: Measured) -> bool:
+    """Whether the mean holds numbers alone, no NaN and nothing infinite."""
+    data = [leaf.data for leaf in program.outputs[:1] if leaf.data is not None]
+    return all(math.isfinite(float(abs(load(one)).max(initial=0))) for one in data)
+
+
+NO_NUMBERS = (
+    "The states grew until they were no numbers. What does `update` get in each round: the "
+    "last state, and one rate?"
+)
+ONE_RATE, X_ALONE = (
+    "each update takes the first rate",
+    "this is `x` itself: no update has changed it",
+)
+RETURNED_EXCHANGED = "state and sum change places in each round"
+UNPACKED_EXCHANGED = "state and sum are unpacked in the other order than they are returned"
+OF_X, BACKWARDS = "each update starts from `x`", "the updates take the rates in reverse order"
+LAST_ALONE = "this is the last state alone"
+IN_ORDER = (
+    "The body returns the carry in the order in which it unpacks it. Which of the two is the first "
+    "in each line?"
+)
+HINTS = {
+    ONE_RATE: "jax.lax.scan gives each round one rate. Which rate does your update take?",
+    RETURNED_EXCHANGED: IN_ORDER,
+    UNPACKED_EXCHANGED: IN_ORDER,
+    X_ALONE: "`update` changes nothing that it gets: it returns the new state. Where does that go?",
+    OF_X: "Which state does the next round get? The body returns it, in the carry.",
+    BACKWARDS: "The first update takes `rates[0]`. In which direction does your loop run?",
+    LAST_ALONE: "The mean needs the sum of all states. Where are they added up?",
+}
+"""The hints for known mistakes, where the check's own says less."""
 
 
 def _compared(record: Record) -> tuple[str, ...]:
@@ -121,11 +159,14 @@ def _in_words(
         observed = f"{failure.observed}; for {numbers}, the mean is right"
         return Failure(expected, observed, place, BY_THE_NUMBER)
     if not slip:
-        return Failure(expected, failure.observed, place)
+        hint = "" if _is_finite(mine) else NO_NUMBERS
+        return Failure(expected, failure.observed, place, hint)
     plain = failure.observed.partition(": ")[0]
-    if "divided" not in slip:
+    if "divided" not in slip and "alone" not in slip:
         place = statements.call(record, NAME, "scan", "fori_loop", "while_loop")
-    return Failure(expected, f"{plain}: {slip}", place, ONE_RATE if "first rate" in slip else "")
+    if slip == X_ALONE:  # a slip of the pen, which has its line
+        place = definition(record, NAME)
+    return Failure(expected, f"{plain}: {slip}", place, HINTS.get(slip, ""))
 
 
 def _updates(record: Record, name: str) -> str:
@@ -136,17 +177,17 @@ def _updates(record: Record, name: str) -> str:
 
 def _known_slips(record: Record, name: str, mine: Measured, theirs: Measured) -> list[str]:
     """The known mistakes that give exactly these numbers."""
-    words = (X, LAST, WITHOUT_FIRST, FIRST_RATE, ONE_MORE)
+    words = (X, LAST, WITHOUT_FIRST, FIRST_RATE, ONE_MORE, STUCK, REVERSED, *EXCHANGED)
     known = [leaf for word in words for leaf in wanted(record).values[f"{word} of {name}"]]
     leaves = [*mine.outputs[:1], *theirs.outputs[:1], *known]
     if any(leaf.data is None or leaf.shape != leaves[-1].shape for leaf in leaves):
         return []
     loaded = (load(leaf.data or b"").astype(float) for leaf in leaves)
-    found, mean, x, last, shortened, first_rate, longer = loaded
+    found, mean, x, last, shortened, *sums = loaded
     updates = int(wanted(record).facts[SIZES][name][1])
     rtol, atol = (LONG_RTOL, LONG_ATOL) if name == LONG else (RTOL, ATOL)
     scale = min(1.0, float(abs(mean).max()))
-    slips = _slips(mean * updates, x, last, shortened, first_rate, longer, updates)
+    slips = _slips(mean * updates, x, last, shortened, sums, updates)
     return [
         said
         for said, value in slips.items()
@@ -155,18 +196,28 @@ def _known_slips(record: Record, name: str, mine: Measured, theirs: Measured) ->
 
 
 def _slips(
-    total: Any, x: Any, last: Any, shortened: Any, first_rate: Any, longer: Any, updates: int
+    total: Any, x: Any, last: Any, shortened: Any, sums: list[Any], updates: int
 ) -> dict[str, Any]:
     """What known mistakes make of `total`, the sum of the states; all arrays are like `x`.
 
-    `shortened` is the sum without the first update, `first_rate` the one with its rate alone,
-    `longer` the one with an update more, by the last rate again.
+    `shortened` is the sum without the first update. Of `sums`, the first takes one rate alone, the
+    second has an update more, by the last rate again, the third updates `x` each time, the fourth
+    takes the rates in reverse, and in the last two state and sum change places.
     """
+    first_rate, longer, stuck, reversed_, *exchanged = sums
     others = max(updates - 1, 1)
     return {
         "the first update is left out": shortened / updates,
         "the first update is left out, of the sum and of the number": shortened / others,
-        "each update takes the first rate": first_rate / updates,
+        ONE_RATE: first_rate / updates,
+        OF_X: stuck / updates,
+        BACKWARDS: reversed_ / updates,
+        RETURNED_EXCHANGED: exchanged[0] / updates,
+        UNPACKED_EXCHANGED: exchanged[1] / updates,
+        LAST_ALONE: last,
+        X_ALONE: x,
+        "this is the last state alone, divided by the number of updates": last / updates,
+        "this is `x` alone, divided by the number of updates": x / updates,
         "there is one update too many, by the last rate again": longer / updates,
         "this is the sum, not divided by the number of updates": total,
         "this is the sum with `x` in it, and it is not divided": total + x,

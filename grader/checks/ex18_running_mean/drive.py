@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from grader.checks.ex18_running_mean.facts import (
+    EXCHANGED,
     FEWER,
     FIRST_RATE,
     HUGE,
@@ -26,8 +27,10 @@ from grader.checks.ex18_running_mean.facts import (
     MORE,
     NAME,
     ONE_MORE,
+    REVERSED,
     SHORT,
     SIZES,
+    STUCK,
     WITHOUT_FIRST,
     X,
     grows,
@@ -80,8 +83,17 @@ def _known(update: Any, x: Any, rates: Any) -> dict[str, Any]:
         state = update(state, rate)
         return (state, total + state), None
 
-    def run(rates: Any) -> Any:
-        return jax.lax.scan(add, (x, 0 * x), rates)[0]
+    def add_to_x(total: Any, rate: Any) -> Any:
+        return total + update(x, rate), None
+
+    def exchange(carry: Any, rate: Any) -> Any:
+        return add(carry, rate)[0][::-1], None
+
+    def unpack_exchanged(carry: Any, rate: Any) -> Any:
+        return add(carry[::-1], rate)
+
+    def run(rates: Any, body: Any = add) -> Any:
+        return jax.lax.scan(body, (x, 0 * x), rates)[0]
 
     return {
         X: x,
@@ -89,6 +101,10 @@ def _known(update: Any, x: Any, rates: Any) -> dict[str, Any]:
         WITHOUT_FIRST: run(rates[1:])[1],
         FIRST_RATE: run(0 * rates + rates[0])[1],
         ONE_MORE: run(np.append(rates, rates[-1:]))[1],
+        STUCK: jax.lax.scan(add_to_x, 0 * x, rates)[0],
+        REVERSED: run(rates[::-1])[1],
+        EXCHANGED[0]: run(rates, exchange)[1],
+        EXCHANGED[1]: run(rates, unpack_exchanged)[1],
     }
 
 

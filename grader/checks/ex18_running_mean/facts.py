@@ -21,6 +21,8 @@ LENGTHS = "lengths"
 X, LAST = "x", "last state"
 WITHOUT_FIRST, FIRST_RATE = "sum without the first update", "sum with the first rate"
 ONE_MORE = "sum with one update more"
+STUCK, REVERSED = "sum of updates of x", "sum with the rates in reverse"
+EXCHANGED = ("sum with the carry exchanged", "sum with the carry unpacked in exchange")
 """Names of values of the reference's side: each begins the name that ends in that of a program."""
 
 
