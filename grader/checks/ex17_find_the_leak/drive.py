@@ -38,8 +38,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.without_trace()
     steps = int(rng.integers(110, 180))
     easiest = int(steps * rng.uniform(0.2, 0.8))
-    rows = int(rng.integers(1500, 2500))
-    width = int(rng.integers(200, 260))
+    rows = int(rng.integers(600, 1000))
+    width = int(rng.integers(90, 130))
     params = _params(rng, width)
     alive: list[Alive] = []
     deleted: list[str] = []
