@@ -15,6 +15,7 @@ import jax
 
 _TENSOR = re.compile(r"((?:\d+x)*)[a-z]+(\d+)")
 """The type of an array in StableHLO: `50x16xf32`."""
+_ARRAY = re.compile(r"tensor<\d")
 _ON_THE_HOST = re.compile(r"pinned_host|annotate_device_placement|_xla_compute_type")
 
 
@@ -35,6 +36,11 @@ def programs() -> Iterator[list[str]]:
 def uses_the_host(program: str) -> bool:
     """Whether a program keeps an array in host memory, or computes on the host."""
     return bool(_ON_THE_HOST.search(program))
+
+
+def holds_arrays(program: str) -> bool:
+    """Whether a program has arrays that are no scalars."""
+    return bool(_ARRAY.search(program))
 
 
 def constants(program: str) -> Iterator[int]:

@@ -8,7 +8,16 @@ from itertools import pairwise
 import msgspec
 
 from grader.checks.ex12_repair_trainer import EXERCISE
-from grader.checks.ex12_repair_trainer.facts import AGAIN, LONG, MANY, OTHER, RUNS, WAITED, Run
+from grader.checks.ex12_repair_trainer.facts import (
+    AGAIN,
+    LONG,
+    MANY,
+    OTHER,
+    RUNS,
+    WAITED,
+    Run,
+    through_host,
+)
 from grader.judging import statements
 from grader.judging.arrays import compare
 from grader.judging.checking import Failure, Result, Unable
@@ -413,6 +422,7 @@ def model_stays_on_its_device(record: Record) -> Result:
         return (
             _sent_too_often(record, sent, sum(batch) + SLACK)
             or _copied_in_place(record)
+            or _through_the_host(record)
             or _moved_at_the_end(record)
             or probe_gap(seen(record), "reads", "transfers")
         )
@@ -458,6 +468,18 @@ def _copied_in_place(record: Record) -> Failure | None:
                     calls_of(record, COPIES)[:1] or definition(record, "train"),
                 )
     return None
+
+
+def _through_the_host(record: Record) -> Failure | None:
+    """The failure where a program that `train` compiles puts arrays into the host's memory."""
+    programs = sum(seen(record).facts[through_host(name)] for name in RUNS)
+    if not programs:
+        return None
+    return Failure(
+        "the arrays of the model stay in the memory of their device",
+        f"{plural(programs, 'program')} that `train` compiles keep arrays in host memory",
+        statements.call(record, "train", "jit"),
+    )
 
 
 def _moved_at_the_end(record: Record) -> Failure | None:

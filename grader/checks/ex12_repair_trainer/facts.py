@@ -15,6 +15,11 @@ WAITED = "held steps that were waited for"
 """The fact that lists steps, from 0, for which the host waited in the run that holds its steps."""
 
 
+def through_host(run: str) -> str:
+    """The fact that counts programs which a run compiles, and which keep arrays in host memory."""
+    return f"programs of {run} that use the host"
+
+
 class Call(msgspec.Struct):
     """One call of `step` by `train`."""
 

@@ -12,9 +12,10 @@ import jax.export
 import msgspec
 import numpy as np
 
-from grader.checks.ex12_repair_trainer.facts import Call, Run
+from grader.checks.ex12_repair_trainer.facts import Call, Run, through_host
 from grader.judging.record import Program
 from grader.judging.words import typed
+from grader.probes import dumped
 from grader.probes.compiles import Compiles
 from grader.probes.describe import address
 from grader.probes.observe import Misused, Observe, unpack
@@ -165,8 +166,8 @@ def train(
 ) -> None:
     """Run `submitted`, a `train`, under observation, in the phase `name`.
 
-    Kept under `name`: a `Run`, and the place of the model that `train` returned. `start` is
-    (model, key) of NumPy arrays.
+    Kept under `name`: a `Run`, the place of the model that `train` returned, and how many programs
+    it compiled that use the host's memory. `start` is (model, key) of NumPy arrays.
 
     Raises:
       Misused: `train` does not call `step` as it promises, or one of them returns something else.
@@ -175,11 +176,13 @@ def train(
         placed = jax.device_put(start)
         default = place_of(placed[1])
     try:
-        with observe.phase(name):
+        with dumped.programs() as texts, observe.phase(name):
             answer = submitted(training.step, *placed, training.take())
     finally:
         if training.held is not None:
             training.held.release()
+    through = sum(dumped.uses_the_host(text) and dumped.holds_arrays(text) for text in texts)
+    observe.fact(through_host(name), through)
     returned = unpack(answer, 2, TRAIN)
     with observe.unwatched():
         run = training.run(start[0], default, (returned[0], returned[1]))
