@@ -49,8 +49,8 @@ def make_step(mesh):
 def train(step, params, state, batches, put, stop):
     """Train on an iterator of NumPy batches, placed by `put`; return (params, state, losses).
 
-    `stop(loss)` judges each loss, a float, before the next step; True ends. Put at most 4 ahead.
-    """
+    `stop(loss)` judges each loss, a float, before the next step; True ends. Put at most 4 batches
+    ahead, and keep none after its step."""
     losses = []
     for batch in batches:
         params, state, loss = step(params, state, put(batch))
