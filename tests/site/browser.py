@@ -3,6 +3,7 @@
 Not here: what pages must do (`test_in_a_browser`).
 """
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ WIDE, NARROW = 1280, 390  # of a desk, and of a phone
 MILLISECONDS = 60_000.0
 GRAVE = ("serious", "critical")
 """What axe-core calls the findings that keep somebody from reading or using a page."""
+OF_COLOUR = {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}
+"""The rules of axe-core that ask about colours; those of level AAA are not asked."""
 STILL = "* { transition: none !important; animation: none !important }"
 ONE_OF_EACH_LOOK = """{
   const grounds = new Map(), seen = new Set();
@@ -115,7 +118,7 @@ class Browser:
             self._page.add_style_tag(content=STILL)
             self.run(Axe().axe_script)
         self.run(ONE_OF_EACH_LOOK)
-        rules = ", runOnly: ['cat.color']" if of_colour else ""
+        rules = f", runOnly: {json.dumps(OF_COLOUR)}" if of_colour else ""
         found = self.run(f"axe.run({{ resultTypes: ['violations']{rules} }})")
         return [
             f"{rule['id']}: {[node['html'][:100] for node in rule['nodes'][:3]]}"
