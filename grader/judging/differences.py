@@ -73,7 +73,11 @@ def _of_one_shape(mine: Any, right: Any) -> Iterator[_Way]:
     yield from _factors(mine, right, anything)
     yield "rounded as bfloat16 would round it", lambda: _rounded(mine, right)
     for words, rounded in (("rounded down", np.floor), ("rounded", np.round)):
-        yield f"{words} to whole numbers", lambda rounded=rounded: _is(mine, rounded(right), right)  # type: ignore[misc]
+        yield (
+            f"{words} to whole numbers",
+            # What is 0 is so for other reasons more often.
+            lambda rounded=rounded: mine.any() and _is(mine, rounded(right), right),  # type: ignore[misc]
+        )
     if not _varies(right):
         return
     if more := _constant(mine, right):
