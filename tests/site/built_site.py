@@ -5,6 +5,7 @@ A plugin of pytest: test modules name it in `pytest_plugins`. Nothing is tested 
 
 import fcntl
 import os
+from pathlib import Path
 
 import pytest
 from building import ROOT, mkdocs
@@ -14,10 +15,13 @@ import serving
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory):
-    """The real site, built with its own cache: a second run of the tests is quick.
+    """The real site: the one that `COURSE_TESTS_SITE` names, if a build was just made.
 
-    The first worker of pytest-xdist that needs it builds it for all.
+    Else the first worker of pytest-xdist that needs it builds it for all. It is built with its
+    own cache, so that a second run of the tests is quick.
     """
+    if built := os.environ.get("COURSE_TESTS_SITE"):
+        return Path(built)
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     with (shared / "site.lock").open("w") as lock:
