@@ -351,6 +351,23 @@ _TABLE = tuple(
             r"a matrix product of arrays that do not fit each other: \1 columns, and \2 rows",
         ),
         _Said(
+            r"^KeyError: '([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)'$",
+            r"there is no `\1` where it was asked for: not every shell sets a variable of that "
+            "name",
+            "`os.environ.pop(name, None)` removes a variable where there is one, and "
+            "`os.environ.get(name)` gives None where there is none.",
+        ),
+        _Said(
+            r"^TypeError: str expected, not (\w+)$",
+            r"an environment variable was given a `\1`, and its value can only be text",
+            "`str(0.3)` makes a text of a number. `os.environ.pop(name, None)` removes a variable.",
+        ),
+        _Said(
+            r"^ValueError: index can't contain negative values$",
+            "`pad` was told to add fewer than 0 rows or columns: the array is larger already",
+            "How large is the array that you want, and how large the one that you have?",
+        ),
+        _Said(
             r"^KeyError: '(\w+)'$",
             r"a dict was asked for `\1`, and has no such key",
             _ORDER,

@@ -27,6 +27,8 @@ _NEW_VALUES = (
     "psum",
     "astype",
     "random.split",
+    "checkpoint",
+    "remat",
 )
 """How calls end that change nothing and return a new value."""
 _AT = frozenset(("add", "divide", "max", "min", "multiply", "power", "set"))

@@ -29,17 +29,19 @@ from grader.checks.ex13_memory_budget.facts import (
     in_words,
     on_the_gpu,
 )
+from grader.judging import statements
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import culprit, definition, seen, wanted
 from grader.judging.places import File, of_text
 from grader.judging.record import Observed, Record
+from grader.judging.verdict import Culprit
 
 READ = "when-the-settings-are-read"
 SPELLED = "what-the-settings-accept"
 LIMIT, POOL = "bytes_limit", "pool_bytes"
 """Figures of `Device.memory_stats()`."""
-ROUNDING = 1e-4
-"""How far a share may be off. Shares are drawn with three digits."""
+ROUNDING = 1e-6
+"""How far a share may be off: what float32 makes of it. Shares are drawn with three digits."""
 OFF = ("false", "False", "0")
 """The texts that JAX reads as off."""
 Judge = Callable[[Record, Started], Result]
@@ -140,7 +142,12 @@ def _no_pool(record: Record, one: Started) -> Failure | None:
         return None
     expected = f"after `{one.call}`, the allocator is JAX's own pool, `default`"
     observed = _refused(one) if refused else f"it is `{allocator}`, which is not that pool"
-    return Failure(expected, observed, definition(record, "start"))
+    return Failure(expected, observed, _naming(record, ALLOCATOR))
+
+
+def _naming(record: Record, variable: str) -> list[Culprit]:
+    """The line of `start` that names a variable, if there is only one."""
+    return of_text(File(record.source), definition(record, "start")[0], variable)
 
 
 def _refused(one: Started) -> str:
@@ -182,7 +189,7 @@ def _wrong_share(record: Record, one: Started) -> Failure | None:
     else:
         observed = f"it is told {told:g}"
     expected = f"after `{one.call}`, JAX's client for the GPU is told memory_fraction {one.share}"
-    place = of_text(File(record.source), definition(record, "start")[0], NEW)
+    place = _naming(record, NEW)
     if told is None and not one.complaint:
         if unread := _unread(record):
             name, line = unread
@@ -269,7 +276,7 @@ def _taken(record: Record, one: Started) -> Failure | None:
     hint = f"JAX reads {PREALLOCATE}. What does your code set in its place?" if text is None else ""
     if text in ("true", "True", "1"):
         hint = "A pool that grows is not taken whole beforehand: one is on where the other is off."
-    return Failure(expected, f"{PREALLOCATE} is {why}", definition(record, "start"), hint)
+    return Failure(expected, f"{PREALLOCATE} is {why}", _naming(record, PREALLOCATE), hint)
 
 
 @EXERCISE.check(
@@ -291,7 +298,7 @@ def _left(record: Record, one: Started) -> Failure | None:
     text = one.variables.get(PREALLOCATE)
     expected = f"after `{one.call}`, preallocation is on"
     observed = f"{PREALLOCATE} is `{text}`, which JAX reads as off"
-    return Failure(expected, observed, definition(record, "start"))
+    return Failure(expected, observed, _naming(record, PREALLOCATE))
 
 
 @EXERCISE.check(
@@ -319,8 +326,7 @@ def _inherited(record: Record, one: Started) -> Failure | None:
             if not kept:
                 return replace(failure, expected=expected, hint="")
             observed += f"\n{kept[0]} is still what the shell has set"
-            place = of_text(File(record.source), definition(record, "start")[0], kept[0])
-            return Failure(expected, observed, place)
+            return Failure(expected, observed, _naming(record, kept[0]))
     return None
 
 
@@ -379,7 +385,7 @@ def _other_answer(record: Record, one: Started) -> Result:
     if one.answer == GPU:
         return None
     expected = f"`{one.call}` returns the GPU"
-    return Failure(expected, f"it returns {one.answer}", definition(record, "start"))
+    return Failure(expected, f"it returns {one.answer}", statements.result(record, "start"))
 
 
 def _on_the_gpu(

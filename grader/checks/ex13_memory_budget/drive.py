@@ -6,7 +6,8 @@ settings and hands them to a client for a GPU that is not there.
 Drawn: the share of each process (0.02 to 0.98, with three digits; from an empty shell very
 small to very large ones, each with a pool that grows and with one that does not); in the other
 shells the values of the variables, where each variable stands alone, with each text that JAX reads
-as off and some that it reads as on, and in a drawn company in 6 to 9 more; which GPUs some shells
+as off and some that it reads as on, and in each company of two or more, with a
+pool that grows and with one that does not; which GPUs some shells
 show; and the order of all processes. Where there is a GPU, two real processes with a drawn share
 are asked what its allocator gave them. What JAX is told is compared with what was asked for, and
 with the text of the environment that it read, outside this process.
@@ -15,7 +16,7 @@ with the text of the environment that it read, outside this process.
 import linecache
 import re
 from collections.abc import Callable, Iterator, Mapping
-from itertools import pairwise
+from itertools import combinations, pairwise
 from string import ascii_lowercase
 from types import ModuleType
 from typing import Any
@@ -39,8 +40,6 @@ from grader.probes.observe import Misused, Observe
 from grader.probes.private import Gone
 from grader.stages import allocating
 
-MIXED = (6, 10)
-"""How many processes start from a shell with several variables."""
 SHARES = (0.02, 0.12, 0.5, 0.88, 0.98)
 """Where very small, small, large and very large shares begin and end."""
 ON = ("true", "True", "1", "yes", "on")
@@ -107,10 +106,10 @@ def _calls(rng: Any) -> list[tuple[Shell, float, bool]]:
     empty: Shell = {}
     found = [(empty, _share(rng, *size), grow) for size in sizes for grow in (True, False)]
     found += [(shell, _share(rng), grow) for shell, grow in _alone(rng)]
-    for _ in range(int(rng.integers(*MIXED))):
-        names = rng.permutation(list(VALUES))[: int(rng.integers(2, len(VALUES) + 1))]
-        shell = {str(name): VALUES[str(name)](rng) for name in names}
-        found.append((shell, _share(rng), bool(rng.integers(2))))
+    for count in range(2, len(VALUES) + 1):
+        for names in combinations(VALUES, count):
+            shell = {name: VALUES[name](rng) for name in names}
+            found += [(shell, _share(rng), grow) for grow in (True, False)]
     return [found[int(index)] for index in rng.permutation(len(found))]
 
 
