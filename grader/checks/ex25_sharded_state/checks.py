@@ -39,9 +39,9 @@ from grader.judging.words import exchanges, plural, shards
 WORK = 1.6
 """The operations of a step may be this many times the reference's. A step that runs its forward
 pass twice comes to 1.35, one that computes with twice the rows to 2."""
-TRAVELS = 3
-"""A device may send this many times the bytes of the params. Gathering the params takes 1 and
-adding the gradients at most 2."""
+TRAVELS = 2
+"""A device may send this many times the bytes of the params: 1 to gather them, and 1 to add the
+gradients to shares. A sum that an all-reduce gives to every device takes 1 more."""
 HELD = 0.6
 """Shares of the state that a step may hold beyond what the reference holds while it runs."""
 SCALARS, LARGE_SCALARS, WHOLE = 256, 1024, 512
@@ -238,7 +238,8 @@ def _travels(
     if isinstance(unknown := exchanged(found), Unable):
         return unknown
     once = params * (devices - 1) // devices
-    mine, limit = sent(found, devices), TRAVELS * once + spare
+    everywhere = min(1, _bytes(found, "all-reduce") / params)
+    mine, limit = sent(found, devices), round((TRAVELS + everywhere) * once) + spare
     gathered = _bytes(found, "all-gather") / params
     if gathered * params > params + spare:
         return _failure(
@@ -251,7 +252,7 @@ def _travels(
         return None
     return _failure(
         record,
-        f"each device sends at most {limit:,} bytes: {once:,} for the params, and twice that for "
+        f"each device sends at most {limit:,} bytes: {once:,} for the params, and the others for "
         "the gradients",
         f"{mine:,} bytes: {exchanges(found)}; the all-gathers return {gathered:.4g} times the "
         "bytes of the params",

@@ -5,7 +5,8 @@ this machine's ceilings, with the file's kernels timed beside them in this very 
 eight drawn cases. What is right follows from the figures by plain arithmetic, so nothing judged
 here depends on how fast the machine is.
 
-Drawn: for elements of 8, 4, 2 and 1 bytes the sides of two matrices (1 to 100,000), the length of
+Drawn: for elements of 8, 4, 2 and 1 bytes, and of a size from 9 to 64 bytes that is drawn too, the
+sides of two matrices (1 to 100,000), the length of
 an array (1 to 10,000,000) and the degree (1 to 300), small ones as often as large ones; the
 ceilings over some orders of magnitude; the intensities from within 1 / 40,000 of the ridge to a
 hundredth and a hundred times of it, on both sides; and the shares (0.01 to 10), of which half are
@@ -31,6 +32,9 @@ KEYS = ("intensity", "attainable", "bound", "share")
 """The keys of what `place` returns."""
 DTYPES = (("complex64", 8), ("float32", 4), ("bfloat16", 2), ("int8", 1))
 """Element types of the counted kernels, and the bytes of one element."""
+WIDE = (9, 65)
+"""The bytes of a wider element, from and below. JAX has no such type here: its arrays are counted
+as arrays of single bytes, and their bytes multiplied."""
 SIDE, LENGTH, DEGREE = 100_000, 10_000_000, 300
 """The largest side of a matrix, length of an array, and degree."""
 DISTANCES = (1e-5, 0.1, 1.0, 2.0)
@@ -47,7 +51,8 @@ kernels bound by memory from those bound by compute."""
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Keep the learner's counts, and the places under measured and under drawn ceilings."""
     counts = []
-    sizes = zip(DTYPES, _sides(rng), _sizes(rng, LENGTH), _sizes(rng, DEGREE), strict=True)
+    elements = (*DTYPES, ("int8", int(rng.integers(*WIDE))))
+    sizes = zip(elements, _sides(rng), _sizes(rng, LENGTH), _sizes(rng, DEGREE), strict=True)
     for (dtype, size), sides, n, degree in sizes:
         counts.append(_matmul(submission, dtype, size, *sides))
         counts.append(_poly(submission, dtype, size, n, degree))
@@ -63,36 +68,40 @@ def _matmul(submission: ModuleType, dtype: str, size: int, m: int, k: int, n: in
     """The counts of `matmul` for (m, k) and (k, n); `size` is the bytes of one element."""
     x, y = jax.ShapeDtypeStruct((m, k), dtype), jax.ShapeDtypeStruct((k, n), dtype)
     given = submission.matmul_cost(m, k, n, size)
-    return _count("matmul", f"matmul_cost({m}, {k}, {n}, {size})", given, submission.matmul, x, y)
+    call = f"matmul_cost({m}, {k}, {n}, {size})"
+    return _count("matmul", call, size, given, submission.matmul, x, y)
 
 
 def _poly(submission: ModuleType, dtype: str, size: int, n: int, degree: int) -> Count:
     """The counts of `poly` for (n,) and a degree; `size` is the bytes of one element."""
     given = submission.poly_cost(n, degree, size)
     x, call = jax.ShapeDtypeStruct((n,), dtype), f"poly_cost({n}, {degree}, {size})"
-    return _count("poly", call, given, lambda x: submission.poly(x, degree), x)
+    return _count("poly", call, size, given, lambda x: submission.poly(x, degree), x)
 
 
 def _sizes(rng: Any, most: int) -> list[int]:
-    """A size for each of DTYPES, one from each quarter of the powers of 10 up to `most`."""
-    quarters = rng.permutation(len(DTYPES)) + rng.uniform(size=len(DTYPES))
-    return [round(float(most ** (power / len(DTYPES)))) for power in quarters]
+    """A size for each kind of element, one from each fifth of the powers of 10 up to `most`."""
+    kinds = len(DTYPES) + 1
+    fifths = rng.permutation(kinds) + rng.uniform(size=kinds)
+    return [round(float(most ** (power / kinds))) for power in fifths]
 
 
 def _sides(rng: Any) -> list[tuple[int, ...]]:
-    """(m, k, n), all different, for each of DTYPES."""
+    """(m, k, n), all different, for each kind of element."""
     while True:
         sides = list(zip(*(_sizes(rng, SIDE) for _ in range(3)), strict=True))
         if all(len(set(one)) == len(one) for one in sides):
             return sides
 
 
-def _count(name: str, call: str, given: Any, kernel: Any, *args: Any) -> Count:
-    """What the learner says of a kernel, beside what its jaxpr holds."""
+def _count(name: str, call: str, size: int, given: Any, kernel: Any, *args: Any) -> Count:
+    """What the learner says of a kernel, beside its jaxpr; an element has `size` bytes."""
     flops, nbytes = unpack(given, 2, f"`{name}_cost` returns (flops, nbytes)")
     closed = jax.make_jaxpr(kernel)(*args)
     said = {FLOPS: _number(flops, f"{name}_cost"), BYTES: _number(nbytes, f"{name}_cost")}
-    counted = {FLOPS: roofline.count_flops(closed.jaxpr), BYTES: roofline.count_bytes(closed)}
+    times = size // args[0].dtype.itemsize
+    nbytes = times * roofline.count_bytes(closed)
+    counted = {FLOPS: roofline.count_flops(closed.jaxpr), BYTES: nbytes}
     return Count(name, call, said, counted)
 
 
