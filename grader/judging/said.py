@@ -31,6 +31,11 @@ _ONE_STRUCTURE = (
 _WHOLE = (
     "A parameter is one that `def` names. It is donated, or static, whole: with all arrays in it."
 )
+_PARTS = (
+    "What does the call return, and in which order? jax.value_and_grad gives the pair (value, "
+    "gradient), and jax.grad the gradient alone. jax.lax.scan calls its function with (carry, "
+    "item), and jax.lax.fori_loop with (i, carry). A dict that is unpacked gives its keys."
+)
 _NOT_AN_ARRAY = (
     "Which argument of this call is that? If two arguments are exchanged: jax.device_put takes the "
     "arrays first, and then the device."
@@ -183,17 +188,18 @@ _TABLE = tuple(
             "In old versions of JAX, `device()` was a method of an array. It is an attribute now.",
         ),
         _Said(
-            r"unsupported operand type\(s\) for (\S+): 'tuple' and '(?:ArrayImpl|ndarray|\w*"
-            r"Tracer)'",
-            r"a tuple and an array stand on the two sides of `\1`",
-            "Is a tuple passed on whole to a function of several arguments? `f(*pair)` takes it "
-            "apart. jax.lax.fori_loop calls its function with (i, carry), and jax.lax.scan with "
-            "(carry, item).",
+            r"unsupported operand type\(s\) for (\S+): 'tuple' and '(?:(?:\w+\.)*"
+            r"(?:ArrayImpl|Array|ndarray|\w*Tracer)|int|float)'",
+            r"a tuple stands on one side of `\1`, and an array or a number on the other",
+            "A loop returns its whole carry, and a function of two results a pair: `first, second "
+            "= pair` takes it apart. Is a tuple passed on whole to a function of several "
+            "arguments? `f(*pair)` takes it apart. jax.lax.fori_loop calls its function with (i, "
+            "carry), and jax.lax.scan with (carry, item).",
         ),
         _Said(
-            r"unsupported operand type\(s\) for (\S+): 'list' and '(?:ArrayImpl|ndarray|\w*"
-            r"Tracer)'",
-            r"a list and an array stand on the two sides of `\1`",
+            r"unsupported operand type\(s\) for (\S+): 'list' and '(?:(?:\w+\.)*"
+            r"(?:ArrayImpl|Array|ndarray|\w*Tracer)|int|float)'",
+            r"a list stands on one side of `\1`, and an array or a number on the other",
             "A list grows by `append`. To compute with what is in it, jnp.stack makes one array of "
             "a list of arrays.",
         ),
@@ -324,6 +330,27 @@ _TABLE = tuple(
             r"arrays of shapes \1 and \2 do not fit each other",
             "Which of the two has another shape than you expect? A sum or a mean over another axis "
             "leaves another shape.",
+        ),
+        _Said(
+            r"Incompatible shapes for broadcasting: shapes=\[(\([\d, ]*\)(?:, \([\d, ]*\))+)\]",
+            r"arrays of these shapes do not fit each other: \1",
+            "Shapes are compared from their last sizes on, and two sizes fit if they are equal or "
+            "one of them is 1. Which of the arrays has another shape than you expect?",
+        ),
+        _Said(
+            r"too many values to unpack \(expected (\d+)",
+            r"what is unpacked there has more parts than the \1 names on the left",
+            _PARTS,
+        ),
+        _Said(
+            r"not enough values to unpack \(expected (\d+), got (\d+)\)",
+            r"what is unpacked there has \2 parts, and \1 names stand on the left",
+            _PARTS,
+        ),
+        _Said(
+            r"cannot unpack non-iterable (\w+) object",
+            r"a `\1` was unpacked, as if it were a tuple",
+            _PARTS,
         ),
         _Said(
             r"Sharding' object is not callable",

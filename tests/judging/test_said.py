@@ -43,7 +43,7 @@ def test_an_exception_that_says_what_is_wrong_is_left_as_it_is() -> None:
         ),
         (
             "TypeError: unsupported operand type(s) for -: 'tuple' and 'DynamicJaxprTracer'",
-            "a tuple and an array stand on the two sides of `-`",
+            "a tuple stands on one side of `-`, and an array or a number on the other",
         ),
         ("RuntimeError: Array has been deleted with shape=float32[4].", "donated or deleted"),
         ("TypeError: 'NoneType' object is not iterable", "a value is None"),
@@ -64,6 +64,25 @@ def test_an_exception_that_says_what_is_wrong_is_left_as_it_is() -> None:
             "an axis of length 6 cannot be cut into 8",
         ),
         ("TypeError: 'jaxlib._jax.NamedSharding' object is not callable", "a sharding was called"),
+        (
+            "TypeError: unsupported operand type(s) for /: 'tuple' and 'int'",
+            "a tuple stands on one side of `/`",
+        ),
+        (
+            "TypeError: unsupported operand type(s) for *: 'list' and 'jax.Array'",
+            "a list stands on one side of `*`",
+        ),
+        (
+            "ValueError: Incompatible shapes for broadcasting: shapes=[(3, 4), (5,)]",
+            "do not fit each other: (3, 4), (5,)",
+        ),
+        ("ValueError: too many values to unpack (expected 2)", "has more parts than the 2 names on the left"),
+        (
+            "ValueError: not enough values to unpack (expected 3, got 2)",
+            "has 2 parts, and 3 names stand",
+        ),
+        ("TypeError: cannot unpack non-iterable int object", "a `int` was unpacked"),
+        ("ValueError: index can't contain negative values", "fewer than 0 rows"),
         (
             "ValueError: Resource axis: model of P('model',) is not found in mesh: ('data',).",
             "the mesh has no axis `model`: its axes are ('data',)",
