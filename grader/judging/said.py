@@ -122,6 +122,9 @@ _TABLE = tuple(
             r"carry input and carry output must have",
             "the body of a loop (scan, fori_loop, while_loop) returns a carry of another shape, "
             "dtype or structure than the carry it was given",
+            "What a loop starts with must be like what its body returns: a sum of arrays starts as "
+            "jnp.zeros_like of one of them. Does an operation change the dtype? Then `astype` sets "
+            "it back.",
         ),
         _Said(
             r"cond_fun must return a boolean scalar",

@@ -229,6 +229,8 @@ def _slips(
         "the sum is divided by one too few": total / others,
         "the sum is divided by one too many": total / (updates + 1),
         "the sum is divided by 1000, not by the number of updates": total / 1000,
+        "the sum is divided by the number of updates twice": total / updates**2,
+        "the sum is divided by the rows of `x`, not by the number of updates": total / len(x),
     }
 
 

@@ -349,8 +349,6 @@ DIVISOR = (
     "The batch's own rows are as many as the sum of the mask. How many values does each add to the "
     "sum of the errors?"
 )
-
-
 OF_ADDED = (
     "An added row may hold any numbers, and has an error like any other. Does that error belong in "
     "the mean?"
@@ -359,6 +357,13 @@ OF_PARTS = (
     "Each of the batch's own rows counts as much as another. Parts have different numbers of them, "
     "so their means do not count alike."
 )
+SQUARED = (
+    "The loss is a mean of (prediction - target) ** 2 over all values of the batch's own rows: an "
+    "error is squared before it is added up, and nothing is done to the mean."
+)
+HINTS = {"square": SQUARED, "parts": OF_PARTS, "the errors": OF_ADDED, ": ": DIVISOR}
+"""The hint for a loss that a known mistake explains, by a word of the explanation; the first fits.
+The last one is in every explanation."""
 
 
 @EXERCISE.check(
@@ -386,8 +391,7 @@ def loss_is_of_the_own_rows(record: Record) -> Result:
             expected, observed = figures(want, got)
             slips: dict[str, float] = wanted(record).facts[f"slips of {name}"]
             slip = next((f": {text}" for text, loss in slips.items() if _near(got, loss)), "")
-            hint = OF_PARTS if "parts" in slip else OF_ADDED if "the errors" in slip else DIVISOR
-            hint = hint if slip else ""
+            hint = next((hint for word, hint in HINTS.items() if word in slip), "")
             return Failure(f"the loss of {name} is {expected}", observed + slip, place, hint)
     return None
 

@@ -80,7 +80,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 def _slips(parts: int, weights: Any, inputs: Any, targets: Any, mask: Any) -> dict[str, float]:
     """The loss that each well-known mistake gives, by the mistake in words."""
     (full, width), columns, own = targets.shape, inputs.shape[1], int(mask.sum())
-    errors = ((inputs @ weights - targets) ** 2).mean(axis=1)
+    differences = inputs @ weights - targets
+    errors = (differences**2).mean(axis=1)
     total, added = (errors * mask).sum(), plural(full - own, "added row")
     sums, counts = (x.reshape(parts, -1).sum(axis=1) for x in (errors * mask, mask))
     means = sums / np.maximum(counts, 1)
@@ -98,5 +99,17 @@ def _slips(parts: int, weights: Any, inputs: Any, targets: Any, mask: Any) -> di
         "this is a sum over the rows, not a mean": total,
         f"{of_parts}, which all count alike": means.mean(),
         f"{of_parts} that have own rows": means[counts > 0].mean(),
+        "this is the mean of the absolute errors, not of the squared ones": (
+            (abs(differences).mean(axis=1) * mask).sum() / own
+        ),
+        "this is the mean of the errors themselves, not of the squared ones": (
+            (differences.mean(axis=1) * mask).sum() / own
+        ),
+        "the errors of a row are averaged, and that mean is squared": (
+            (differences.mean(axis=1) ** 2 * mask).sum() / own
+        ),
+        "this is the square root of the mean of the squared errors": np.sqrt(total / own),
+        "this is half of the mean of the squared errors": total / own / 2,
+        "this is twice the mean of the squared errors": total / own * 2,
     }
     return {text: float(loss) for text, loss in slips.items()}
