@@ -493,6 +493,14 @@ _TABLE = tuple(
         _Said(
             r"sharded? .*rank (\d+)|is only valid for values of rank at least (\d+)",
             "a PartitionSpec names more dimensions than its array has",
+            "P() fits every array, a single number too: it splits nothing.",
+        ),
+        _Said(
+            r"shard_map applied to the function '(\w+)' was given an out_specs entry which is too "
+            r"long.*out_specs(\S*) is (P\([^)]*\)) .*has shape (\w+\[[\d,]*\])",
+            r"`out_specs\2` is \3, and what `\1` returns there is \4: it has fewer dimensions",
+            "A number has no dimension to split. `x[None]` gives it one, and n devices then make "
+            "an array of n of them.",
         ),
         _Said(
             r"scan body output must be a pair",

@@ -76,7 +76,16 @@ def test_an_exception_that_says_what_is_wrong_is_left_as_it_is() -> None:
             "ValueError: Incompatible shapes for broadcasting: shapes=[(3, 4), (5,)]",
             "do not fit each other: (3, 4), (5,)",
         ),
-        ("ValueError: too many values to unpack (expected 2)", "has more parts than the 2 names on the left"),
+        (
+            "ValueError: shard_map applied to the function 'step' was given an out_specs entry "
+            "which is too long to be compatible: out_specs[1] is P('data',) which has length 1, "
+            "but step(*args)[1] has shape float32[], which has rank 0 (and 0 < 1)",
+            "`out_specs[1]` is P('data',), and what `step` returns there is float32[]",
+        ),
+        (
+            "ValueError: too many values to unpack (expected 2)",
+            "has more parts than the 2 names on the left",
+        ),
         (
             "ValueError: not enough values to unpack (expected 3, got 2)",
             "has 2 parts, and 3 names stand",

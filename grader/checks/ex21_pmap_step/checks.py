@@ -8,7 +8,7 @@ import msgspec
 from grader.checks.ex21_pmap_step import EXERCISE, facts
 from grader.checks.ex21_pmap_step.facts import FEW_ROWS, MANY_ROWS, RUNS, Run
 from grader.judging import statements
-from grader.judging.arrays import load
+from grader.judging.arrays import CHANGE, UNCHANGED, load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     compiled_program,
@@ -212,15 +212,17 @@ def steps_along_the_mean(record: Record) -> Result:
     for number, run in enumerate(_runs(record)):
         for step in range(1, run.steps + 1):
             name = facts.params(number, step)
-            if failure := differing_leaf(record, name, rtol=1e-3, atol=1e-5):
+            old = facts.params(number, step - 1) if step > 1 else facts.start(number)
+            if failure := differing_leaf(record, name, rtol=1e-3, atol=1e-5, before=old):
                 found = renamed(failure, name, "params")
                 when = f" after {plural(step, 'step')} on {plural(len(run.order), 'device')}"
                 length, why = _length(record, number)
                 own = statements.result(record, "update", 0, 2)
+                known = found.hint in (UNCHANGED, CHANGE)
                 return Failure(
                     found.expected + when,
                     found.observed + length,
-                    _stepping(record) if why in ("", SUM, DIVIDED) else own,
+                    own if why not in ("", SUM, DIVIDED) or known else _stepping(record),
                     found.hint or why,
                 )
     return None
