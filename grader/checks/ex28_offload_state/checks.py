@@ -30,6 +30,7 @@ from grader.judging.evidence import (
 )
 from grader.judging.memory import HELD, PINNED, left, moved_result, not_in_place, state_at_once
 from grader.judging.record import Leaf, Measured, Record
+from grader.judging.verdict import Culprit
 from grader.judging.words import plural, where
 
 TAKES = f"`step` takes its state in {PINNED} memory, and brings it to the device"
@@ -63,8 +64,7 @@ def starts_on_the_host(record: Record) -> Result:
             if leaf.memory_kind != PINNED:
                 place = f"in {leaf.memory_kind} memory" if leaf.kind == "jax" else where(leaf)
                 expected = f"`state{leaf.path}` is in {PINNED} memory"
-                where_made, hint = statements.result(record, "init"), _of_numpy(leaf)
-                return Failure(expected, f"it is {place}", where_made, hint)
+                return Failure(expected, f"it is {place}", _placing(record), _of_numpy(leaf))
         if failure := differing_leaf(record, name, rtol=0, atol=0):
             return replace(failure, culprits=statements.result(record, "init"))
         if more := left(seen(record).facts[facts.left(name)], "init"):
@@ -88,15 +88,22 @@ def split_like_its_param(record: Record) -> Result:
         for leaf, right in zip(mine, theirs, strict=True):
             if _lies(leaf) != _lies(right):
                 expected = f"`state{leaf.path}` is {_lies(right)}"
-                return Failure(expected, f"it is {_lies(leaf)}", statements.result(record, "init"))
+                return Failure(expected, f"it is {_lies(leaf)}", _placing(record))
             if leaf.devices != right.devices:
                 ids = [", ".join(map(str, one.devices)) for one in (right, leaf)]
                 expected = f"`state{leaf.path}` is on the devices of its param, {ids[0]}"
-                return Failure(expected, f"it is on {ids[1]}", statements.result(record, "init"))
+                return Failure(expected, f"it is on {ids[1]}", _placing(record))
             if exchanged := other_parts(leaf, right):
                 expected = f"each device holds the part of `state{leaf.path}` of its param"
-                return Failure(expected, exchanged, statements.result(record, "init"))
+                return Failure(expected, exchanged, _placing(record))
     return None
+
+
+def _placing(record: Record) -> list[Culprit]:
+    """The only place in `init` that says where arrays lie, else the statement of its result."""
+    names = "NamedSharding", "with_memory_kind", "device_put"
+    found = statements.call(record, "init", *names)
+    return statements.result(record, "init") if found == definition(record, "init") else found
 
 
 def _of_numpy(leaf: Leaf) -> str:
