@@ -41,6 +41,19 @@ def uncalled(record: Record, name: str) -> tuple[str, str] | None:
     return expected, f"it calls it {plural(mine, 'time')} (run of {name})"
 
 
+NO_STEP_FOLLOWS = "`stop` returns True or False. Where it returns True, the loop has to end."
+WENT_ON = "the loop went on after `stop` had returned True"
+
+
+def went_on(record: Record, name: str) -> bool:
+    """Whether `stop` was asked again after it had ended the reference's loop."""
+    mine, theirs = (
+        [what for what, _ in side(record).facts[f"calls of {name}"]].count("stop")
+        for side in (seen, wanted)
+    )
+    return "stopped early" in name and mine > theirs
+
+
 def indices(calls: list[Call], what: str) -> list[int]:
     """The index of the batch in each call of one kind, in order."""
     return [index for kind, index in calls if kind == what]

@@ -18,6 +18,8 @@ from grader.judging.evidence import (
 )
 from grader.judging.loops import (
     FLOATS,
+    NO_STEP_FOLLOWS,
+    WENT_ON,
     calls_of,
     disordered,
     indices,
@@ -28,6 +30,7 @@ from grader.judging.loops import (
     stalls,
     uncalled,
     unjudged,
+    went_on,
 )
 from grader.judging.record import Record
 from grader.judging.words import plural, typed
@@ -37,7 +40,6 @@ KEPT = "Each step starts with the params that the step before returned, and with
 DROPPED = "`put` returns the device arrays: the next step needs them."
 NEXT = "Batches are asked for, put and trained on in one order: 0, 1, 2 and so on."
 LEFT_OVER = "Towards the end nothing is left to ask for, but batches still wait for their step."
-NO_STEP_FOLLOWS = "`stop` returns True or False. Where it returns True, the loop has to end."
 AHEAD = 4
 """How many batches may be asked for and not yet trained on, as the exercise tells the learner."""
 
@@ -91,8 +93,8 @@ def same_results(record: Record) -> Result:
 def _with_batches(record: Record, failure: Failure, name: str) -> Failure:
     """The failure, with the batches that got no step if there are any."""
     place = statements.call(record, "train", "step")
-    if _went_on(record, name):
-        observed = f"{failure.observed}: the loop went on after `stop` had returned True"
+    if went_on(record, name):
+        observed = f"{failure.observed}: {WENT_ON}"
         stop = statements.call(record, "train", "stop")
         return replace(failure, observed=observed, culprits=stop, hint=NO_STEP_FOLLOWS)
     trained = indices(calls_of(record, name), "step")
@@ -117,15 +119,6 @@ def _with_batches(record: Record, failure: Failure, name: str) -> Failure:
     observed = f"{failure.observed}; no step was run on these batches: {', '.join(missing)}"
     hint = LEFT_OVER if len(theirs) - 1 in map(int, missing) else failure.hint
     return replace(failure, observed=observed, culprits=place, hint=hint)
-
-
-def _went_on(record: Record, name: str) -> bool:
-    """Whether `stop` was asked again after it had ended the reference's loop."""
-    mine, theirs = (
-        [what for what, _ in side(record).facts[f"calls of {name}"]].count("stop")
-        for side in (seen, wanted)
-    )
-    return "stopped early" in name and mine > theirs
 
 
 @EXERCISE.check(

@@ -411,6 +411,12 @@ def _what_mean(mean: float, given: Given, index: int, number: int) -> str:
     columns = [sum(column) / len(column) for column in zip(*rows, strict=True)]
     known = {
         ", the mean over its own rows alone": _mean_over(given, number, index),
+        ", the sum over all rows and their values, not the mean": (
+            sum(map(len, rows)) * _mean_over(given, number)
+        ),
+        ", the sum over its own rows and their values, not the mean": (
+            sum(map(len, rows)) / given.count * _mean_over(given, number, index)
+        ),
         ", the sum of all means": given.count * _mean_over(given, number),
         ", the mean divided by the number of processes": _mean_over(given, number) / given.count,
         ", the mean divided by the number of devices": (

@@ -34,6 +34,8 @@ from grader.judging.evidence import (
     wanted,
 )
 from grader.judging.loops import (
+    NO_STEP_FOLLOWS,
+    WENT_ON,
     calls_of,
     indices,
     kept,
@@ -43,6 +45,7 @@ from grader.judging.loops import (
     stalls,
     uncalled,
     unjudged,
+    went_on,
 )
 from grader.judging.memory import HELD, PINNED, left, moved_result, not_in_place, state_at_once
 from grader.judging.record import Leaf, Measured, Record
@@ -341,11 +344,15 @@ def same_losses(record: Record) -> Result:
             failure = differing_leaf(record, f"{what} {name}", rtol=1e-4, atol=1e-5)
             if failure:
                 said = failure.expected.replace(name, f"{name},") if "," in name else ""
-                counted = what == "losses of" and failure.expected.endswith(" values")
+                counted = what == "losses of" and failure.expected.endswith((" value", " values"))
                 if counted and _ends_at_once(record):
                     place = statements.call(record, "train", "stop")
                     observed = f"{failure.observed}: the loop ended after one step"
-                    return Failure(said or failure.expected, observed, place, WHERE_TRUE)
+                    return Failure(said or failure.expected, observed, place, NO_STEP_FOLLOWS)
+                if counted and went_on(record, name):
+                    place = statements.call(record, "train", "stop")
+                    observed = f"{failure.observed}: {WENT_ON}"
+                    return Failure(said or failure.expected, observed, place, NO_STEP_FOLLOWS)
                 hint = EACH_STEP if counted else failure.hint
                 place = statements.call(record, "train", "step")
                 found = misplaced(record, name)
@@ -367,7 +374,6 @@ def _ends_at_once(record: Record) -> bool:
     return all(indices(calls_of(record, name), "step") == [0] for name in runs_of(record))
 
 
-WHERE_TRUE = "`stop` returns True or False. Where it returns True, the loop has to end."
 EACH_STEP = (
     "There is one loss for each step, and one step for each batch until `stop` ends the loop. "
     "Which steps are missing, or too many?"
