@@ -7,6 +7,7 @@ from msgspec import structs
 
 from grader.checks.ex15_few_compiles import EXERCISE
 from grader.checks.ex15_few_compiles.facts import SERVED, UNSEEN, Served, served_list
+from grader.judging import statements
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     calls_of,
@@ -90,7 +91,8 @@ def _named(record: Record, failure: Failure, number: int, served: Served) -> Fai
     given = f"for {plural(len(served.sizes), 'batch')} of {listed} rows"
     found = renamed(failure, name, "predictions")
     expected, place = f"{found.expected}, {given}", definition(record, "predict_all")
-    return replace(found, expected=expected, culprits=place)
+    made = statements.call(record, "predict_all", "model")
+    return replace(found, expected=expected, culprits=place, made=made)
 
 
 SCALED = "times as much everywhere"
@@ -249,6 +251,7 @@ def little_padding(record: Record) -> Result:
             observed if calls else "`model` is never called",
             place,
             hint,
+            statements.call(record, "predict_all", "model"),
         )
     problem = seen(record).facts[UNSEEN]
     return Unable(str(problem)) if problem else None

@@ -57,6 +57,7 @@ def same_gradients(record: Record) -> Result:
                 observed=failure.observed + said,
                 culprits=definition(record, "thrifty"),
                 hint=failure.hint or (NEARLY if small else ""),
+                made=statements.result(record, "thrifty"),
             )
     return None
 
