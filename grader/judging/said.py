@@ -352,12 +352,12 @@ _TABLE = tuple(
         ),
         _Said(
             r"object of type '(int|float|bool)' has no len\(\)",
-            r"a `\1` stands where a tuple, a list or an array is expected",
+            r"something of type `\1` stands where a tuple, a list or an array is expected",
             "A shape is a tuple: `x.shape` is the whole of it, and `x.shape[0]` one number.",
         ),
         _Said(
             r"cannot unpack non-iterable (\w+) object",
-            r"a `\1` was unpacked, as if it were a tuple",
+            r"something of type `\1` was unpacked, as if it were a tuple",
             _PARTS,
         ),
         _Said(

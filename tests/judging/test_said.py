@@ -90,8 +90,8 @@ def test_an_exception_that_says_what_is_wrong_is_left_as_it_is() -> None:
             "ValueError: not enough values to unpack (expected 3, got 2)",
             "has 2 parts, and 3 names stand",
         ),
-        ("TypeError: object of type 'int' has no len()", "a `int` stands where a tuple"),
-        ("TypeError: cannot unpack non-iterable int object", "a `int` was unpacked"),
+        ("TypeError: object of type 'int' has no len()", "of type `int` stands where a tuple"),
+        ("TypeError: cannot unpack non-iterable int object", "of type `int` was unpacked"),
         ("ValueError: index can't contain negative values", "fewer than 0 rows"),
         (
             "ValueError: Resource axis: model of P('model',) is not found in mesh: ('data',).",
