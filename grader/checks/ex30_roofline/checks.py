@@ -17,6 +17,9 @@ from grader.judging.record import Record
 
 CLOSE = 1e-6
 """How far a figure may be off, relative to what it should be."""
+EXACT = 1e-12
+"""How far a count may be off: what the rounding of float64 makes of a whole number. All counts are
+below 2**53."""
 
 
 def _counts(record: Record, kernel: str) -> list[Count]:
@@ -44,14 +47,14 @@ def _miscount(record: Record, kernel: str, what: str, why: str) -> Failure | Non
     """The first size at which the learner's count is not the jaxpr's."""
     for count in _counts(record, kernel):
         got, want = float(count.said[what]), count.counted[what]
-        if not math.isclose(got, want, rel_tol=CLOSE):
+        if not math.isclose(got, want, rel_tol=EXACT):
             other = count.counted[BYTES if what == FLOPS else FLOPS]
             swapped = math.isclose(got, other, rel_tol=CLOSE)
             said = "the number of the other one: (flops, nbytes)" if swapped else ""
             said = said or _as(count, what, got) or _beside(got, want)
             return Failure(
                 f"`{count.call}` counts {want:,} {what}: {why}",
-                f"{got:,.10g}, which is {said}",
+                f"{got:,.15g}, which is {said}",
                 statements.result(record, f"{kernel}_cost", 0 if what == FLOPS else 1, 2),
             )
     return None
