@@ -80,7 +80,9 @@ def _not_numpy(record: Record, name: str) -> Failure | None:
     for leaf in seen(record).values.get(name, ()):
         if leaf.kind == "jax":
             hint = "np.asarray makes a NumPy array of a jax.Array."
-            return Failure(f"`{name}{leaf.path}` is a NumPy array", "it is a jax.Array", (), hint)
+            made = statements.call(record, "predict_all", "append")
+            expected = f"`{name}{leaf.path}` is a NumPy array"
+            return Failure(expected, "it is a jax.Array", (), hint, made)
     return None
 
 
@@ -91,7 +93,7 @@ def _named(record: Record, failure: Failure, number: int, served: Served) -> Fai
     given = f"for {plural(len(served.sizes), 'batch')} of {listed} rows"
     found = renamed(failure, name, "predictions")
     expected, place = f"{found.expected}, {given}", definition(record, "predict_all")
-    made = statements.call(record, "predict_all", "model")
+    made = failure.made or statements.call(record, "predict_all", "model")
     return replace(found, expected=expected, culprits=place, made=made)
 
 

@@ -64,7 +64,9 @@ def starts_on_the_host(record: Record) -> Result:
             if leaf.memory_kind != PINNED:
                 place = f"in {leaf.memory_kind} memory" if leaf.kind == "jax" else where(leaf)
                 expected = f"`state{leaf.path}` is in {PINNED} memory"
-                return Failure(expected, f"it is {place}", _placing(record), _of_numpy(leaf))
+                some = _some_are_there(record)
+                made = statements.result(record, "init") if some else _placing(record)
+                return Failure(expected, f"it is {place}", made, _of_numpy(leaf))
         if failure := differing_leaf(record, name, rtol=0, atol=0):
             return replace(failure, culprits=statements.result(record, "init"))
         if more := left(seen(record).facts[facts.left(name)], "init"):
@@ -97,6 +99,12 @@ def split_like_its_param(record: Record) -> Result:
                 expected = f"each device holds the part of `state{leaf.path}` of its param"
                 return Failure(expected, exchanged, _placing(record))
     return None
+
+
+def _some_are_there(record: Record) -> bool:
+    """Whether some array of a state is in pinned host memory: what places it is right."""
+    leaves = (leaf for name in _states(record) for leaf in seen(record).values[name])
+    return any(leaf.memory_kind == PINNED for leaf in leaves)
 
 
 def _placing(record: Record) -> list[Culprit]:
