@@ -32,6 +32,8 @@ UNCHANGED = "A new array is asked for. Which line computes it, and does the resu
 """The hint where an array is what went in."""
 CHANGE = "What is asked for is the old value plus its change. Which of them is returned?"
 """The hint where an array is what should have been added to the one that went in."""
+OF_WHAT_WENT_IN = (UNCHANGED, CHANGE)
+"""The hints of a result that is told by what went in: the line that returns it is the place."""
 _APART = (" of ", " after ", " on ", " in ")
 """Words that end the name of a value and begin what it belongs to."""
 _INDEX, _STEP = re.compile(r"\[(\d+)\]"), re.compile(r"\[[^\]]*\]|\.\w+")

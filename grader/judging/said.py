@@ -394,7 +394,8 @@ _TABLE = tuple(
         ),
         _Said(
             r"^TypeError: str expected, not (\w+)$",
-            r"an environment variable was given a `\1`, and its value can only be text",
+            r"an environment variable was given something of type `\1`, and its value can only be "
+            "text",
             "`str(0.3)` makes a text of a number. `os.environ.pop(name, None)` removes a variable.",
         ),
         _Said(
@@ -502,7 +503,7 @@ _TABLE = tuple(
         ),
         _Said(
             r"shard_map applied to the function '(\w+)' was given an out_specs entry which is too "
-            r"long.*out_specs(\S*) is (P\([^)]*\)) .*has shape (\w+\[[\d,]*\])",
+            r"long.*out_specs(\S*) is (P\(.*?\)) which .*has shape (\w+\[[\d,]*\])",
             r"`out_specs\2` is \3, and what `\1` returns there is \4: it has fewer dimensions",
             "A number has no dimension to split. `x[None]` gives it one, and n devices then make "
             "an array of n of them.",

@@ -3,14 +3,14 @@
 The processes are staged (`grader.stages.allocating`): JAX's own code reads the learner's
 settings and hands them to a client for a GPU that is not there.
 
-Drawn: the share of each process (0.02 to 0.98, with three digits; from an empty shell very
-small to very large ones, each with a pool that grows and with one that does not); in the other
-shells the values of the variables, where each variable stands alone, with each text that JAX reads
-as off and some that it reads as on, and in each company of two or more, with a
-pool that grows and with one that does not; which GPUs some shells
-show; and the order of all processes. Where there is a GPU, two real processes with a drawn share
-are asked what its allocator gave them. What JAX is told is compared with what was asked for, and
-with the text of the environment that it read, outside this process.
+Drawn: the share of each process (0.02 to 0.98, with three digits; from an empty shell very small to
+very large ones, each with a pool that grows and with one that does not); in the other shells the
+values of the variables, where each variable stands alone, with each text that JAX reads as off and
+some that it reads as on, and in each company of two or more, with a pool that grows and with one
+that does not; which GPUs some shells show; and the order of all processes. Where there is a GPU,
+two real processes with a drawn share are asked what its allocator gave them. What JAX is told is
+compared with what was asked for, and with the text of the environment that it read, outside this
+process.
 """
 
 import linecache

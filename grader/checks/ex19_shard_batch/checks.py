@@ -361,9 +361,9 @@ SQUARED = (
     "The loss is a mean of (prediction - target) ** 2 over all values of the batch's own rows: an "
     "error is squared before it is added up, and nothing is done to the mean."
 )
-HINTS = {"square": SQUARED, "parts": OF_PARTS, "the errors": OF_ADDED, ": ": DIVISOR}
+HINTS = {"square": SQUARED, "parts": OF_PARTS, "the errors": OF_ADDED}
 """The hint for a loss that a known mistake explains, by a word of the explanation; the first fits.
-The last one is in every explanation."""
+Where none does, it is the divisor."""
 
 
 @EXERCISE.check(
@@ -391,7 +391,8 @@ def loss_is_of_the_own_rows(record: Record) -> Result:
             expected, observed = figures(want, got)
             slips: dict[str, float] = wanted(record).facts[f"slips of {name}"]
             slip = next((f": {text}" for text, loss in slips.items() if _near(got, loss)), "")
-            hint = next((hint for word, hint in HINTS.items() if word in slip), "")
+            hint = next((hint for word, hint in HINTS.items() if word in slip), DIVISOR)
+            hint = hint if slip else ""
             return Failure(f"the loss of {name} is {expected}", observed + slip, place, hint)
     return None
 

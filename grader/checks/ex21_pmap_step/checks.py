@@ -8,7 +8,7 @@ import msgspec
 from grader.checks.ex21_pmap_step import EXERCISE, facts
 from grader.checks.ex21_pmap_step.facts import FEW_ROWS, MANY_ROWS, RUNS, Run
 from grader.judging import statements
-from grader.judging.arrays import CHANGE, UNCHANGED, load
+from grader.judging.arrays import OF_WHAT_WENT_IN, load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     compiled_program,
@@ -218,7 +218,7 @@ def steps_along_the_mean(record: Record) -> Result:
                 when = f" after {plural(step, 'step')} on {plural(len(run.order), 'device')}"
                 length, why = _length(record, number)
                 own = statements.result(record, "update", 0, 2)
-                known = found.hint in (UNCHANGED, CHANGE)
+                known = found.hint in OF_WHAT_WENT_IN
                 return Failure(
                     found.expected + when,
                     found.observed + length,

@@ -19,7 +19,7 @@ from grader.checks.ex22_pmap_to_jit.facts import (
     shapes,
 )
 from grader.judging import statements
-from grader.judging.arrays import CHANGE, UNCHANGED
+from grader.judging.arrays import OF_WHAT_WENT_IN
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     SENT_WHOLE,
@@ -198,21 +198,20 @@ OF_ALL_ROWS = "The params are right. The loss is a mean, too: over all rows, of 
 def same_numbers(record: Record) -> Result:
     """Params and loss are those of the step in pmap, after each step."""
     for number, run in enumerate(_runs(record)):
-        placed = facts.placed_params(number)
+        before = facts.placed_params(number)
         for step in range(1, run.steps + 1):
-            for name, word in (
-                (facts.params_after(number, step), "params"),
-                (facts.loss_of(number, step), "loss"),
+            new = facts.params_after(number, step)
+            for name, word, old in (
+                (new, "params", before),
+                (facts.loss_of(number, step), "loss", ""),
             ):
-                old = facts.params_after(number, step - 1) if step > 1 else placed
-                before = old if word == "params" else ""
-                if failure := differing_leaf(record, name, rtol=1e-5, atol=2e-6, before=before):
+                if failure := differing_leaf(record, name, rtol=1e-5, atol=2e-6, before=old):
                     found = renamed(failure, name, word)
                     when = f" after {plural(step, 'step')} on {plural(run.devices, 'device')}"
                     length, why = _length(record, number, run.devices)
                     apart = "on all devices that hold it" in found.expected
                     of_loss = word == "loss"
-                    known = why in (LENGTH, *TURNED) or found.hint in (UNCHANGED, CHANGE)
+                    known = why in (LENGTH, *TURNED) or found.hint in OF_WHAT_WENT_IN
                     exchange = not known and not (apart and of_loss)
                     hint = OF_ALL_ROWS if of_loss else APART if apart else why
                     return Failure(
@@ -221,6 +220,7 @@ def same_numbers(record: Record) -> Result:
                         _stepping(record, int(of_loss), exchange=exchange),
                         hint if apart else found.hint or hint,
                     )
+            before = new
     return None
 
 

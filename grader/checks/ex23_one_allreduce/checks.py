@@ -11,7 +11,7 @@ from math import prod
 from grader.checks.ex23_one_allreduce import EXERCISE
 from grader.checks.ex23_one_allreduce.facts import AFTER, COUNT, DEVICES, LARGE, STEP, shapes
 from grader.judging import statements
-from grader.judging.arrays import CHANGE, UNCHANGED, load
+from grader.judging.arrays import OF_WHAT_WENT_IN, load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     compiled_program,
@@ -115,7 +115,7 @@ def same_numbers(record: Record) -> Result:
     for when in AFTER:
         name = f"params after {when}"
         if failure := differing_leaf(record, name, rtol=1e-5, atol=2e-6, before="params before"):
-            if failure.hint in (UNCHANGED, CHANGE):
+            if failure.hint in OF_WHAT_WENT_IN:
                 place = statements.result(record, "make_step", 0, 2, inner=True)
                 return replace(failure, culprits=place)
             return _with_length(record, failure)

@@ -17,7 +17,7 @@ from grader.checks.ex24_tensor_parallel.facts import (
     TARGET_DATA,
 )
 from grader.judging import statements
-from grader.judging.arrays import CHANGE, FORM, UNCHANGED, load
+from grader.judging.arrays import FORM, OF_WHAT_WENT_IN, load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     TURNED,
@@ -137,7 +137,7 @@ def same_numbers(record: Record) -> Result:
                 observed = failure.observed + length
                 hint = failure.hint or why
                 place = _adding(record) if length else definition(record, "make_step")
-                if why in TURNED or hint in (UNCHANGED, CHANGE):
+                if why in TURNED or hint in OF_WHAT_WENT_IN:
                     place = statements.result(record, "make_step", 0, 2, inner=True)
                 return Failure(failure.expected, observed, place, hint)
     return None

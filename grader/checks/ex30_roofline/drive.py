@@ -6,11 +6,10 @@ eight drawn cases. What is right follows from the figures by plain arithmetic, s
 here depends on how fast the machine is.
 
 Drawn: for elements of 8, 4, 2 and 1 bytes, and of a size from 9 to 64 bytes that is drawn too, the
-sides of two matrices (1 to 100,000), the length of
-an array (1 to 10,000,000) and the degree (1 to 300), small ones as often as large ones; the
-ceilings over some orders of magnitude; the intensities from within 1 / 40,000 of the ridge to a
-hundredth and a hundred times of it, on both sides; and the shares (0.01 to 10), of which half are
-above 1.
+sides of two matrices (1 to 100,000), the length of an array (1 to 10,000,000) and the degree (1 to
+300), small ones as often as large ones; the ceilings over some orders of magnitude; the intensities
+from within 1 / 40,000 of the ridge to a hundredth and a hundred times of it, on both sides; and the
+shares (0.01 to 10), of which half are above 1.
 """
 
 import math

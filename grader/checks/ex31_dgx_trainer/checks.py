@@ -345,13 +345,10 @@ def same_losses(record: Record) -> Result:
             if failure:
                 said = failure.expected.replace(name, f"{name},") if "," in name else ""
                 counted = what == "losses of" and failure.expected.endswith((" value", " values"))
-                if counted and _ends_at_once(record):
+                ended = _how_it_ended(record, name) if counted else ""
+                if ended:
                     place = statements.call(record, "train", "stop")
-                    observed = f"{failure.observed}: the loop ended after one step"
-                    return Failure(said or failure.expected, observed, place, NO_STEP_FOLLOWS)
-                if counted and went_on(record, name):
-                    place = statements.call(record, "train", "stop")
-                    observed = f"{failure.observed}: {WENT_ON}"
+                    observed = f"{failure.observed}: {ended}"
                     return Failure(said or failure.expected, observed, place, NO_STEP_FOLLOWS)
                 hint = EACH_STEP if counted else failure.hint
                 place = statements.call(record, "train", "step")
@@ -369,9 +366,11 @@ def same_losses(record: Record) -> Result:
     return None
 
 
-def _ends_at_once(record: Record) -> bool:
-    """Whether each run ended after its first step, though `stop` ends only some of them."""
-    return all(indices(calls_of(record, name), "step") == [0] for name in runs_of(record))
+def _how_it_ended(record: Record, name: str) -> str:
+    """How the loop took the answers of `stop`, if it took them wrongly; else ""."""
+    if all(indices(calls_of(record, one), "step") == [0] for one in runs_of(record)):
+        return "the loop ended after one step"  # and `stop` ends only some of the runs
+    return WENT_ON if went_on(record, name) else ""
 
 
 EACH_STEP = (
