@@ -1,8 +1,8 @@
 """Finds slips of the pen that a text shows by itself.
 
 They are a result that is dropped, a new value that nothing uses, a value that a loop does not carry
-on, a `return` that ends a loop in its first round, a copy to no named place, and a parameter that
-is used nowhere, or replaced.
+on, a `return` that ends a loop in its first round, an iterator that is used up before a loop over
+it, a copy to no named place, and a parameter that is used nowhere, or replaced.
 
 It compares two texts, the learner's file and the reference solution, and runs neither. What it
 finds explains a failure that has no line of its own; it never makes one. A forgotten `return` is in
@@ -64,6 +64,7 @@ def slips(file: File, model: str, edits: Sequence[str]) -> Iterator[Slip]:
             _ends_its_loop,
             "How far is this `return` indented, and how many rounds does the loop make?",
         ),
+        (_used_up, "An iterator gives each item once. What is there for the loop that follows?"),
         (_names_no_place, ""),
         (_replaced, ""),
         (_unused, ""),
@@ -246,6 +247,37 @@ def _ends_its_loop(mine: ast.FunctionDef, _: ast.FunctionDef) -> _Found:
             continue
         if not any(isinstance(inner, ast.Continue) for inner in ast.walk(node)):
             yield node.body[-1], "this `return` is inside the loop: it ends it in its first round"
+
+
+_TAKE_ALL = frozenset(("list", "tuple", "set", "sorted", "sum", "max", "min", "deque"))
+"""Functions that take all items of what they are given."""
+
+
+def _used_up(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
+    """What takes all items of a parameter that is an iterator, before a loop over it."""
+    if "iterator" not in (ast.get_docstring(right) or ""):
+        return
+    always = [node for node in mine.body if not isinstance(node, ast.If)]
+    for name in {arg.arg for arg in mine.args.args} - _stored(mine):
+        found = (_takes_all(node, name) for each in always for node in ast.walk(each))
+        takers = sorted(filter(None, found), key=lambda node: (node.lineno, node.col_offset))
+        loops = {id(node.iter) for node in ast.walk(mine) if isinstance(node, ast.For)}
+        if any(id(node) in loops for node in takers[1:]):
+            yield takers[0], f"this takes all of `{name}`, an iterator, and leaves the loop none"
+
+
+def _takes_all(node: ast.AST, name: str) -> ast.expr | None:
+    """The expression by which a node takes all items of what has this name, if it does."""
+    match node:
+        case ast.Call(func=ast.Name(id=called), args=[ast.Name(id=given)]) if given == name:
+            return node if called in _TAKE_ALL else None
+        case ast.For(iter=ast.Name(id=given) as taken, body=body) if given == name:
+            ends = (ast.Break, ast.Return)
+            early = any(isinstance(inner, ends) for each in body for inner in ast.walk(each))
+            return None if early else taken
+        case ast.comprehension(iter=ast.Name(id=given) as taken) if given == name:
+            return taken
+    return None
 
 
 NO_PLACE = (

@@ -119,3 +119,43 @@ def test_only_what_is_always_a_mistake_has_a_hint() -> None:
         "The call changes nothing that it gets: what it returns is all that it does.",
         "",
     ]
+
+
+ITERATED = '''\
+def run(step, batches):
+    """Run `step` for each batch; `batches` is an iterator."""
+    kept = []
+    for batch in batches:
+        kept.append(step(batch))
+    return kept
+'''
+
+
+def used_up(mine: str, model: str = ITERATED) -> list[int]:
+    told = [slip for slip in slips(File(mine), model, ["run"]) if "takes all of" in slip.words]
+    assert all(slip.hint for slip in told)
+    return [slip.place.line for slip in told]
+
+
+@pytest.mark.parametrize(
+    "taken",
+    ["count = len(list(batches))", "count = sum(1 for _ in batches)", "for _ in batches: pass"],
+)
+def test_an_iterator_that_is_used_up_before_its_loop_is_a_slip(taken: str) -> None:
+    mine = ITERATED.replace("kept = []", f"kept = []\n    {taken}")
+    assert used_up(mine) == [4]
+    assert used_up(mine, ITERATED.replace("an iterator", "a list")) == []
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        "batches = list(batches)",
+        "first = next(batches)",
+        "for first in batches: break",
+        "if step is None:\n        return [put(batch) for batch in batches]",
+        "doubled = list(step)",
+    ],
+)
+def test_a_loop_that_still_gets_something_is_none(taken: str) -> None:
+    assert used_up(ITERATED.replace("kept = []", f"kept = []\n    {taken}")) == []

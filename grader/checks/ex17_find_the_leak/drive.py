@@ -73,7 +73,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 def _slips(step: Callable[..., Any], first: Any, batches: Iterator[Any]) -> dict[str, Any]:
     """What known mistakes return, by the name of the value and the mistake in words."""
     params, best, highest, after = first, -math.inf, first, first
-    lowest = math.inf
+    lowest = before = math.inf
+    given = fallen = first
     entries: dict[str, list[dict[str, float]]] = {"stuck": [], "min": [], "mean": [], "sum": []}
     for batch in batches:
         new, report = jax.device_get(step(params, batch))
@@ -82,6 +83,9 @@ def _slips(step: Callable[..., Any], first: Any, batches: Iterator[Any]) -> dict
             best, highest = loss, params
         if loss < lowest:
             lowest, after = loss, new
+        if loss < before:
+            fallen = params
+        before, given = loss, params
         for name in ("min", "mean", "sum"):
             entries[name].append({"loss": loss, "worst": float(getattr(errors, name)())})
         _, report = jax.device_get(step(first, batch))
@@ -92,6 +96,8 @@ def _slips(step: Callable[..., Any], first: Any, batches: Iterator[Any]) -> dict
         "best, the set of params that the step with the lowest loss returned": after,
         "best, the set of params with the highest loss": highest,
         "best, the set of params after the last step": params,
+        "best, the set of params that the last step was given": given,
+        "best, the last set of params whose loss is below the loss before it": fallen,
         "best, the set of params before the first step": first,
         "history, what comes of giving each step the first params again": entries["stuck"],
         "history, the smallest of the errors, not the largest": entries["min"],
