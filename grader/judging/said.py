@@ -554,7 +554,8 @@ _TABLE = tuple(
             r"is partitioned (\d+) times, but (?:does not evenly divide the dimension size|the "
             r"dimension size is) (\d+)",
             r"an axis of length \2 cannot be cut into \1 equal parts",
-            "Which axis of the array does the spec cut, and over which axis of the mesh?",
+            "JAX makes equal parts only. Which axis of the array does the spec cut, and over which "
+            "axis of the mesh? If that is meant, rows are missing.",
         ),
         _Said(
             r"Resource axis: (\w+) of .{1,200} is not found in mesh: (\([^()]*\))",

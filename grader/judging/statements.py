@@ -95,11 +95,14 @@ def _gets(call: ast.Call, name: str) -> bool:
 
 
 def remainder(record: Record, function: str) -> list[Culprit]:
-    """The only `%` in a function."""
+    """The only `%` in a function, or else its only `//`."""
     file = File(record.source)
-    nodes = _nodes(file, function)
-    found = [n for n in nodes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod)]
-    return [file.place(found[0])] if len(found) == 1 else of_definitions(file, [function])
+    nodes = [node for node in _nodes(file, function) if isinstance(node, ast.BinOp)]
+    for kind in (ast.Mod, ast.FloorDiv):
+        found = [node for node in nodes if isinstance(node.op, kind)]
+        if len(found) == 1:
+            return [file.place(found[0])]
+    return of_definitions(file, [function])
 
 
 def calls(record: Record, function: str, name: str) -> bool:
