@@ -207,6 +207,12 @@ _TABLE = tuple(
             "a list of arrays.",
         ),
         _Said(
+            r"unsupported operand type\(s\) for (\S+): (?:'NoneType'|'[\w.]+' and 'NoneType')",
+            r"None stands on one side of `\1`, where an array or a number is expected",
+            "A function without a `return` gives None. So does the second result of a jax.lax.scan "
+            "that stacks nothing: its first one is the carry.",
+        ),
+        _Said(
             r"unsupported operand type\(s\) for \S+: (?:'\w+' and )?'(?:\w*[dD]ict|State)'",
             "a dict, or another tree, stands where an array or a number is expected",
             "jax.tree.map computes with each array of a tree. Or were two values exchanged, where "
