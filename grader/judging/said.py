@@ -347,6 +347,13 @@ _TABLE = tuple(
             "one of them is 1. Which of the arrays has another shape than you expect?",
         ),
         _Said(
+            r"could not broadcast input array from shape \(([\d, ]*?),?\) into shape "
+            r"\(([\d, ]*?),?\)",
+            r"an array of shape (\1) does not fit into the place for it, of shape (\2)",
+            "Was the array that is filled made too small, or is the slice of it another one than "
+            "you expect?",
+        ),
+        _Said(
             r"too many values to unpack \(expected (\d+)",
             r"what is unpacked there has more parts than the \1 names on the left",
             _PARTS,

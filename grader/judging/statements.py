@@ -111,6 +111,22 @@ def calls(record: Record, function: str, name: str) -> bool:
     return any(isinstance(n, ast.Attribute | ast.Name) and _name(n) == name for n in nodes)
 
 
+def argument(record: Record, function: str, called: str, index: int) -> list[Culprit]:
+    """What makes the argument at `index` of the only call of `called` in a function.
+
+    Of a name, it is the last statement that gives the name its value; else it is the call.
+    """
+    file = File(record.source)
+    top = file.defined(function)
+    found = list(_calls(_nodes(file, function), called))
+    if len(found) != 1:
+        return of_definitions(file, [function])
+    given = found[0].args[index : index + 1]
+    names = [node.id for node in given if isinstance(node, ast.Name)]
+    made = _made(top, names[0]) if names and isinstance(top, Function) else []
+    return [file.place(made[-1] if made else found[0])]
+
+
 def entry(record: Record, function: str, key: str) -> list[Culprit]:
     """The only expression in a function that a dict gets under `key`.
 
