@@ -231,11 +231,15 @@ def _forgotten(verdict: Verdict, function: Missing, outcome: Outcome) -> None:
     verdict.hint, verdict.hint_level, verdict.hints = NO_RETURN, 1, 1
 
 
+_OF_NONE = re.compile(r"'NoneType' (?:object|and )|and 'NoneType'")
+"""What Python says where None stands in the place of a value."""
+
+
 def _note_forgotten(verdict: Verdict, forgotten: Sequence[Missing]) -> None:
     """Where a failed check is about a function whose `return` was forgotten, say that."""
     lines = {place.line for place in verdict.culprits}
     for function in forgotten:
-        follows = "'NoneType' object" in verdict.observed
+        follows = _OF_NONE.search(verdict.observed)
         if follows or function.line in lines or function.top in lines:
             expected = function.expected if function.promise else verdict.expected
             verdict.expected, verdict.observed = expected, function.observed

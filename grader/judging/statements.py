@@ -127,6 +127,36 @@ def argument(record: Record, function: str, called: str, index: int) -> list[Cul
     return [file.place(made[-1] if made else found[0])]
 
 
+def unlike(record: Record, function: str, model: str) -> list[Culprit]:
+    """The only statement in a function that differs from its counterpart in the given `model`.
+
+    Counterparts give values to the same names, or are the `return` of a function that has two or
+    more statements of `model`, word for word. Nothing if several differ, or none.
+    """
+    file = File(record.source)
+    theirs = file.defined(model)
+    if not isinstance(theirs, Function):
+        return []
+    right = {_gets_value(node): ast.dump(node) for node in own_nodes(theirs) if _gets_value(node)}
+    every = {ast.dump(node) for node in own_nodes(theirs)}
+    found = []
+    for owner in (node for node in _nodes(file, function) if isinstance(node, Function)):
+        mine = [node for node in own_nodes(owner) if _gets_value(node) in right]
+        if sum(ast.dump(node) in every for node in mine) > 1:
+            found += [node for node in mine if ast.dump(node) not in every]
+    return [file.place(found[0])] if len(found) == 1 else []
+
+
+def _gets_value(node: ast.AST) -> str:
+    """The names that an assignment gives a value, "return" for a `return`, or ""."""
+    match node:
+        case ast.Assign(targets=[target]):
+            return ast.unparse(target)
+        case ast.Return(value=ast.expr()):
+            return "return"
+    return ""
+
+
 def entry(record: Record, function: str, key: str) -> list[Culprit]:
     """The only expression in a function that a dict gets under `key`.
 
