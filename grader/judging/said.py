@@ -600,6 +600,7 @@ _NAMED = re.compile(r"<function (?:\w+\.|<locals>\.)*(\w+) at 0x\w+>")
 _CLEANED = (
     (_NAMED, r"`\1`"),
     (re.compile(r"<weakref at 0x\w+; to '\w+' at 0x\w+ \((\w+)\)>"), r"`\1`"),
+    (re.compile(r"<(?:\w+\.|<locals>\.)+(\w+) object at 0x\w+>"), r"<\1>"),
     (re.compile(r"<(\w+) object (?:\w+\.|<locals>\.)*(\w+) at 0x\w+>"), r"<\1>"),
     (re.compile(r"\b(?:\w+\.(?:<locals>\.)?)+(\w+\(\)) (?=missing|takes|got)"), r"\1 "),
     (re.compile(r"\bjaxlib\._jax\.ArrayImpl\b"), "jax.Array"),
