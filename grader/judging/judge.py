@@ -255,7 +255,7 @@ def _narrow(verdict: Verdict, file: File, exercise: Exercise, made: Sequence[Cul
     that is always a mistake is named for a failure on any line of its function.
     """
     found = list(slips(file, exercise.model, exercise.edits))
-    if verdict.check == RUNS and is_of_places(verdict.observed):
+    if is_of_places(verdict.observed):
         _note_what_was_dropped(verdict, file, found)
         return
     told = verdict.check == RUNS or verdict.hint in TURNED  # the failure says its cause itself
@@ -282,6 +282,8 @@ def _note_what_was_dropped(verdict: Verdict, file: File, found: Sequence[Slip]) 
     if slip := next((one for one in found if one.function in running and not one.about), None):
         verdict.culprits = [slip.place, *verdict.culprits]
         verdict.observed = f"{slip.words}\n{verdict.observed}"
+        if slip.hint and verdict.check != RUNS:
+            verdict.hint, verdict.hint_level, verdict.hints = slip.hint, 1, 1
 
 
 def _always_a_mistake(verdict: Verdict, file: File, found: Sequence[Slip]) -> Slip | None:

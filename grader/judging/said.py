@@ -354,6 +354,11 @@ _TABLE = tuple(
             "you expect?",
         ),
         _Said(
+            r"(?:float|int)\(\) argument must be .*, not '(dict|list|tuple|NoneType)'",
+            r"something of type `\1` stands where a number is expected",
+            _ORDER,
+        ),
+        _Said(
             r"too many values to unpack \(expected (\d+)",
             r"what is unpacked there has more parts than the \1 names on the left",
             _PARTS,
