@@ -231,11 +231,15 @@ def _forgotten(verdict: Verdict, function: Missing, outcome: Outcome) -> None:
     verdict.hint, verdict.hint_level, verdict.hints = NO_RETURN, 1, 1
 
 
+_OF_NONE = re.compile(r"'NoneType' (?:object|and )|and 'NoneType'")
+"""What Python says where None stands in the place of a value."""
+
+
 def _note_forgotten(verdict: Verdict, forgotten: Sequence[Missing]) -> None:
     """Where a failed check is about a function whose `return` was forgotten, say that."""
     lines = {place.line for place in verdict.culprits}
     for function in forgotten:
-        follows = "'NoneType' object" in verdict.observed
+        follows = _OF_NONE.search(verdict.observed)
         if follows or function.line in lines or function.top in lines:
             expected = function.expected if function.promise else verdict.expected
             verdict.expected, verdict.observed = expected, function.observed
@@ -251,7 +255,7 @@ def _narrow(verdict: Verdict, file: File, exercise: Exercise, made: Sequence[Cul
     that is always a mistake is named for a failure on any line of its function.
     """
     found = list(slips(file, exercise.model, exercise.edits))
-    if verdict.check == RUNS and is_of_places(verdict.observed):
+    if is_of_places(verdict.observed):
         _note_what_was_dropped(verdict, file, found)
         return
     told = verdict.check == RUNS or verdict.hint in TURNED  # the failure says its cause itself
@@ -278,6 +282,8 @@ def _note_what_was_dropped(verdict: Verdict, file: File, found: Sequence[Slip]) 
     if slip := next((one for one in found if one.function in running and not one.about), None):
         verdict.culprits = [slip.place, *verdict.culprits]
         verdict.observed = f"{slip.words}\n{verdict.observed}"
+        if slip.hint and verdict.check != RUNS:
+            verdict.hint, verdict.hint_level, verdict.hints = slip.hint, 1, 1
 
 
 def _always_a_mistake(verdict: Verdict, file: File, found: Sequence[Slip]) -> Slip | None:

@@ -65,9 +65,9 @@ def most_ahead(calls: list[Call], what: str) -> int:
     return max(accumulate(changes), default=0)
 
 
-NAMED = 2, 3
+NAMED = 1, 2
 """So many batches that had their step, and so many times the params, may be on the device when a
-step begins: those of the step before, those that the step gets, and what one more name holds."""
+step begins: the params that the step gets, and what one more name holds of the step before."""
 
 
 def kept(record: Record, name: str) -> tuple[str, str] | None:

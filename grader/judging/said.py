@@ -207,6 +207,12 @@ _TABLE = tuple(
             "a list of arrays.",
         ),
         _Said(
+            r"unsupported operand type\(s\) for (\S+): (?:'NoneType'|'[\w.]+' and 'NoneType')",
+            r"None stands on one side of `\1`, where an array or a number is expected",
+            "A function without a `return` gives None. So does the second result of a jax.lax.scan "
+            "that stacks nothing: its first one is the carry.",
+        ),
+        _Said(
             r"unsupported operand type\(s\) for \S+: (?:'\w+' and )?'(?:\w*[dD]ict|State)'",
             "a dict, or another tree, stands where an array or a number is expected",
             "jax.tree.map computes with each array of a tree. Or were two values exchanged, where "
@@ -339,6 +345,18 @@ _TABLE = tuple(
             r"arrays of these shapes do not fit each other: \1",
             "Shapes are compared from their last sizes on, and two sizes fit if they are equal or "
             "one of them is 1. Which of the arrays has another shape than you expect?",
+        ),
+        _Said(
+            r"could not broadcast input array from shape \(([\d, ]*?),?\) into shape "
+            r"\(([\d, ]*?),?\)",
+            r"an array of shape (\1) does not fit into the place for it, of shape (\2)",
+            "Was the array that is filled made too small, or is the slice of it another one than "
+            "you expect?",
+        ),
+        _Said(
+            r"(?:float|int)\(\) argument must be .*, not '(dict|list|tuple|NoneType)'",
+            r"something of type `\1` stands where a number is expected",
+            _ORDER,
         ),
         _Said(
             r"too many values to unpack \(expected (\d+)",
@@ -554,7 +572,8 @@ _TABLE = tuple(
             r"is partitioned (\d+) times, but (?:does not evenly divide the dimension size|the "
             r"dimension size is) (\d+)",
             r"an axis of length \2 cannot be cut into \1 equal parts",
-            "Which axis of the array does the spec cut, and over which axis of the mesh?",
+            "JAX makes equal parts only. Which axis of the array does the spec cut, and over which "
+            "axis of the mesh? If that is meant, rows are missing.",
         ),
         _Said(
             r"Resource axis: (\w+) of .{1,200} is not found in mesh: (\([^()]*\))",
@@ -586,6 +605,7 @@ _NAMED = re.compile(r"<function (?:\w+\.|<locals>\.)*(\w+) at 0x\w+>")
 _CLEANED = (
     (_NAMED, r"`\1`"),
     (re.compile(r"<weakref at 0x\w+; to '\w+' at 0x\w+ \((\w+)\)>"), r"`\1`"),
+    (re.compile(r"<(?:\w+\.|<locals>\.)+(\w+) object at 0x\w+>"), r"<\1>"),
     (re.compile(r"<(\w+) object (?:\w+\.|<locals>\.)*(\w+) at 0x\w+>"), r"<\1>"),
     (re.compile(r"\b(?:\w+\.(?:<locals>\.)?)+(\w+\(\)) (?=missing|takes|got)"), r"\1 "),
     (re.compile(r"\bjaxlib\._jax\.ArrayImpl\b"), "jax.Array"),

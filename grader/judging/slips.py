@@ -29,6 +29,9 @@ _NEW_VALUES = (
     "random.split",
     "checkpoint",
     "remat",
+    "np.pad",
+    "jnp.pad",
+    "concatenate",
 )
 """How calls end that change nothing and return a new value."""
 _AT = frozenset(("add", "divide", "max", "min", "multiply", "power", "set"))

@@ -95,17 +95,66 @@ def _gets(call: ast.Call, name: str) -> bool:
 
 
 def remainder(record: Record, function: str) -> list[Culprit]:
-    """The only `%` in a function."""
+    """The only `%` in a function, or else its only `//`."""
     file = File(record.source)
-    nodes = _nodes(file, function)
-    found = [n for n in nodes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod)]
-    return [file.place(found[0])] if len(found) == 1 else of_definitions(file, [function])
+    nodes = [node for node in _nodes(file, function) if isinstance(node, ast.BinOp)]
+    for kind in (ast.Mod, ast.FloorDiv):
+        found = [node for node in nodes if isinstance(node.op, kind)]
+        if len(found) == 1:
+            return [file.place(found[0])]
+    return of_definitions(file, [function])
 
 
 def calls(record: Record, function: str, name: str) -> bool:
     """Whether a function uses something called `name`, such as jax.jit."""
     nodes = _nodes(File(record.source), function)
     return any(isinstance(n, ast.Attribute | ast.Name) and _name(n) == name for n in nodes)
+
+
+def argument(record: Record, function: str, called: str, index: int) -> list[Culprit]:
+    """What makes the argument at `index` of the only call of `called` in a function.
+
+    Of a name, it is the last statement that gives the name its value; else it is the call.
+    """
+    file = File(record.source)
+    top = file.defined(function)
+    found = list(_calls(_nodes(file, function), called))
+    if len(found) != 1:
+        return of_definitions(file, [function])
+    given = found[0].args[index : index + 1]
+    names = [node.id for node in given if isinstance(node, ast.Name)]
+    made = _made(top, names[0]) if names and isinstance(top, Function) else []
+    return [file.place(made[-1] if made else found[0])]
+
+
+def unlike(record: Record, function: str, model: str) -> list[Culprit]:
+    """The only statement in a function that differs from its counterpart in the given `model`.
+
+    Counterparts give values to the same names, or are the `return` of a function that has two or
+    more statements of `model`, word for word. Nothing if several differ, or none.
+    """
+    file = File(record.source)
+    theirs = file.defined(model)
+    if not isinstance(theirs, Function):
+        return []
+    right = {_gets_value(node): ast.dump(node) for node in own_nodes(theirs) if _gets_value(node)}
+    every = {ast.dump(node) for node in own_nodes(theirs)}
+    found = []
+    for owner in (node for node in _nodes(file, function) if isinstance(node, Function)):
+        mine = [node for node in own_nodes(owner) if _gets_value(node) in right]
+        if sum(ast.dump(node) in every for node in mine) > 1:
+            found += [node for node in mine if ast.dump(node) not in every]
+    return [file.place(found[0])] if len(found) == 1 else []
+
+
+def _gets_value(node: ast.AST) -> str:
+    """The names that an assignment gives a value, "return" for a `return`, or ""."""
+    match node:
+        case ast.Assign(targets=[target]):
+            return ast.unparse(target)
+        case ast.Return(value=ast.expr()):
+            return "return"
+    return ""
 
 
 def entry(record: Record, function: str, key: str) -> list[Culprit]:

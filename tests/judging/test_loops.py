@@ -88,9 +88,9 @@ def test_stop_gets_the_loss_of_the_step_before_as_a_float(
 @pytest.mark.parametrize(
     ("alive", "observed"),
     [
-        ([10, 20 + 7 * 3], ""),
-        ([10, 10 + 2 * 10 + 7 * 3], ""),  # batch 0, one more, and three of the params
-        ([10, 11 + 2 * 10 + 7 * 3], "when step 1 begins, 42 bytes are there besides the batches"),
+        ([10, 10 + 7], ""),
+        ([10, 10 + 10 + 7 * 2], ""),  # batch 1, batch 0 as well, and the params of both steps
+        ([10, 11 + 10 + 7 * 2], "when step 1 begins, 25 bytes are there besides the batches"),
         ([61, 10], "when step 0 begins, 51 bytes are there besides the batches"),
     ],
 )

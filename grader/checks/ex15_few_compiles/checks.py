@@ -105,19 +105,22 @@ def _with_reason(record: Record, failure: Failure, served: Served) -> Failure:
     """The failure with what the calls of `model` for this list say about it."""
     calls, given = served.calls, sum(served.sizes)
     counted, batches = sum(call.counted for call in calls), plural(len(served.sizes), "batch")
-    why, hint, place = "", OF_THE_MODEL, failure.culprits
+    why, hint, place, made = "", OF_THE_MODEL, failure.culprits, failure.made
     if not calls or failure.observed.endswith(SCALED):
         what = "they are not what `model` returned" if calls else "`model` is never called"
         why, hint = f"; {what}", NOT_THE_MODELS
         place = calls_of(record, ["network"]) or place
     elif counted > given:
         why, hint = f"; the masks count {counted} rows, and these batches have {given}", ""
+        made = statements.argument(record, "predict_all", "model", 2)
     elif counted < given:
         why, hint = f"; the masks count {counted} of the {given} rows", MASK
+        made = statements.argument(record, "predict_all", "model", 2)
     elif others := sum(call.batch is None for call in calls):
         why = f"; for {batches} there are {plural(len(calls), 'call')} of `model`, and {others} of "
         why, hint = why + "them count other rows than those of one batch", NOT_ONE_BATCH
-    return replace(failure, observed=failure.observed + why, culprits=place, hint=hint)
+    observed = failure.observed + why
+    return replace(failure, observed=observed, culprits=place, hint=hint, made=made)
 
 
 @EXERCISE.check(

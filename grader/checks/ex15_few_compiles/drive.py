@@ -193,9 +193,11 @@ def _counted(rows: Any, mask: Any, batches: list[bytes]) -> Call:
         )
     given, keep = np.asarray(rows), np.asarray(mask)
     if given.ndim != 2 or keep.shape != given.shape[:1]:
+        shapes = f"rows of shape {given.shape} and a mask of shape {keep.shape}"
+        of_padding = ": the rows of padding have a number in the mask, too"
         raise Misused(
             f"{MODEL}, with rows (n, {FEATURES}) and a mask (n,)",
-            f"it is called with rows of shape {given.shape} and a mask of shape {keep.shape}",
+            f"it is called with {shapes}{of_padding * (0 < keep.size < len(given))}",
         )
     found = _sorted(given[keep != 0])
     batch = batches.index(found) if found in batches else None

@@ -52,10 +52,12 @@ def same_gradients(record: Record) -> Result:
             said = (
                 f"; together, they differ by 1 part in {1 / apart:.0f}" if apart and small else ""
             )
+            unlike = statements.unlike(record, "thrifty", "layer")
+            said += "; this line is not as in `layer`" * bool(unlike)
             return replace(
                 failure,
                 observed=failure.observed + said,
-                culprits=definition(record, "thrifty"),
+                culprits=unlike or definition(record, "thrifty"),
                 hint=failure.hint or (NEARLY if small else ""),
                 made=statements.result(record, "thrifty"),
             )
@@ -151,8 +153,12 @@ def _checkpointed(record: Record) -> list[Culprit]:
 
 POLICY = (
     "The results of the products are worth keeping. What is computed from them element by element "
-    "is not. A policy that saves names saves the arrays that jax.ad_checkpoint.checkpoint_name has "
-    "given these names; a name that no array has saves nothing."
+    "is not. Which of them does your policy save?"
+)
+OF_NAMES = (
+    "A policy that saves names saves the arrays that jax.ad_checkpoint.checkpoint_name has given "
+    "these names; a name that no array has saves nothing. The results of the products are worth "
+    "keeping."
 )
 
 
@@ -182,6 +188,7 @@ def within_work(record: Record) -> Result:
         found = max(program.flops, program.work)
         if found > PRODUCTS * one:
             observed = f"work of {found / one:.1f} products a layer: {found:,.0f} FLOPs"
-            hint = POLICY if "policy" in record.source else ""
+            hint = OF_NAMES if "_names" in record.source else POLICY
+            hint = hint if "policy" in record.source else ""
             return Failure(expected, observed, _checkpointed(record), hint)
     return None

@@ -12,6 +12,7 @@ from grader.checks.ex18_running_mean.facts import (
     EXCHANGED,
     FEWER,
     FIRST_RATE,
+    HALVED,
     HUGE,
     LAST,
     LENGTHS,
@@ -19,10 +20,12 @@ from grader.checks.ex18_running_mean.facts import (
     MORE,
     NAME,
     ONE_MORE,
+    RATES,
     REVERSED,
     SHORT,
     SIZES,
     STUCK,
+    WEIGHTED,
     WITHOUT_FIRST,
     X,
     grows,
@@ -101,6 +104,9 @@ ONE_RATE, X_ALONE = (
 RETURNED_EXCHANGED = "state and sum change places in each round"
 UNPACKED_EXCHANGED = "state and sum are unpacked in the other order than they are returned"
 OF_X, BACKWARDS = "each update starts from `x`", "the updates take the rates in reverse order"
+OF_RATES = "each state is weighted by its rate, and the sum is divided by the sum of the rates"
+BY_RATES = "the sum is divided by the sum of the rates, not by their number"
+HALF = "in each round, half of the result is the new state: the early ones hardly count"
 LAST_ALONE = "this is the last state alone"
 IN_ORDER = (
     "The body returns the carry in the order in which it unpacks it. Which of the two is the first "
@@ -113,6 +119,7 @@ HINTS = {
     X_ALONE: "`update` changes nothing that it gets: it returns the new state. Where does that go?",
     OF_X: "Which state does the next round get? The body returns it, in the carry.",
     BACKWARDS: "The first update takes `rates[0]`. In which direction does your loop run?",
+    HALF: "Each state counts as much as another. Add them up, and divide once, after the loop.",
     LAST_ALONE: "The mean needs the sum of all states. Where are they added up?",
 }
 """The hints for known mistakes, where the check's own says less."""
@@ -149,8 +156,14 @@ def _in_words(
         for other, pair in both.items()
         if isinstance(pair, tuple) and not _differing(other, *pair)
     }
-    # Where the states hardly change, a mistake hardly shows: it must explain that, too.
-    explained = [_known_slips(record, other, *pair) for other, pair in right.items()]
+    # Where the states hardly change, a mistake hardly shows: it must explain that, too. And it
+    # must explain the other wrong means, where they are numbers; a long sum is rounded too often.
+    judged = right | {
+        other: pair
+        for other, pair in both.items()
+        if isinstance(pair, tuple) and other != LONG and _is_finite(pair[0])
+    }
+    explained = [_known_slips(record, other, *pair) for other, pair in judged.items()]
     slips = _known_slips(record, name, mine, theirs)
     slip = next((one for one in slips if all(one in others for others in explained)), "")
     if right and not slip:
@@ -177,17 +190,35 @@ def _updates(record: Record, name: str) -> str:
 
 def _known_slips(record: Record, name: str, mine: Measured, theirs: Measured) -> list[str]:
     """The known mistakes that give exactly these numbers."""
-    words = (X, LAST, WITHOUT_FIRST, FIRST_RATE, ONE_MORE, STUCK, REVERSED, *EXCHANGED)
+    words = (
+        X,
+        LAST,
+        WEIGHTED,
+        HALVED,
+        RATES,
+        WITHOUT_FIRST,
+        FIRST_RATE,
+        ONE_MORE,
+        STUCK,
+        REVERSED,
+        *EXCHANGED,
+    )
     known = [leaf for word in words for leaf in wanted(record).values[f"{word} of {name}"]]
     leaves = [*mine.outputs[:1], *theirs.outputs[:1], *known]
     if any(leaf.data is None or leaf.shape != leaves[-1].shape for leaf in leaves):
         return []
     loaded = (load(leaf.data or b"").astype(float) for leaf in leaves)
-    found, mean, x, last, shortened, *sums = loaded
+    found, mean, x, last, weighted, halved, rates, shortened, *sums = loaded
     updates = int(wanted(record).facts[SIZES][name][1])
     rtol, atol = (LONG_RTOL, LONG_ATOL) if name == LONG else (RTOL, ATOL)
     scale = min(1.0, float(abs(mean).max()))
     slips = _slips(mean * updates, x, last, shortened, sums, updates)
+    slips |= {
+        OF_RATES: weighted / rates,
+        "each state is weighted by its rate": weighted / updates,
+        BY_RATES: mean * updates / rates,
+        HALF: halved,
+    }
     return [
         said
         for said, value in slips.items()
@@ -217,6 +248,7 @@ def _slips(
         LAST_ALONE: last,
         X_ALONE: x,
         "this is the last state alone, divided by the number of updates": last / updates,
+        "the changes of the state are added up, not the states": (last - x) / updates,
         "this is `x` alone, divided by the number of updates": x / updates,
         "there is one update too many, by the last rate again": longer / updates,
         "this is the sum, not divided by the number of updates": total,

@@ -2,9 +2,10 @@
 
 Drawn for each program are the size of `x` (24 to 63), its scale, and the number of updates: 1 to
 40; 41 to 999; 1020 to 1089, but never 1000, so that a mean over the first 1000, or a division by
-1000, gives other numbers; eight times as many; 1,100 to 8,000; 9,000 to a million; and 1 to 30
-million for an `x` of the size 1000 to 1999. The last three are compiled and not run: memory that
-grows with the updates, however slowly, shows there.
+1000, gives other numbers; and eight times as many. Three more are compiled and not run: 1,100 to
+8,000 updates for an `x` of the size 64 to 999; 9,000 to a million, of the size 24 to 63; and 30
+to 80 million, of the size 3000 to 3999. Memory that grows with the updates, however slowly, shows
+there.
 The rates differ, so that the order of the updates counts. In the long program they have both
 signs, so that the states neither grow nor fade, and each of them has its share in the mean.
 """
@@ -14,12 +15,14 @@ from types import ModuleType
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from grader.checks.ex18_running_mean.facts import (
     EXCHANGED,
     FEWER,
     FIRST_RATE,
+    HALVED,
     HUGE,
     LAST,
     LENGTHS,
@@ -27,10 +30,12 @@ from grader.checks.ex18_running_mean.facts import (
     MORE,
     NAME,
     ONE_MORE,
+    RATES,
     REVERSED,
     SHORT,
     SIZES,
     STUCK,
+    WEIGHTED,
     WITHOUT_FIRST,
     X,
     grows,
@@ -49,9 +54,9 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         SHORT: (_x(rng, rng.uniform(0.1, 3)), _falling(rng, int(rng.integers(1, 41)))),
         LONG: (_x(rng, rng.uniform(0.001, 0.003)), _turning(rng, 8 * updates)),
         FEWER: (_x(rng, rng.uniform(0.1, 3)), _falling(rng, _between(rng, 41, 1000))),
-        MORE[0]: _shapes(int(rng.integers(24, 64)), _between(rng, 1_100, 8_000)),
+        MORE[0]: _shapes(_between(rng, 64, 1000), _between(rng, 1_100, 8_000)),
         MORE[1]: _shapes(int(rng.integers(24, 64)), _between(rng, 9_000, 1_000_000)),
-        HUGE: _shapes(int(rng.integers(1000, 2000)), _between(rng, 1_000_000, 30_000_000)),
+        HUGE: _shapes(int(rng.integers(3000, 4000)), _between(rng, 30_000_000, 80_000_000)),
     }
     with observe.unwatched():
         lengths[NAME] = _written(mean, *arguments[NAME])
@@ -79,9 +84,9 @@ def _known(update: Any, x: Any, rates: Any) -> dict[str, Any]:
     """What the checks recognise known mistakes by: states, and sums of states."""
 
     def add(carry: Any, rate: Any) -> Any:
-        state, total = carry
+        state, total, *others = carry
         state = update(state, rate)
-        return (state, total + state), None
+        return (state, total + state, *_more_sums(state, rate, *others)), None
 
     def add_to_x(total: Any, rate: Any) -> Any:
         return total + update(x, rate), None
@@ -93,11 +98,15 @@ def _known(update: Any, x: Any, rates: Any) -> dict[str, Any]:
         return add(carry[::-1], rate)
 
     def run(rates: Any, body: Any = add) -> Any:
-        return jax.lax.scan(body, (x, 0 * x), rates)[0]
+        return jax.lax.scan(body, (x, 0 * x, *[0 * x] * 2 * (body is add)), rates)[0]
 
+    last, _, weighted, halved = run(rates)
     return {
         X: x,
-        LAST: run(rates)[0],
+        LAST: last,
+        WEIGHTED: weighted,
+        HALVED: halved,
+        RATES: jnp.sum(rates) + 0 * x,
         WITHOUT_FIRST: run(rates[1:])[1],
         FIRST_RATE: run(0 * rates + rates[0])[1],
         ONE_MORE: run(np.append(rates, rates[-1:]))[1],
@@ -106,6 +115,11 @@ def _known(update: Any, x: Any, rates: Any) -> dict[str, Any]:
         EXCHANGED[0]: run(rates, exchange)[1],
         EXCHANGED[1]: run(rates, unpack_exchanged)[1],
     }
+
+
+def _more_sums(state: Any, rate: Any, weighted: Any = None, halved: Any = None) -> tuple[Any, ...]:
+    """Two more sums, where they are kept: weighted by the rates, and halved in each round."""
+    return () if weighted is None else (weighted + rate * state, (halved + state) / 2)
 
 
 def _x(rng: Any, scale: float) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from grader.checks.ex19_shard_batch import EXERCISE
-from grader.checks.ex19_shard_batch.facts import ARRAYS, BATCHES, Batch
+from grader.checks.ex19_shard_batch.facts import ARRAYS, BATCHES, Batch, uneven_of
 from grader.judging import statements
 from grader.judging.arrays import FORM, figures, load
 from grader.judging.checking import Failure, Result
@@ -53,7 +53,13 @@ def _adding(record: Record) -> list[Culprit]:
     found = statements.remainder(record, "shard_batch")
     if found != definition(record, "shard_batch"):
         return found
-    return statements.call(record, "shard_batch", "pad", "concatenate", "vstack")
+    return _padding(record)
+
+
+def _padding(record: Record) -> list[Culprit]:
+    """Where `shard_batch` adds rows."""
+    place = statements.call(record, "shard_batch", "pad", "concatenate", "vstack")
+    return place if place != definition(record, "shard_batch") else _placing(record)
 
 
 def _making(record: Record, key: str) -> list[Culprit]:
@@ -94,14 +100,17 @@ ALONG_DATA = (
 def batch_is_split(record: Record) -> Result:
     """Every batch is split over the axis "data", the ragged one too."""
     for name, batch in _batches(record):
+        if shape := seen(record).facts.get(uneven_of(name)):
+            return _cannot_be_split(record, name, batch, shape)
         for key in ARRAYS:
             leaf, right = _leaf(record, name, key), _in(wanted(record), name, key)
             if leaf.kind in ("jax", "numpy") and len(leaf.shape) != len(right.shape):
+                order = ": is the order (inputs, targets, mask)?" * (leaf.shape[1:] != (1,))
+                place = statements.result(record, "shard_batch")
                 return Failure(
                     f"`{key}` has {plural(len(right.shape), 'dimension')}, as {_what_it_is(key)}",
-                    f"it has {len(leaf.shape)}, of shape {leaf.shape}, for {name}: is the order "
-                    "(inputs, targets, mask)?",
-                    statements.result(record, "shard_batch"),
+                    f"it has {len(leaf.shape)}, of shape {leaf.shape}, for {name}{order}",
+                    place if order else _making(record, key),
                     FORM,
                 )
             if leaf.kind in ("jax", "numpy") and leaf.shape[1:] != right.shape[1:]:
@@ -118,6 +127,35 @@ def batch_is_split(record: Record) -> Result:
                 failure = _failure(record, expected, exchanged, name, _placing(record))
                 return replace(failure, hint="The mesh that `shard_batch` gets knows that order.")
     return None
+
+
+NOT_MISSING = (
+    "rows % parts is how many rows the last part has where it is not full. -rows % parts is how "
+    "many it lacks."
+)
+
+
+def _cannot_be_split(record: Record, name: str, batch: Batch, shape: Sequence[int]) -> Failure:
+    """The failure of rows that JAX could not split: some are missing still."""
+    of_columns = {_in(wanted(record), name, key).shape[1:]: key for key in ARRAYS}
+    key = of_columns.get(tuple(shape[1:]), "")
+    rows, got, missing = batch.rows, shape[0], batch.full - batch.rows
+    own = f": {rows} of the batch and {missing} added" if missing else ""
+    if got == rows and missing:
+        why, hint = ", its own alone", "Which arrays get the missing rows, and which are returned?"
+        place = _making(record, key) if key else definition(record, "shard_batch")
+    else:
+        why = f", without {rows - got} of its own" if got < rows else f": {got - rows} were added"
+        hint = ALL_KEPT if got < rows else NOT_MISSING if missing else NONE_MISSING
+        place = _adding(record)
+    failure = _failure(
+        record,
+        f"`{key}` has {plural(batch.full, 'row')}{own}" if key else f"{batch.full} rows{own}",
+        f"{plural(got, 'row')}{why}, and {plural(batch.parts, 'part')} cannot be equal",
+        name,
+        place,
+    )
+    return replace(failure, hint=hint, made=_padding(record))
 
 
 def _other_columns(record: Record, name: str, key: str) -> Failure:
@@ -331,11 +369,33 @@ def never_whole_on_a_device(record: Record) -> Result:
             return Failure(expected, observed, culprits(record, whole))
         mine, theirs = (list(events(side(record), "h2d", phase=name)) for side in (seen, wanted))
         total, fewest = (sum(event.count for event in copies) for copies in (mine, theirs))
+        if lost := _not_copied(record, name, batch, mine):
+            expected = f"copies of all rows from the host, for {name}"
+            made = list(events(seen(record), "compile", phase=name))
+            return Failure(expected, lost, culprits(record, made), IN_A_PROGRAM)
         if total > fewest:
             expected = f"{plural(fewest, 'copy')} from the host: each device gets its own parts"
             observed = f"{plural(total, 'copy')}, for {name}"
             return Failure(expected, observed, culprits(record, mine))
     return probe_gap(seen(record), "transfers", "reads")
+
+
+IN_A_PROGRAM = (
+    "A NumPy array that a jitted function reads, without being given it, becomes a constant of its "
+    "program: the program is compiled for these rows, and every device holds all of them."
+)
+
+
+def _not_copied(record: Record, name: str, batch: Batch, copies: Sequence[Event]) -> str:
+    """That rows came to their devices without a copy, in a program; else ""."""
+    if any(event.nbytes is None for event in copies):
+        return ""
+    shapes = [_leaf(record, name, key).shape for key in ("inputs", "targets")]
+    own = sum(4 * min(rows, batch.rows) * columns for rows, columns in shapes)
+    copied = sum(event.nbytes or 0 for event in copies)
+    return f"{copied:,} of {own:,} bytes were copied, and a program made the others" * (
+        copied < own
+    )
 
 
 def _whole(record: Record, name: str, batch: Batch) -> list[Event]:
@@ -361,7 +421,7 @@ SQUARED = (
     "The loss is a mean of (prediction - target) ** 2 over all values of the batch's own rows: an "
     "error is squared before it is added up, and nothing is done to the mean."
 )
-HINTS = {"square": SQUARED, "parts": OF_PARTS, "the errors": OF_ADDED}
+HINTS = {"stay": OF_ADDED, "square": SQUARED, "parts": OF_PARTS, "the errors": OF_ADDED}
 """The hint for a loss that a known mistake explains, by a word of the explanation; the first fits.
 Where none does, it is the divisor."""
 

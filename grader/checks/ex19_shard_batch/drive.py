@@ -12,6 +12,7 @@ than targets, so that neither pass for the other.
 `shard_batch`. Their added rows hold drawn numbers, and count unless the mask takes them out.
 """
 
+import re
 from types import ModuleType
 from typing import Any
 
@@ -19,10 +20,12 @@ import jax
 import msgspec
 import numpy as np
 
-from grader.checks.ex19_shard_batch.facts import ARRAYS, BATCHES, Batch
+from grader.checks.ex19_shard_batch.facts import ARRAYS, BATCHES, Batch, uneven_of
 from grader.judging.words import plural
 from grader.probes.observe import Observe, unpack
 
+UNEVEN = re.compile(r"array axis 0 is partitioned .* shape: \(([\d, ]+)\)", re.DOTALL)
+"""What JAX says of rows that it cannot split, with the shape of their array."""
 PROMISE = "`shard_batch` returns (inputs, targets, mask)"
 
 
@@ -63,9 +66,15 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         mesh, rows = _mesh(devices, batch, rng), batch.rows
         inputs = rng.normal(3, 1, (batch.full, features)).astype(np.float32)
         targets = rng.normal(3, 1, (batch.full, width)).astype(np.float32)
-        with observe.phase(name):
-            made = unpack(submission.shard_batch(mesh, inputs[:rows], targets[:rows]), 3, PROMISE)
-            observe.value(name, dict(zip(ARRAYS, made, strict=True)))
+        try:
+            with observe.phase(name):
+                found = submission.shard_batch(mesh, inputs[:rows], targets[:rows])
+                made = unpack(found, 3, PROMISE)
+                observe.value(name, dict(zip(ARRAYS, made, strict=True)))
+        except ValueError as error:
+            if not (uneven := UNEVEN.search(str(error))):
+                raise
+            observe.fact(uneven_of(name), [int(size) for size in uneven[1].split(",") if size])
         weights = rng.normal(size=(features, width)).astype(np.float32)
         filled = inputs, targets, (np.arange(batch.full) < rows).astype(np.float32)
         if observe.reference:
@@ -104,6 +113,9 @@ def _slips(parts: int, weights: Any, inputs: Any, targets: Any, mask: Any) -> di
         ),
         "this is the mean of the errors themselves, not of the squared ones": (
             (differences.mean(axis=1) * mask).sum() / own
+        ),
+        "the mask takes out the predictions of the added rows, and their targets stay": (
+            ((inputs @ weights * mask[:, None] - targets) ** 2).sum() / own / width
         ),
         "the errors of a row are averaged, and that mean is squared": (
             (differences.mean(axis=1) ** 2 * mask).sum() / own

@@ -30,3 +30,8 @@ class Batch(msgspec.Struct, frozen=True):
     def full(self) -> int:
         """The rows with the fewest added rows that make all parts equal."""
         return self.rows + -self.rows % self.parts
+
+
+def uneven_of(name: str) -> str:
+    """The fact that holds the shape of an array which JAX could not split, for a batch."""
+    return f"an array that cannot be split, of {name}"

@@ -158,6 +158,12 @@ def reads_no_more_than_it_needs(record: Record) -> Result:
     return None
 
 
+KEPT = (
+    "Blocks that stay on the host fill its memory, as the file would. Which list, dict or cache "
+    "still holds them when `load` has returned?"
+)
+
+
 @EXERCISE.check(
     ground="observed",
     after=("reads_no_more_than_it_needs", "every_value_in_its_place"),
@@ -167,11 +173,16 @@ def reads_no_more_than_it_needs(record: Record) -> Result:
     ),
 )
 def never_whole_on_the_host(record: Record) -> Result:
-    """The host never holds an array of the whole file beside the blocks that it read."""
+    """The host never puts the file together beside the blocks that it read, and keeps no blocks."""
     for name, mine, theirs in _cases(record):
         if not theirs.counted:
             continue
-        most = max(block.size for block in theirs.blocks) * theirs.item + ROOM
+        one = max(block.size for block in theirs.blocks) * theirs.item
+        most = one + ROOM
+        if mine.kept > one:
+            expected = f"at most one block, {one:,} bytes, is kept on the host after `load`"
+            observed = f"{mine.kept:,} bytes of blocks are kept, in {name}"
+            return Failure(expected, observed, statements.piled(record, "load"), KEPT)
         if mine.beyond > most:
             expected = f"the host holds what was read, and at most {most:,} bytes besides"
             observed = f"{mine.beyond:,} bytes besides at one time, in {name}"

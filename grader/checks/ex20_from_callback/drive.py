@@ -10,13 +10,16 @@ dtype is right for all.
 The file holds no values. It makes those that are asked for, and keeps which line read which
 block. In one more call, of any kind with four blocks or more, the place of which is drawn too, a
 block has half a MiB, and what Python and NumPy hold on the host is compared with what was read: a
-file that is put together there shows.
+file that is put together there shows. Once the array of that call is deleted, the blocks that are
+still there were kept.
 """
 
+import gc
 import itertools
 import math
 import sys
 import tracemalloc
+import weakref
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -58,6 +61,7 @@ class Host:
 
     def __init__(self) -> None:
         self.beyond = self._given = self._before = 0
+        self._read: list[weakref.ref[Any]] = []
 
     def begin(self) -> None:
         """Count from here on."""
@@ -76,8 +80,15 @@ class Host:
         array = make()
         if tracemalloc.is_tracing():
             self._given += array.nbytes + NOTED
+            self._read += [weakref.ref(array)] if isinstance(array, np.ndarray) else []
             tracemalloc.reset_peak()
         return array
+
+    def kept(self) -> int:
+        """The bytes of the blocks that were read, and that something still holds."""
+        gc.collect()
+        found = (reference() for reference in self._read)
+        return sum(array.nbytes for array in found if array is not None)
 
 
 class Asked(NamedTuple):
@@ -159,6 +170,9 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
                 tracemalloc.stop()
         observe.value(asked.name, array)
         same = isinstance(array, jax.Array) and array.sharding.is_equivalent_to(asked.sharding, 2)
+        if asked.counted and isinstance(array, jax.Array):
+            array.delete()  # devices that are CPUs may use a block where it was read
+        del array
         case = Case(
             _blocks(asked),
             np.dtype(asked.dtype).itemsize,
@@ -166,6 +180,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             same,
             -(-host.beyond >> 16) << 16,  # rounded up: each process holds some KiB more, or less
             asked.counted,
+            host.kept() if asked.counted else 0,
         )
         observe.fact(asked.name, msgspec.to_builtins(case))
 

@@ -50,3 +50,5 @@ class Case(msgspec.Struct):
     """The most bytes that the host held at one time beyond what had been read; 0 if not counted."""
     counted: bool = False
     """Whether they were counted."""
+    kept: int = 0
+    """The bytes of blocks that the host still held without their array; 0 if not counted."""

@@ -39,6 +39,10 @@ KEPT = "Each step starts with the params that the step before returned, and with
 """The hint where every batch had its step, and the numbers are wrong."""
 DROPPED = "`put` returns the device arrays: the next step needs them."
 NEXT = "Batches are asked for, put and trained on in one order: 0, 1, 2 and so on."
+ALL_ASKED = (
+    "Every batch is asked for. Which condition decides whether one more is, and for the last?"
+)
+EACH_LOSS = "Each step has its loss, the last one too. Does the loop end before it keeps that one?"
 LEFT_OVER = "Towards the end nothing is left to ask for, but batches still wait for their step."
 AHEAD = 4
 """How many batches may be asked for and not yet trained on, as the exercise tells the learner."""
@@ -107,12 +111,19 @@ def _with_batches(record: Record, failure: Failure, name: str) -> Failure:
         elif other := disordered(record, name):
             place = statements.every(record, "train", other[0])[-1:]
             observed, hint = f"{observed}; {other[1]}", NEXT
+        elif (number := int(step.split()[1])) not in indices(calls_of(record, name), "ask"):
+            place = statements.every(record, "train", "ask")[-1:]
+            observed, hint = f"{observed}; batch {number} was never asked for", ALL_ASKED
         return replace(failure, observed=observed, culprits=place, hint=hint)
     if all(indices(calls_of(record, run), "step") == [0] for run in runs_of(record)):
         stop = statements.call(record, "train", "stop")
         observed = f"{failure.observed}: the loop ended after one step; `stop` had returned False"
         return replace(failure, observed=observed, culprits=stop, hint=NO_STEP_FOLLOWS)
     theirs = indices([(what, i) for what, i in wanted(record).facts[f"calls of {name}"]], "step")
+    if trained == theirs and failure.observed.endswith(" missing"):
+        observed = f"{failure.observed}, though {plural(len(trained), 'step')} ran"
+        place = statements.filled(record, "losses") or place
+        return replace(failure, observed=observed, culprits=place, hint=EACH_LOSS)
     missing = [str(index) for index in theirs if index not in trained]
     if not missing or -1 in trained:
         return replace(failure, hint=failure.hint or KEPT)

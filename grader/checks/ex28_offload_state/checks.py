@@ -58,7 +58,7 @@ def _program(record: Record, name: str) -> Measured | Failure | Unable:
     anchor="memory-kinds",
 )
 def starts_on_the_host(record: Record) -> Result:
-    """`init` returns Adam's fresh state in pinned host memory, and leaves no other arrays."""
+    """`init` returns Adam's fresh state in pinned host memory, and leaves no other jax.Array."""
     for name in _states(record):
         for leaf in seen(record).values[name]:
             if leaf.memory_kind != PINNED:
@@ -261,4 +261,14 @@ def never_whole_on_the_device(record: Record) -> Result:
         return found
     machine = target_of(record).device_kind
     over = state_at_once(found, target_reference(record, "step"), machine)
-    return Failure(*over, definition(record, "step")) if isinstance(over, tuple) else over
+    if not isinstance(over, tuple):
+        return over
+    place = statements.call(record, "step", "optimization_barrier")
+    return Failure(*over, place, IN_TURN * (place != definition(record, "step")))
+
+
+IN_TURN = (
+    "A copy waits for what goes through the barrier before it. Does the state of each param go "
+    "through it, together with its gradient and the state that went back before, and only then to "
+    "the device?"
+)

@@ -1,0 +1,30 @@
+# expect: runs
+"""ex15: serve batches of any size with few compiles.
+
+`grader check ex15` judges `predict_all`; `grader hint ex15` helps.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def predict_all(model, params, batches):
+    predictions = []
+    for rows in batches:
+        size = max(16, 1 << (len(rows) - 1).bit_length())
+        padded = np.pad(rows, ((0, size - len(rows)), (0, 0)))
+        mask = np.ones(len(rows), np.float32)
+        predictions.append(np.asarray(model(params, padded, mask))[: len(rows)])
+    return predictions
+
+
+@jax.jit
+def network(params, rows, mask):
+    """Predictions (n,) for rows (n, 16).
+
+    Every row is seen relative to the mean of its batch. `mask` (n,) is 1 for a row of
+    the batch, and 0 for a row that is to have no part in it.
+    """
+    mean = jnp.sum(rows * mask[:, None], axis=0) / jnp.sum(mask)
+    return jnp.tanh((rows - mean) @ params["w1"]) @ params["w2"]
