@@ -341,28 +341,36 @@ def renamed(failure: Failure, name: str, word: str) -> Failure:
 
 
 WERE_EXCHANGED = "were two values exchanged?"
+IN_ANOTHER_ORDER = "are the values in another order?"
 
 
 def _of_another_name(name: str, mine: Observed, theirs: Observed) -> Failure | None:
     """The failure if a tree has the paths of another one that was asked for, not its own."""
-    got = [leaf.path for leaf in mine.values[name]]
-    if len(got) < 2 or got == [leaf.path for leaf in theirs.values[name]]:
-        return None
-    others = (
-        other
-        for other, leaves in theirs.values.items()
-        if other != name and [leaf.path for leaf in leaves] == got and other in mine.values
-    )
-    found = next(others, None)
-    right = [leaf.path for leaf in theirs.values[name]]
-    if found is None or [leaf.path for leaf in mine.values[found]] != right:
-        return None  # only one of them has the other's structure
+    right = {other: _paths_of(theirs, other) for other in theirs.values}
+    place, passed = name, list[str]()
+    while place not in passed:
+        got = _paths_of(mine, place)
+        if len(got) < 2 or got == right[place]:
+            return None
+        passed.append(place)
+        whose = (one for one in right if one != place and right[one] == got and one in mine.values)
+        if (found := next(whose, None)) is None:
+            return None  # what stands here belongs nowhere
+        place = name if right[name] == got else found
+    if place != name:
+        return None  # two of them have the structure of one
+    other = label(next(one for one in right if right[one] == _paths_of(mine, name)), "")
     return Failure(
         f"{label(name, '')} is {form_of(theirs.values[name])}",
-        f"it has the structure of {label(found, '')}: {WERE_EXCHANGED}",
+        f"it has the structure of {other}: "
+        f"{WERE_EXCHANGED if len(passed) == 2 else IN_ANOTHER_ORDER}",
         (),
         FORM,
     )
+
+
+def _paths_of(observed: Observed, name: str) -> list[str]:
+    return [leaf.path for leaf in observed.values[name]]
 
 
 def _other_form(name: str, mine: Observed, theirs: Observed) -> Failure | None:
