@@ -523,10 +523,11 @@ def _vector(leaves: Sequence[Leaf]) -> Any:
         return None
 
 
-def output_step_ratio(record: Record, name: str, part: str) -> float | None:
+def output_step_ratio(record: Record, name: str, part: str, keep: float = 1) -> float | None:
     """`step_ratio` of the arrays below the path `part` of a program's first result.
 
-    That result replaces the program's first argument, and has its form.
+    That result replaces the program's first argument, and has its form. A step is what was added to
+    `keep` times the old arrays.
     """
     mine, theirs = record.measured.get(name), record.reference_measured.get(name)
     if mine is None or theirs is None:
@@ -535,11 +536,11 @@ def output_step_ratio(record: Record, name: str, part: str) -> float | None:
         [leaf for leaf in leaves if leaf.path.startswith(f"[0]{part}")]
         for leaves in (given(record, name), mine.outputs, theirs.outputs)
     )
-    return _ratio(_step(old, got), _step(old, want))
+    return _ratio(_step(old, got, keep), _step(old, want, keep))
 
 
-def _step(before: Sequence[Leaf], after: Sequence[Leaf]) -> Any:
-    """What was added to all arrays, as one vector; None if they do not fit each other."""
+def _step(before: Sequence[Leaf], after: Sequence[Leaf], keep: float = 1) -> Any:
+    """What was added to `keep` times all arrays, as one vector; None if they do not fit."""
     import numpy as np
 
     try:
@@ -547,7 +548,12 @@ def _step(before: Sequence[Leaf], after: Sequence[Leaf]) -> Any:
             (load(old.data or b""), load(new.data or b""))
             for old, new in zip(before, after, strict=True)
         ]
-        return np.concatenate([np.subtract(new, old).ravel() for old, new in pairs])
+        return np.concatenate(
+            [
+                np.subtract(new, old if keep == 1 else np.multiply(keep, old)).ravel()
+                for old, new in pairs
+            ]
+        )
     except (ValueError, TypeError, EOFError):
         return None
 
