@@ -341,28 +341,36 @@ def renamed(failure: Failure, name: str, word: str) -> Failure:
 
 
 WERE_EXCHANGED = "were two values exchanged?"
+IN_ANOTHER_ORDER = "are the values in another order?"
 
 
 def _of_another_name(name: str, mine: Observed, theirs: Observed) -> Failure | None:
     """The failure if a tree has the paths of another one that was asked for, not its own."""
-    got = [leaf.path for leaf in mine.values[name]]
-    if len(got) < 2 or got == [leaf.path for leaf in theirs.values[name]]:
-        return None
-    others = (
-        other
-        for other, leaves in theirs.values.items()
-        if other != name and [leaf.path for leaf in leaves] == got and other in mine.values
-    )
-    found = next(others, None)
-    right = [leaf.path for leaf in theirs.values[name]]
-    if found is None or [leaf.path for leaf in mine.values[found]] != right:
-        return None  # only one of them has the other's structure
+    right = {other: _paths_of(theirs, other) for other in theirs.values}
+    place, passed = name, list[str]()
+    while place not in passed:
+        got = _paths_of(mine, place)
+        if len(got) < 2 or got == right[place]:
+            return None
+        passed.append(place)
+        whose = (one for one in right if one != place and right[one] == got and one in mine.values)
+        if (found := next(whose, None)) is None:
+            return None  # what stands here belongs nowhere
+        place = name if right[name] == got else found
+    if place != name:
+        return None  # two of them have the structure of one
+    other = label(next(one for one in right if right[one] == _paths_of(mine, name)), "")
     return Failure(
         f"{label(name, '')} is {form_of(theirs.values[name])}",
-        f"it has the structure of {label(found, '')}: {WERE_EXCHANGED}",
+        f"it has the structure of {other}: "
+        f"{WERE_EXCHANGED if len(passed) == 2 else IN_ANOTHER_ORDER}",
         (),
         FORM,
     )
+
+
+def _paths_of(observed: Observed, name: str) -> list[str]:
+    return [leaf.path for leaf in observed.values[name]]
 
 
 def _other_form(name: str, mine: Observed, theirs: Observed) -> Failure | None:
@@ -515,10 +523,11 @@ def _vector(leaves: Sequence[Leaf]) -> Any:
         return None
 
 
-def output_step_ratio(record: Record, name: str, part: str) -> float | None:
+def output_step_ratio(record: Record, name: str, part: str, keep: float = 1) -> float | None:
     """`step_ratio` of the arrays below the path `part` of a program's first result.
 
-    That result replaces the program's first argument, and has its form.
+    That result replaces the program's first argument, and has its form. A step is what was added to
+    `keep` times the old arrays.
     """
     mine, theirs = record.measured.get(name), record.reference_measured.get(name)
     if mine is None or theirs is None:
@@ -527,11 +536,11 @@ def output_step_ratio(record: Record, name: str, part: str) -> float | None:
         [leaf for leaf in leaves if leaf.path.startswith(f"[0]{part}")]
         for leaves in (given(record, name), mine.outputs, theirs.outputs)
     )
-    return _ratio(_step(old, got), _step(old, want))
+    return _ratio(_step(old, got, keep), _step(old, want, keep))
 
 
-def _step(before: Sequence[Leaf], after: Sequence[Leaf]) -> Any:
-    """What was added to all arrays, as one vector; None if they do not fit each other."""
+def _step(before: Sequence[Leaf], after: Sequence[Leaf], keep: float = 1) -> Any:
+    """What was added to `keep` times all arrays, as one vector; None if they do not fit."""
     import numpy as np
 
     try:
@@ -539,7 +548,12 @@ def _step(before: Sequence[Leaf], after: Sequence[Leaf]) -> Any:
             (load(old.data or b""), load(new.data or b""))
             for old, new in zip(before, after, strict=True)
         ]
-        return np.concatenate([np.subtract(new, old).ravel() for old, new in pairs])
+        return np.concatenate(
+            [
+                np.subtract(new, old if keep == 1 else np.multiply(keep, old)).ravel()
+                for old, new in pairs
+            ]
+        )
     except (ValueError, TypeError, EOFError):
         return None
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from grader.judging import witness
 from grader.judging.arrays import EXCHANGED, FORM
 from grader.judging.checking import Check, Exercise, Failure, Result, Unable
-from grader.judging.evidence import TURNED, WERE_EXCHANGED, culprit
+from grader.judging.evidence import IN_ANOTHER_ORDER, TURNED, WERE_EXCHANGED, culprit
 from grader.judging.places import (
     File,
     given_names,
@@ -269,7 +269,7 @@ def _narrow(verdict: Verdict, file: File, exercise: Exercise, made: Sequence[Cul
     made = [place for place in made if place.line not in definitions]
     returned = verdict.check == RUNS and verdict.observed.startswith("it returned")
     if returned or verdict.hint == FORM:
-        exchanged = verdict.observed.endswith((EXCHANGED, WERE_EXCHANGED))
+        exchanged = verdict.observed.endswith((EXCHANGED, WERE_EXCHANGED, IN_ANOTHER_ORDER))
         held = [] if exchanged else _of_keys(verdict, file) or list(made)
         verdict.culprits = held or of_return(file, verdict.culprits[0])
     elif verdict.check != RUNS:

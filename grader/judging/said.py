@@ -276,6 +276,11 @@ _TABLE = tuple(
             r"`\1` has no argument that is called `\2`",
         ),
         _Said(
+            r"device_put` only accepts .* Received invalid value: ((?:cpu|gpu|cuda|tpu)(?::\d+)?)$",
+            r"the text `\1` stands where a device is expected",
+            "jax.device_put takes the jax.Device itself, not its name.",
+        ),
+        _Said(
             r"device_put` only accepts .* Received invalid value: (\w+)$",
             r"the text `\1` stands where a sharding or a device is expected",
             'x.sharding.with_memory_kind("pinned_host") is the sharding of x, in that memory.',

@@ -2,7 +2,8 @@
 
 They are a result that is dropped, a new value that nothing uses, a value that a loop does not carry
 on, a `return` that ends a loop in its first round, an iterator that is used up before a loop over
-it, a copy to no named place, and a parameter that is used nowhere, or replaced.
+it, a condition that always holds, a search with its arguments exchanged, a copy to no named place,
+and a parameter that is used nowhere, or replaced.
 
 It compares two texts, the learner's file and the reference solution, and runs neither. What it
 finds explains a failure that has no line of its own; it never makes one. A forgotten `return` is in
@@ -68,6 +69,11 @@ def slips(file: File, model: str, edits: Sequence[str]) -> Iterator[Slip]:
             "How far is this `return` indented, and how many rounds does the loop make?",
         ),
         (_used_up, "An iterator gives each item once. What is there for the loop that follows?"),
+        (
+            _always_holds,
+            "`or` stands between two conditions, and each is whole: `x == 1 or x == 2`.",
+        ),
+        (_searched_in_a_text, "Which of the two is the text that is looked for?"),
         (_names_no_place, ""),
         (_replaced, ""),
         (_unused, ""),
@@ -244,12 +250,54 @@ def _stored(tree: ast.AST) -> set[str]:
 
 
 def _ends_its_loop(mine: ast.FunctionDef, _: ast.FunctionDef) -> _Found:
-    """A `return` that stands last in a loop, and that nothing in the loop passes by."""
+    """The last `return` in a loop, where nothing in the loop passes by all of them."""
     for node in ast.walk(mine):
-        if not isinstance(node, ast.For) or not isinstance(node.body[-1], ast.Return):
+        if not isinstance(node, ast.For) or not always_returns(node.body):
             continue
-        if not any(isinstance(inner, ast.Continue) for inner in ast.walk(node)):
-            yield node.body[-1], "this `return` is inside the loop: it ends it in its first round"
+        if not any(isinstance(inner, ast.Continue | ast.Break) for inner in ast.walk(node)):
+            last = max((n for n in ast.walk(node) if isinstance(n, ast.Return)), key=_begin)
+            yield last, "this `return` is inside the loop: it ends it in its first round"
+
+
+def always_returns(body: Sequence[ast.stmt]) -> bool:
+    """Whether whatever way leads through statements ends at a `return`."""
+    match body[-1]:
+        case ast.Return():
+            return True
+        case ast.If(body=then, orelse=[_, *_] as otherwise):
+            return always_returns(then) and always_returns(otherwise)
+    return False
+
+
+def _always_holds(mine: ast.FunctionDef, _: ast.FunctionDef) -> _Found:
+    """A text or a number beside `or`, where whether it holds is asked: it always does."""
+    tests = [
+        test
+        for node in ast.walk(mine)
+        for test in (getattr(node, "test", None), *getattr(node, "ifs", ()))
+        if test is not None
+    ]
+    asked = {node for test in tests for node in ast.walk(test)}
+    either = (node for node in ast.walk(mine) if isinstance(node, ast.BoolOp))
+    for node in (node for node in either if isinstance(node.op, ast.Or)):
+        compared = any(isinstance(value, ast.Compare) for value in node.values)
+        constants = [value for value in node.values if isinstance(value, ast.Constant)]
+        for one in constants:
+            if type(one.value) in (str, int) and one.value and (compared or node in asked):
+                whole, part = ast.unparse(node), ast.unparse(one)
+                yield one, f"`{whole}` holds always: `{part}` alone counts as true"
+
+
+def _searched_in_a_text(mine: ast.FunctionDef, _: ast.FunctionDef) -> _Found:
+    """Calls of `re` that look for a parameter in a text which the file spells out."""
+    given = {arg.arg for arg in mine.args.args}
+    for node in ast.walk(mine):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id="re"), attr=called),
+                args=[ast.Name(id=name), ast.Constant(value=str()), *_],
+            ) if name in given:
+                yield node, f"`re.{called}` looks for its first argument, `{name}`, in its second"
 
 
 _TAKE_ALL = frozenset(("list", "tuple", "set", "sorted", "sum", "max", "min", "deque"))

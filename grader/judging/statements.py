@@ -256,6 +256,36 @@ def assigned(record: Record, function: str, *names: str) -> list[Culprit]:
     return of_definitions(file, [function])
 
 
+def kept_of_the_last_round(record: Record, function: str, called: str) -> list[Culprit]:
+    """Where a loop gives a name, which the function returns, a new value of `called` each round.
+
+    That is not where the old value is used, or kept, in the loop. Nothing if there is none.
+    """
+    file = File(record.source)
+    top = file.defined(function)
+    given = _returned(top) if isinstance(top, Function) else []
+    returned = {name for value in given for name in _names_in(value)}
+    found = []
+    for loop in (node for node in _nodes(file, function) if isinstance(node, ast.For)):
+        for node in ast.walk(loop):
+            if isinstance(node, ast.Assign) and any(_calls(ast.walk(node.value), called)):
+                names = (n for n in ast.walk(loop) if isinstance(n, ast.Name))
+                read = {name.id for name in names if isinstance(name.ctx, ast.Load)}
+                found += [node] * bool(returned & {*_given(node)} - read)
+    return [file.place(node) for node in found]
+
+
+def divided_in_part(record: Record, function: str) -> list[Culprit]:
+    """The `a - b / c` that a function returns, where `(a - b) / c` may be meant."""
+    file = File(record.source)
+    top = file.defined(function)
+    for value in _returned(top) if isinstance(top, Function) else []:
+        match value:
+            case ast.BinOp(op=ast.Sub(), right=ast.BinOp(op=ast.Div())):
+                return [file.place(value)]
+    return []
+
+
 def piled(record: Record, function: str) -> list[Culprit]:
     """The only statement in a function that puts something into what is never emptied or returned.
 

@@ -43,6 +43,7 @@ SAID = {
     "method": "a function, which was not called",
     "partial": "a function, which was not called",
     "generator": "a generator, which computes nothing until it is asked for items",
+    "map": "a map, which computes nothing until it is asked for items",
     "DynamicJaxprTracer": "a tracer, not an array",
     "JitTracer": "a tracer, not an array",
 }

@@ -147,16 +147,23 @@ class Places:
         if self.problem:
             yield found
             return
-        with private.executions(lambda devices, arrays: found.update(devices)):
+        with private.executions(lambda _, devices, __: found.update(devices)):
             yield found
 
     @contextmanager
     def given(self, arrays: Callable[[Sequence[Any]], None]) -> Iterator[None]:
         """In the block, `arrays` gets what each program is given, each time that it runs."""
+        with self.launched(lambda _, __, given: arrays(given)):
+            yield
+
+    @contextmanager
+    def launched(self, run: Callable[[str, list[str], Sequence[Any]], None]) -> Iterator[None]:
+        """In the block, `run` is told of each launch: the program's name, the devices, such as
+        `cpu:1`, and the arrays that it is given."""
         if self.problem:
             yield
             return
-        with private.executions(lambda devices, given: arrays(given)):
+        with private.executions(run):
             yield
 
 

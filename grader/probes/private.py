@@ -120,8 +120,9 @@ def no_shortcut() -> ExitStack:
 
 
 @contextmanager
-def executions(run: Callable[[list[str], Sequence[Any]], None]) -> Iterator[None]:
-    """While entered, `run` gets the devices, such as `cpu:1`, and the arrays of each launch.
+def executions(run: Callable[[str, list[str], Sequence[Any]], None]) -> Iterator[None]:
+    """While entered, `run` gets the program's name, the devices, such as `cpu:1`, and the arrays of
+    each launch.
 
     It is not told of calls that take the shortcut: see `no_shortcut`.
 
@@ -133,7 +134,8 @@ def executions(run: Callable[[list[str], Sequence[Any]], None]) -> Iterator[None
         raise Gone("ExecuteReplicated.__call__")
 
     def call(program: Any, *arrays: Any) -> Any:
-        run([f"{d.platform}:{d.id}" for d in program._local_devices], arrays)
+        places = [f"{d.platform}:{d.id}" for d in program._local_devices]
+        run(str(program.name), places, arrays)
         return launch(program, *arrays)
 
     with mock.patch.object(pxla.ExecuteReplicated, "__call__", call):

@@ -57,6 +57,15 @@ def test_the_reference_has_no_slips() -> None:
             2,
             "`device` is another value from this line on",
         ),
+        (
+            "        report(state)",
+            "        if state:\n            return 1\n        else:\n            return 2",
+            8,
+            "inside the loop",
+        ),
+        ("report(state)", "if state == 1 or 2: report(state)", 5, "holds always: `2` alone"),
+        ("report(state)", "report(state == 'a' or 'b')", 5, "holds always: `'b'` alone"),
+        ("report(state)", "re.search(state, 'a')", 5, "its first argument, `state`, in its second"),
         ("report(state)", "state['w'].at[0].set(1)", 5, "what `state['w'].at[0].set` returns"),
     ],
 )
@@ -91,6 +100,9 @@ def test_a_return_that_a_loop_may_pass_by_is_none(right: str, wrong: str) -> Non
     "kept",
     [
         "for x in state: x = jax.device_put(x, device); report(x)",
+        "report(state or 'none')",
+        "report(state == 'a' or state == 'b' or report('c'))",
+        "report(re.search('a', state))",
         "total = add(total, state)",
         "norm = jnp.linalg.norm(state)",
         "_ = jax.device_put(state, device)",

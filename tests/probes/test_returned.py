@@ -39,14 +39,14 @@ def test_the_line_is_that_of_the_last_return_or_of_the_first(
     learner: dict[str, Callable[..., Any]],
 ) -> None:
     assert returned(lambda: learner["outer"](1), "learner.py") == ([1], 3)
-    assert returned(lambda: learner["outer"](1), "learner.py", inner=True) == ([1], 8)
+    assert returned(lambda: learner["outer"](1), "learner.py", []) == ([1], 8)
     assert returned(lambda: learner["outer"](1), "another.py") == ([1], 0)
 
 
 def test_without_a_return_it_is_the_last_line_that_ran(
     learner: dict[str, Callable[..., Any]],
 ) -> None:
-    assert returned(lambda: learner["outer"](0), "learner.py", inner=True) == (None, 4)
+    assert returned(lambda: learner["outer"](0), "learner.py", []) == (None, 4)
 
 
 def test_what_is_raised_gets_out_and_nobody_looks_on_after_it(

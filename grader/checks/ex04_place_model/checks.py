@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from grader.checks.ex04_place_model import EXERCISE
 from grader.checks.ex04_place_model.facts import (
+    AGAIN,
     IN_OTHER_ORDER,
     MODELS,
     PLACE_RAISED,
@@ -12,10 +13,11 @@ from grader.checks.ex04_place_model.facts import (
     STEPPED,
     THROUGH_HOST,
     TREES,
+    UNSEEN,
 )
 from grader.judging import statements
 from grader.judging.arrays import LEFT_OUT
-from grader.judging.checking import Failure, Result
+from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     culprit,
     culprits,
@@ -232,12 +234,12 @@ def not_through_the_host(record: Record) -> Result:
     ),
 )
 def copied_once(record: Record) -> Result:
-    """Each array is transferred once, straight to the device."""
+    """Each array is copied once, straight to the device."""
     mine = list(events(seen(record), "h2d", "d2d", phase="place"))
     theirs = list(events(wanted(record), "h2d", "d2d", phase="place"))
     (total, size), (fewest, least) = map(_weight, (mine, theirs))
     if total <= fewest and size <= least:
-        return probe_gap(seen(record), "transfers")
+        return _copied_again(record) or probe_gap(seen(record), "transfers")
     moves = _of_kind(mine, "d2d")
     between_devices = _weight(_of_kind(theirs, "d2d"))[1]
     between, more = sum(event.count for event in moves), size - least
@@ -253,6 +255,25 @@ def copied_once(record: Record) -> Result:
     )
 
 
+def _copied_again(record: Record) -> Result:
+    """The failure if programs get arrays on the device where these lie, to make them once more."""
+    if problem := seen(record).facts[UNSEEN]:
+        return Unable(problem)
+    given: dict[str, int] = seen(record).facts[AGAIN]
+    if OF_JAX not in record.source:
+        given = {name: count for name, count in given.items() if OF_JAX not in name}
+    if not (again := sum(given.values())):
+        return None
+    return Failure(
+        "`place` runs no program on the device where its arrays lie",
+        f"{plural(again, 'array')} went into programs there: what these return are further copies",
+        statements.call(record, "place", "jit", "copy", "array", "map"),
+        "Which line computes with arrays, or copies them to where they are? device_put is enough.",
+    )
+
+
+OF_JAX = "_identity_fn"
+"""The program in which jnp.asarray(array, device=...) ends, when it has copied the array there."""
 DETOUR = (
     "One copy takes an array from the device where it is to `device`. Which line copies it to "
     "another device on its way?"

@@ -13,6 +13,7 @@ rows of each batch, and all numbers.
 """
 
 import traceback
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -21,6 +22,7 @@ import numpy as np
 import optax
 
 from grader.checks.ex04_place_model.facts import (
+    AGAIN,
     IN_OTHER_ORDER,
     MODELS,
     PLACE_RAISED,
@@ -29,8 +31,9 @@ from grader.checks.ex04_place_model.facts import (
     STEPPED,
     THROUGH_HOST,
     TREES,
+    UNSEEN,
 )
-from grader.probes import dumped, private
+from grader.probes import dumped, launches, private
 from grader.probes.observe import Observe, unpack
 
 PROMISE = "`place` returns (params, opt_state, batch)"
@@ -126,6 +129,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     stepped = MODELS[rng.choice([index for index, name in enumerate(words) if not name])]
     with observe.unwatched():
         traced = _parameters(submission.network)
+        programs = launches.Places()
+        again = _Again()
     sizes: dict[str, tuple[Any, ...]] = {}
     for prefix, name in zip(MODELS[:count], words, strict=True):
         if name not in sizes:
@@ -136,7 +141,11 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             with observe.unwatched():
                 inputs = _inputs(traced, optimizer, rng, features, rows)
             try:
-                with dumped.programs() as texts, observe.phase("place"):
+                with (
+                    dumped.programs() as texts,
+                    programs.launched(again.launched),
+                    observe.phase("place"),
+                ):
                     placed = submission.place(*inputs, device)
             except Exception as error:
                 if prefix == MODELS[0]:
@@ -155,6 +164,23 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             if prefix == stepped:
                 _step(submission, observe, placed, prefix)
     observe.fact(THROUGH_HOST, through)
+    observe.fact(AGAIN, again.given)
+    observe.fact(UNSEEN, programs.problem)
+
+
+class _Again:
+    """Counts what programs are given on devices where it lies already, by the program's name."""
+
+    def __init__(self) -> None:
+        self._array: Any = private.array_type()
+        self.given: dict[str, int] = {}
+
+    def launched(self, name: str, devices: Sequence[str], given: Sequence[Any]) -> None:
+        """Count the arrays of one launch."""
+        arrays = (one for one in given if type(one) is self._array)
+        places = ({f"{d.platform}:{d.id}" for d in one.sharding.device_set} for one in arrays)
+        if there := sum(place <= {*devices} for place in places):
+            self.given[name] = self.given.get(name, 0) + there
 
 
 def _step(submission: ModuleType, observe: Observe, placed: tuple[Any, ...], prefix: str) -> None:

@@ -116,7 +116,8 @@ def times_all_calls(record: Record) -> Result:
             observed = plural(timing.timed, "call")
             if timing.traced:
                 observed += ", and one with tracers: a jit around `function` compiles it anew"
-            return _failure(record, expected, observed)
+            place = statements.call(record, NAME, *["jit"] * timing.traced)
+            return Failure(expected, observed, place)
     return None
 
 
@@ -138,9 +139,7 @@ def waits_for_the_work(record: Record) -> Result:
         return _waited_for_a_part(record, partial)
     for timing in _timings(record, *EVEN):
         if timing.figure < (1 - BAND) * timing.cost["work"]:
-            why, what, hint = _short(timing)
-            place = _figure(record) if hint else _stop(record)
-            return replace(_wrong(record, timing, why, what, hint), culprits=place)
+            return _too_short(record, timing)
     for timing in timings:
         if timing.running:
             expected = "when the clock is read for the last time, all results are there"
@@ -156,6 +155,16 @@ def waits_for_the_work(record: Record) -> Result:
             observed = "it waited for something else: that the result was there is chance"
             return Failure(WAITS, observed, _waited(record, timing) or _stop(record))
     return None
+
+
+def _too_short(record: Record, timing: TimedProgram) -> Failure:
+    """The failure for a figure that is less than the work."""
+    why, what, hint = _short(timing)
+    place = _figure(record) if hint else _stop(record)
+    last = statements.kept_of_the_last_round(record, NAME, "clock")
+    if hint == MEAN and last:
+        place, why = last, "each round gives this name a new time: the last one is left"
+    return replace(_wrong(record, timing, why, what, hint), culprits=place)
 
 
 WAITS = (
@@ -264,6 +273,8 @@ def tells_of_one_call(record: Record) -> Result:
         if timing.figure > (1 + BAND) * timing.cost["work"]:
             why, what, hint = _long(timing)
             place = _start(record) if hint == WARM_UP else _figure(record)
+            if not hint and (part := statements.divided_in_part(record, NAME)):
+                place, hint = part, "A division comes before a subtraction. What is to be divided?"
             failure = _wrong(record, timing, why, what, hint)
             return replace(failure, culprits=place) if hint else failure
     return None

@@ -43,14 +43,15 @@ def _answer(submission: ModuleType, report: str) -> Answer:
     """What `diagnose` returns for one report; what it raises names that report."""
     try:
         path = getattr(submission, "__file__", "")
-        value, line = returned(partial(submission.diagnose, report), path, inner=True)
+        held: list[str] = []
+        value, line = returned(partial(submission.diagnose, report), path, held)
     except Exception as error:
         error.add_note(f"It was raised for this report:\n{report}")
         raise
     words = tuple(value) if isinstance(value, tuple | list) else ()
     if len(words) == 2 and all(isinstance(word, str) for word in words):
         cause, remedy = map(str.__str__, words)  # of a member of a StrEnum, only its text
-        return Answer(report, cause, remedy, line=line)
+        return Answer(report, cause, remedy, line=line, held=[one for one in held if one != report])
     other = named(value)
     if words:
         other += f" of {', '.join(map(named, words))}"

@@ -16,3 +16,5 @@ class Answer(msgspec.Struct, omit_defaults=True):
     """What `diagnose` returned, in words, if it was no pair of texts."""
     line: int = 0
     """The learner's line at which this answer was returned, 0 if none is known."""
+    held: list[str] = []
+    """The texts that the learner's variables held there."""

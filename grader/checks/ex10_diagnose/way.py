@@ -6,11 +6,12 @@ text can only be tried after those above it. No verdict is reached here.
 """
 
 import ast
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple
 
 from grader.checks.ex10_diagnose.facts import Answer
 from grader.judging.places import File
+from grader.judging.slips import always_returns
 from grader.judging.verdict import Culprit
 
 PASSED_BY = (
@@ -20,6 +21,7 @@ TOO_EARLY = "Does the marked condition hold for reports of other faults, too? Th
 NEVER = (
     "Try this condition by hand with one row of the table, and with a report that it should fit."
 )
+LAST = "Which row counts if several fit: the first, or the last? What ends a loop at the first one?"
 HABITS = {
     "match": "re.match looks for a text at the beginning of the report only. Where does it stand?",
     "fullmatch": "re.fullmatch wants the whole report to be of that form. Which function searches?",
@@ -63,6 +65,8 @@ def way(
     file = File(source)
     found = _texts(file, mine.cause, causes, answers)
     found = [one for one in found if one.line == mine.line] or found
+    if mine.cause in causes:  # else the `return` is wrong, whatever the row
+        found = _taken(file, found, mine) or found
     here = found[0] if len(found) == 1 else _Text(mine.line, None)
     answered = [_place(file, here.line)]
     if not truth or not found:
@@ -72,6 +76,9 @@ def way(
         return Way(answered, f"No line of the file names `{truth}`.")
     others = [_place(file, one.line) for one in right]
     loops = [one.loop for one in right if one.loop is not None]
+    if len(loops) == len(right) and (kept := _kept_in(loops[0])):
+        words = "The loop goes on after a row that fits, so the last one that fits counts."
+        return Way([file.place(kept), *answered], words, LAST)
     if len(loops) == len(right) and not any(_inside(loops[0], one.line) for one in answers):
         words = f"Line {right[0].line} names it, in a table of which no row ever fits a report."
         return Way([_condition(file, loops[0]), *answered], words, NEVER)
@@ -81,9 +88,9 @@ def way(
     if max(orders) < here.order:
         words = f"{_name(right)} it, but not for this report; then line {here.line} answers."
         return Way(others + answered, words, _habit(file) or PASSED_BY)
-    if min(orders) > here.order:
-        tried = "are tried" if len(right) > 1 else "is tried"
-        words = f"Line {here.line} answers before {_listed(right)} {tried}."
+    if later := [one for one in right if one.order and one.order > here.order]:
+        tried = "are tried" if len(later) > 1 else "is tried"
+        words = f"Line {here.line} answers before {_listed(later)} {tried}."
         return Way(answered + others, words, TOO_EARLY)
     return Way(answered + others)
 
@@ -134,8 +141,36 @@ def _text(
     (loop,) = through
     around = [one for one in loops if one is not loop and _inside(one, loop.lineno)]
     ends = {answer.line for answer in answers if _inside(loop, answer.line)}
-    order = (min(ends), line) if len(ends) == 1 and not around else None
+    goes_on = ends and not around and not always_returns(loop.body)
+    order = (min(ends), line) if goes_on else None
     return _Text(line, order, loop)
+
+
+def _taken(file: File, found: Sequence[_Text], mine: Answer) -> list[_Text]:
+    """The one row of a table whose texts the variables held when `mine` was returned."""
+    lines = set()
+    for row in ast.walk(file.tree):
+        texts = {text.value: text.lineno for text in _constants(ast.iter_child_nodes(row))}
+        if line := texts.get(mine.cause):
+            beside = {text.value for text in _constants(ast.walk(file.tree)) if text.lineno == line}
+            if beside | {text.value for text in _constants(ast.walk(row))} <= {*mine.held}:
+                lines.add(line)
+    taken = [one for one in found if one.line in lines]
+    return taken if len(taken) == 1 else []
+
+
+def _constants(nodes: Iterable[ast.AST]) -> list[ast.Constant]:
+    return [node for node in nodes if isinstance(node, ast.Constant)]
+
+
+def _kept_in(loop: ast.For) -> ast.Assign | None:
+    """What a loop keeps of a row, if nothing ends it before its last row."""
+    inner = [node for node in ast.walk(loop) if node is not loop]
+    if any(isinstance(node, ast.Return | ast.Break | ast.Yield | ast.Raise) for node in inner):
+        return None
+    made = [node for one in inner if isinstance(one, ast.If) for node in one.body]
+    kept = [node for node in made if isinstance(node, ast.Assign)]
+    return kept[0] if len(kept) == 1 else None
 
 
 def _statements(top: ast.stmt) -> list[ast.stmt]:

@@ -6,6 +6,7 @@ import msgspec
 
 from grader.checks.ex11_fewer_launches import EXERCISE
 from grader.checks.ex11_fewer_launches.facts import AGAIN, FIRST, OPERATIONS, Run, state_after
+from grader.judging import statements
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     culprits,
@@ -18,6 +19,7 @@ from grader.judging.evidence import (
     to_host,
 )
 from grader.judging.record import Record
+from grader.judging.verdict import Culprit
 from grader.judging.words import plural
 
 
@@ -40,14 +42,33 @@ def same_state(record: Record) -> Result:
     for run in _runs(record):
         name = state_after(run.steps, run.number)
         failure = differing_leaf(record, name, rtol=1e-3, atol=1e-5)
+        failure = failure and replace(failure, made=_made(record, failure.observed))
         if failure is None:
             right.add(run.steps)
         elif right and run.steps > max(right) and not failure.hint:
             observed = f"{failure.observed}; up to {max(right)} steps, the state is right"
-            return replace(failure, observed=observed, hint=BY_THE_NUMBER)
+            loop = _loop(record)
+            return replace(failure, observed=observed, hint=BY_THE_NUMBER, made=loop)
         else:
             return failure
     return None
+
+
+def _made(record: Record, observed: str) -> list[Culprit]:
+    """What a function inside returns, as a loop's body does, or the call that loops."""
+    if not observed.endswith(COUNTED):
+        body = statements.result(record, "simulate", inner=True)
+        if body != definition(record, "simulate"):
+            return body
+    return _loop(record)
+
+
+def _loop(record: Record) -> list[Culprit]:
+    return statements.call(record, "simulate", "fori_loop", "scan", "while_loop")
+
+
+COUNTED = ("one step short", "one step too far")
+"""What is said of a state where the number of steps is wrong, and each of them may be right."""
 
 
 @EXERCISE.check(

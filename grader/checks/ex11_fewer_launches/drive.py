@@ -119,8 +119,8 @@ def _timed(rng: Any) -> list[tuple[int, int]]:
 def _slips(observe: Observe, arrays: tuple[Any, Any], steps: int, name: str) -> None:
     """Keep what known mistakes would give.
 
-    They are a step too few, one too many, no step, an exchange in each step, and an angle that
-    moves by the speed before the step.
+    They are a step too few, one too many, no step, one step only, an exchange in each step, and an
+    angle that moves by the speed before the step.
     """
     with observe.unwatched():
         start = [np.asarray(array) for array in arrays]
@@ -130,7 +130,11 @@ def _slips(observe: Observe, arrays: tuple[Any, Any], steps: int, name: str) -> 
             angle, speed = angle + np.float32(0.01) * speed, _step(angle, speed)[1]
         words = "what comes of an angle that moves by the speed before the step"
         observe.value(f"{name}, {words}", {"angle": angle, "speed": speed})
-        for count, words in ((steps - 1, "one step short"), (steps + 1, "one step too far")):
+        for count, words in (
+            (steps - 1, "one step short"),
+            (steps + 1, "one step too far"),
+            (1, "after a single step: each step gets the start"),
+        ):
             angle, speed = start
             for _ in range(count):
                 angle, speed = _step(angle, speed)

@@ -7,6 +7,7 @@ import msgspec
 from grader.checks.ex14_donate import EXERCISE, facts
 from grader.checks.ex14_donate.facts import RUNS, TRACED, Run, Traced
 from grader.judging import statements
+from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     compiled_program,
@@ -84,12 +85,17 @@ def _other_arrays(record: Record, traced: Traced) -> Failure | None:
     """The failure where a new state has other arrays than the old one."""
     old, new = traced.old_state, traced.new_state
     if old.keys() != new.keys():
-        odd = ", ".join(f"`state{path}`" for path in sorted(old.keys() ^ new.keys()))
-        return Failure(
-            f"the new state has the {len(old)} arrays of the old one",
-            f"it has {len(new)}; only one of the two has {odd}",
-            definition(record, "step"),
+        missing, more = (
+            ", ".join(f"`state{path}`" for path in sorted(paths))
+            for paths in (old.keys() - new.keys(), new.keys() - old.keys())
         )
+        observed = f"it has {len(new)}" + f"; {missing} is left out" * bool(missing)
+        observed += f"; the old one has no {more}" * bool(more)
+        if [*new] == [""]:
+            observed = "it is one array: were the new state and the losses exchanged?"
+        expected = f"the new state has the {len(old)} arrays of the old one"
+        place = statements.result(record, "step", *() if [*new] == [""] else (0, 2))
+        return Failure(expected, observed, place, FORM if [*new] == [""] else "")
     for path, before in old.items():
         if before != new[path]:
             return Failure(
@@ -128,6 +134,9 @@ def same_results(record: Record) -> Result:
     return None
 
 
+DECAY = 0.9
+"""What is left of the momentum in each step."""
+GRADIENT = "The gradient is that of the mean loss of all rows. Is it that of a sum, or scaled?"
 PARAMS = (
     "The new momentum is right. Which momentum do the params get, the old one or the new one, and "
     "times which number?"
@@ -135,11 +144,16 @@ PARAMS = (
 
 
 def _of_params(record: Record, failure: Failure, name: str, right: int) -> Failure:
-    """The failure with what is known of the params' step, if the first difference is there.
+    """The failure with what is known of the step of the momentum or the params that it names.
 
     The programs of `right` other sizes came out right. Momentum comes before params in a state,
     so that the momentum is the reference's then.
     """
+    if "['momentum']" in failure.expected and not failure.hint:
+        ratio = output_step_ratio(record, name, "['momentum']", DECAY)
+        said = f"; what it adds to {DECAY} x the old one is {{:.3g}} times the reference's gradient"
+        observed = failure.observed + (said.format(ratio) if ratio else "")
+        return replace(failure, observed=observed, hint=GRADIENT if ratio else "")
     if "['params']" not in failure.expected or failure.hint:
         return failure
     ratio = output_step_ratio(record, name, "['params']")
