@@ -469,6 +469,12 @@ def turned(record: Record, before: str, after: str) -> tuple[str, str]:
     return "", ""
 
 
+def change_of(record: Record, before: str, after: str) -> Any:
+    """What was added to all arrays of a value of the submission, as one vector; None if unknown."""
+    mine = seen(record).values
+    return _step(mine[before], mine[after])
+
+
 def step_in_words(ratio: float) -> str:
     """How a step is, whose `step_ratio` to the reference's is known."""
     if abs(ratio + 1) < 1e-2:

@@ -188,13 +188,20 @@ def _explain(verdict: Verdict, record: Record, outcome: Outcome, exercise: Exerc
         given = given_names(exercise.model, exercise.edits)
         verdict.culprits = of_frames(file, outcome.frames, given)
     elif outcome.promise:
-        verdict.culprits = of_promise(record, exercise.edits, outcome.promise)
+        specs = (
+            of_jit(record, exercise.edits, outcome.message) if _OF_SPECS in outcome.message else []
+        )
+        verdict.culprits = specs or of_promise(record, exercise.edits, outcome.promise)
     elif not verdict.culprits:
         verdict.culprits = of_jit(record, exercise.edits, outcome.message)
     if outcome.kind in ("raised", "unusable") and (hint := hint_for(outcome.message)):
         verdict.hint, verdict.hint_level, verdict.hints = hint, 1, 1
     if forgotten := _no_return(file, outcome, exercise):
         _forgotten(verdict, forgotten, outcome)
+
+
+_OF_SPECS = "`out_specs`"
+"""What a drive says of a value whose form the specs of shard_map decided."""
 
 
 def _no_return(file: File, outcome: Outcome, exercise: Exercise) -> Missing | None:

@@ -25,6 +25,18 @@ _OF_A_CALL = re.compile(
     r"\b(p?jit|pmap|shard_map|\w+_(specs|shardings|argnums|axes))\b|static arg|donated"
 )
 """What JAX's own words name when the call of a jitted function goes wrong."""
+_ARGUMENT = re.compile(r"\b(in_specs|out_specs|in_shardings|out_shardings)\b")
+"""An argument of jit or shard_map that such words are about."""
+_TOO_LONG = re.compile(r"an out_specs entry which is too long.*?out_specs\[(\d+)\]", re.DOTALL)
+"""What shard_map says of a returned value with fewer dimensions than its spec speaks of."""
+_SENDS = {
+    "all-gather": ("all_gather",),
+    "all-to-all": ("all_to_all",),
+    "collective-permute": ("ppermute",),
+    "reduce-scatter": ("psum_scatter",),
+    "all-reduce": ("psum", "pmean", "pmax", "pmin"),
+}
+"""The functions of jax.lax that become each collective of a program."""
 
 
 def call(record: Record, function: str, *names: str) -> list[Culprit]:
@@ -39,6 +51,13 @@ def call(record: Record, function: str, *names: str) -> list[Culprit]:
         if len(found := dotted if len(dotted) == 1 else found) == 1:
             return [file.place(found[0])]
     return of_definitions(file, [function])
+
+
+def sending(record: Record, function: str, op: str) -> list[Culprit]:
+    """The only call in a function that becomes a collective `op`, "all-gather"; else nothing."""
+    file = File(record.source)
+    found = list(_calls(_nodes(file, function), *_SENDS.get(op, ())))
+    return [file.place(found[0])] if len(found) == 1 else []
 
 
 def every(record: Record, function: str, name: str) -> list[Culprit]:
@@ -109,7 +128,7 @@ def calls(record: Record, function: str, name: str) -> bool:
 
 
 def entry(record: Record, function: str, key: str) -> list[Culprit]:
-    """The only expression in a function that a dict gets under `key`.
+    """The only expression in a function that a dict, or a call, gets under `key`.
 
     Of a name, it is the last statement that gives the name its value.
     """
@@ -156,6 +175,28 @@ def result(
     function inside which returns so many values, or the only one that is in no other.
     """
     file = File(record.source)
+    found = _given_back(file, function, index, of, inner=inner)
+    if found is None:
+        return of_definitions(file, [function])
+    owner, value = found
+    if isinstance(value, ast.Name) and (made := _made(owner, value.id)):
+        return [file.place(made[-1])]
+    return [file.place(value)]
+
+
+def returned(
+    record: Record, function: str, index: int, of: int, *, inner: bool = False
+) -> list[Culprit]:
+    """What stands for a result in the `return`: as `result`, but a name is not looked up."""
+    file = File(record.source)
+    found = _given_back(file, function, index, of, inner=inner)
+    return of_definitions(file, [function]) if found is None else [file.place(found[1])]
+
+
+def _given_back(
+    file: File, function: str, index: int | None, of: int, *, inner: bool
+) -> tuple[Function, ast.expr] | None:
+    """The part of a `return` that `result` means, and the function that returns it."""
     top = file.defined(function)
     functions = [node for node in ast.walk(top) if isinstance(node, Function)] if top else []
     given = [
@@ -166,12 +207,50 @@ def result(
     ]
     nearest = [(owner, part) for owner, part in given if owner in getattr(top, "body", ())]
     found = nearest if inner and len(nearest) == 1 else given
+    return found[0] if len(found) == 1 else None
+
+
+_STARTS = {"scan": 1, "fori_loop": 3, "while_loop": 2}
+"""Which argument of a loop it starts with."""
+
+
+def start(record: Record, function: str) -> list[Culprit]:
+    """What the only loop of jax.lax in a function starts with; of a name, what makes it."""
+    file = File(record.source)
+    nodes = list(_nodes(file, function))
+    found = [
+        (loop, loop.args[_STARTS[_name(loop.func)]])
+        for loop in _calls(nodes, *_STARTS)
+        if len(loop.args) > _STARTS[_name(loop.func)]
+    ]
     if len(found) != 1:
         return of_definitions(file, [function])
-    owner, value = found[0]
-    if isinstance(value, ast.Name) and (made := _made(owner, value.id)):
-        return [file.place(made[-1])]
-    return [file.place(value)]
+    loop, value = found[0]
+    holders = [node for node in nodes if isinstance(node, Function) and loop in ast.walk(node)]
+    made = _made(holders[-1], value.id) if isinstance(value, ast.Name) and holders else []
+    return [file.place(made[0] if len(made) == 1 else value)]
+
+
+def of_gradients(record: Record, function: str) -> list[Culprit]:
+    """Where a function adds up the gradients of the parts of a batch, or takes them.
+
+    That is the first thing returned by the function inside that takes them, where a loop calls
+    it; or the only other call of that function; or the call that takes the gradients.
+    """
+    file = File(record.source)
+    nodes = list(_nodes(file, function))
+    taking = list(_calls(nodes, "value_and_grad", "grad"))
+    if len(taking) != 1:
+        return of_definitions(file, [function])
+    owners = [n for n in nodes[1:] if isinstance(n, Function) and taking[0] in ast.walk(n)]
+    if not owners:
+        return [file.place(taking[0])]
+    owner = owners[-1]
+    if any(True for _ in _calls(nodes, "scan", "fori_loop", "while_loop")):
+        given = [_part(value, 0, 2) or value for value in _returned(owner)]
+        return [file.place(given[0] if len(given) == 1 else taking[0])]
+    calls = list(_calls(nodes, owner.name))
+    return [file.place(calls[0] if len(calls) == 1 else taking[0])]
 
 
 def apart_from(
@@ -296,7 +375,16 @@ def of_jit(record: Record, functions: Iterable[str], message: str) -> list[Culpr
         return []
     file = File(record.source)
     found = [name for name in functions if any(map(_jits, _nodes(file, name)))]
-    return call(record, found[0], "shard_map", "jit", "pmap") if len(found) == 1 else []
+    if len(found) != 1:
+        return []
+    if too_long := _TOO_LONG.search(message):
+        part = int(too_long[1])
+        parts = (_given_back(file, found[0], part, of, inner=True) for of in range(part + 1, 5))
+        if value := next(filter(None, parts), None):
+            return [file.place(value[1])]
+    named = _ARGUMENT.search(message)
+    of_it = _entry(file, found[0], named[1]) if named else []
+    return of_it or call(record, found[0], "shard_map", "jit", "pmap")
 
 
 def _jits(node: ast.AST) -> bool:
@@ -314,11 +402,11 @@ def _name(function: ast.expr) -> str:
 
 
 def _entries(node: ast.AST, key: str) -> Iterator[ast.expr]:
-    """What a node puts into a dict under `key`: a display, `dict(key=...)`, or `d[key] = ...`."""
+    """What a node gives the name `key`: in a dict, as `f(key=...)`, or as `d[key] = ...`."""
     match node:
         case ast.Dict(keys=keys, values=values):
             yield from (value for k, value in zip(keys, values, strict=True) if _is_key(k, key))
-        case ast.Call(func=ast.Name(id="dict"), keywords=keywords):
+        case ast.Call(keywords=keywords):
             yield from (keyword.value for keyword in keywords if keyword.arg == key)
         case ast.Assign(targets=[ast.Subscript(slice=k)], value=value) if _is_key(k, key):
             yield value
