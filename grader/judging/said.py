@@ -547,6 +547,13 @@ _TABLE = tuple(
             "Is one of them of a single param, and the other of all?",
         ),
         _Said(
+            r"Too few leaves for PyTreeDef",
+            "",
+            "Of the gradient of a function from jax.shard_map, JAX says this where `out_specs` "
+            "promise with P() that a result is the same on all devices, and nothing makes it so. "
+            "Over which axes are the devices' parts added up, or averaged?",
+        ),
+        _Said(
             r"memory_space of all inputs passed to",
             "one operation got arrays in two kinds of memory, the device's and the host's",
         ),

@@ -193,6 +193,52 @@ def returned(
     return of_definitions(file, [function]) if found is None else [file.place(found[1])]
 
 
+_MOVERS = frozenset(("with_sharding_constraint", "device_put", "optimization_barrier", "reshard"))
+"""Functions of JAX that return the numbers of their first argument."""
+
+
+def computed(record: Record, function: str, index: int, of: int) -> list[Culprit]:
+    """The last statement that computes an inner result: as `result`, for what is wrong in number.
+
+    Where that only moves a value, it is the statement that makes the value.
+    """
+    file = File(record.source)
+    found = _given_back(file, function, index, of, inner=True)
+    if found is None:
+        return of_definitions(file, [function])
+    owner, value = found
+    place: ast.AST = value
+    for _ in range(_MOST_NAMES):
+        match value:
+            case ast.Name(id=name) if made := _made(owner, name):
+                place = made[-1]
+                value = place.value if isinstance(place, ast.Assign) else ast.Constant(None)
+            case ast.Call(args=[ast.Name() as moved, *_]) if _name(value.func) in _MOVERS:
+                value = moved
+            case _:
+                break
+    return [file.place(place)]
+
+
+_MOST_NAMES = 8
+"""How many names are looked up one after another."""
+
+
+def naming(record: Record, function: str, text: str, *names: str) -> list[Culprit]:
+    """The calls in a function of one of `names` that get `text`, such as the name of an axis."""
+    file = File(record.source)
+    found = _calls(_nodes(file, function), *names)
+    return [
+        file.place(node)
+        for node in found
+        if any(
+            isinstance(inner, ast.Constant) and inner.value == text
+            for arg in (*node.args, *(keyword.value for keyword in node.keywords))
+            for inner in (arg.elts if isinstance(arg, ast.Tuple) else [arg])
+        )
+    ]
+
+
 def _given_back(
     file: File, function: str, index: int | None, of: int, *, inner: bool
 ) -> tuple[Function, ast.expr] | None:
@@ -254,16 +300,18 @@ def of_gradients(record: Record, function: str) -> list[Culprit]:
 
 
 def apart_from(
-    record: Record, function: str, index: int, of: int, names: Iterable[str]
+    record: Record, function: str, index: int, of: int, names: Iterable[str], *, inner: bool = False
 ) -> list[Culprit]:
     """The only call in a function of one of `names` that is not about one of its results alone.
 
-    That is the result at `index` of `of`: calls that get nothing but its name, and those in its
-    place of the `return`, are left out. Nothing if several calls are left, or none.
+    That is the result at `index` of `of`, of the function or of those inside: calls that get
+    nothing but its name, and those in its place of the `return`, are left out. Nothing if several
+    calls are left, or none.
     """
     file = File(record.source)
     top = file.defined(function)
-    given = _returned(top) if isinstance(top, Function) else []
+    functions = [node for node in ast.walk(top) if isinstance(node, Function)] if top else []
+    given = [value for one in functions[inner : None if inner else 1] for value in _returned(one)]
     parts = [part for value in given if (part := _part(value, index, of))]
     name = {part.id for part in parts if isinstance(part, ast.Name)}
     there = {node for part in parts for node in ast.walk(part)}
