@@ -40,7 +40,7 @@ from grader.judging.said import (
     without_treedefs,
 )
 from grader.judging.slips import Slip, slips
-from grader.judging.statements import of_jit, of_keys, of_promise
+from grader.judging.statements import of_jit, of_keys, of_promise, of_spec
 from grader.judging.unlike import difference
 from grader.judging.verdict import Culprit, Ground, Report, Status, Verdict
 
@@ -191,7 +191,11 @@ def _explain(verdict: Verdict, record: Record, outcome: Outcome, exercise: Exerc
         specs = (
             of_jit(record, exercise.edits, outcome.message) if _OF_SPECS in outcome.message else []
         )
-        verdict.culprits = specs or of_promise(record, exercise.edits, outcome.promise)
+        verdict.culprits = (
+            specs
+            or of_promise(record, exercise.edits, outcome.promise)
+            or of_spec(record, exercise.edits, outcome.promise, outcome.message)
+        )
     elif not verdict.culprits:
         verdict.culprits = of_jit(record, exercise.edits, outcome.message)
     if outcome.kind in ("raised", "unusable") and (hint := hint_for(outcome.message)):

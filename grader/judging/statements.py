@@ -193,6 +193,61 @@ def returned(
     return of_definitions(file, [function]) if found is None else [file.place(found[1])]
 
 
+def left_whole(record: Record, function: str, key: str) -> list[Culprit]:
+    """Where a function gives an array a PartitionSpec that splits nothing, by its name `key`.
+
+    That is the entry of that name, or the only empty spec. Of several, the only one that does not
+    hang on a condition.
+    """
+    file = File(record.source)
+    if found := _entry(file, function, key):
+        return found
+    nodes = list(_nodes(file, function))
+    empty = [node for node in _calls(nodes, *_SPECS) if not (node.args or node.keywords)]
+    if len(empty) > 1:
+        hang = {
+            inner
+            for node in nodes
+            if isinstance(node, ast.If | ast.IfExp)
+            for inner in ast.walk(node)
+        }
+        empty = [node for node in empty if node not in hang]
+    if len(empty) != 1:
+        return of_definitions(file, [function])
+    for node in nodes:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if empty[0] in ast.walk(
+                value
+            ):
+                uses = [one for one in nodes if _gives_name(one, name)]
+                return [file.place(uses[0] if len(uses) == 1 else node)]
+    around = [node for node in _calls(nodes, "NamedSharding") if empty[0] in ast.walk(node)]
+    return [file.place((around or empty)[0])]
+
+
+_SPECS = ("P", "PartitionSpec")
+
+
+def _gives_name(node: ast.AST, name: str) -> bool:
+    """Whether a node returns a name, and nothing else."""
+    return (
+        isinstance(node, ast.Return) and isinstance(node.value, ast.Name) and node.value.id == name
+    )
+
+
+def of_spec(record: Record, functions: Sequence[str], promise: str, message: str) -> list[Culprit]:
+    """The only spec with arguments in the function that `promise` names, where that is at fault.
+
+    A drive says so with a message that begins with the spec.
+    """
+    named = re.match(r"`(\w+)`", promise)
+    if not named or named[1] not in functions or not message.startswith("P("):
+        return []
+    file = File(record.source)
+    specs = [node for node in _calls(_nodes(file, named[1]), *_SPECS) if node.args]
+    return [file.place(specs[0])] if len(specs) == 1 else []
+
+
 _MOVERS = frozenset(("with_sharding_constraint", "device_put", "optimization_barrier", "reshard"))
 """Functions of JAX that return the numbers of their first argument."""
 
