@@ -185,7 +185,7 @@ def result(
 
 
 def returned(
-    record: Record, function: str, index: int, of: int, *, inner: bool = False
+    record: Record, function: str, index: int | None = None, of: int = 0, *, inner: bool = False
 ) -> list[Culprit]:
     """What stands for a result in the `return`: as `result`, but a name is not looked up."""
     file = File(record.source)
@@ -233,6 +233,14 @@ def _gives_name(node: ast.AST, name: str) -> bool:
     return (
         isinstance(node, ast.Return) and isinstance(node.value, ast.Name) and node.value.id == name
     )
+
+
+def matching(record: Record, function: str, pattern: str) -> list[Culprit]:
+    """The only call in a function whose text matches a pattern from its beginning; else nothing."""
+    file = File(record.source)
+    calls = (node for node in _nodes(file, function) if isinstance(node, ast.Call))
+    found = [node for node in calls if re.match(pattern, ast.unparse(node))]
+    return [file.place(found[0])] if len(found) == 1 else []
 
 
 def of_spec(record: Record, functions: Sequence[str], promise: str, message: str) -> list[Culprit]:
