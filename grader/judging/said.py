@@ -547,6 +547,13 @@ _TABLE = tuple(
             "Is one of them of a single param, and the other of all?",
         ),
         _Said(
+            r"Sharding passed to jit does not match the sharding on the respective arg\. Got jit "
+            r"sharding: .*?spec=(P\(.*?\)),.*?arg sharding: .*?spec=(P\(.*?\)),.*?arg type: (\S+)",
+            r"`in_shardings` says \1 of an argument \3 that lies as \2",
+            "jit moves no array that was placed: in_shardings must say where it is. Without "
+            "in_shardings, jit takes each argument as it comes.",
+        ),
+        _Said(
             r"Too few leaves for PyTreeDef",
             "",
             "Of the gradient of a function from jax.shard_map, JAX says this where `out_specs` "

@@ -27,6 +27,7 @@ _OF_A_CALL = re.compile(
 """What JAX's own words name when the call of a jitted function goes wrong."""
 _ARGUMENT = re.compile(r"\b(in_specs|out_specs|in_shardings|out_shardings)\b")
 """An argument of jit or shard_map that such words are about."""
+_OTHER_SHARDING = "Sharding passed to jit does not match"
 _TOO_LONG = re.compile(r"an out_specs entry which is too long.*?out_specs\[(\d+)\]", re.DOTALL)
 """What shard_map says of a returned value with fewer dimensions than its spec speaks of."""
 _SENDS = {
@@ -494,7 +495,8 @@ def of_jit(record: Record, functions: Iterable[str], message: str) -> list[Culpr
         if value := next(filter(None, parts), None):
             return [file.place(value[1])]
     named = _ARGUMENT.search(message)
-    of_it = _entry(file, found[0], named[1]) if named else []
+    argument = "in_shardings" if _OTHER_SHARDING in message else named[1] if named else ""
+    of_it = _entry(file, found[0], argument) if argument else []
     return of_it or call(record, found[0], "shard_map", "jit", "pmap")
 
 

@@ -22,6 +22,8 @@ from grader.judging import statements
 from grader.judging.arrays import OF_WHAT_WENT_IN, load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
+    AFTER_THE_STEP,
+    BEFORE_IT,
     TURNED,
     compiled_program,
     definition,
@@ -29,6 +31,7 @@ from grader.judging.evidence import (
     differing_leaf,
     differing_output,
     exchanged,
+    is_the_others,
     not_jitted,
     other_parts,
     seen,
@@ -168,6 +171,8 @@ def _other_numbers(record: Record, failure: Failure, part: int) -> Failure:
     length, why = _length(record)
     observed, hint = failure.observed + length, failure.hint or why
     own = statements.computed(record, "make_step", part, 2)
+    if part and is_the_others(record, f"loss of {AFTER[0]}", f"loss of {AFTER[1]}"):
+        return Failure(failure.expected, f"{failure.observed}: {AFTER_THE_STEP}", own, BEFORE_IT)
     by_hand = any(statements.calls(record, "make_step", name) for name in ("psum", "pmean"))
     if why in TURNED or hint in OF_WHAT_WENT_IN:
         own = statements.result(record, "make_step", 0, 2, inner=True)

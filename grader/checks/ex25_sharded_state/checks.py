@@ -19,12 +19,15 @@ from grader.checks.ex25_sharded_state.facts import (
 from grader.judging import statements
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
+    AFTER_THE_STEP,
+    BEFORE_IT,
     compiled_program,
     definition,
     devices_of,
     differing_leaf,
     differing_output,
     exchanged,
+    is_the_others,
     not_jitted,
     other_parts,
     seen,
@@ -164,6 +167,8 @@ def _other_numbers(record: Record, failure: Failure, name: str) -> Failure:
     place = statements.computed(record, "make_step", part, 2)
     if not part and "['count']" in failure.expected:
         return replace(failure, culprits=place, hint=COUNTED)
+    if part and is_the_others(record, f"loss of {AFTER[0]}", f"loss of {AFTER[1]}"):
+        return Failure(failure.expected, f"{failure.observed}: {AFTER_THE_STEP}", place, BEFORE_IT)
     by_hand = "shard_map" in record.source
     hint = failure.hint or ("" if by_hand else OF_LOSS_FN if part else OF_ADAM)
     return replace(failure, culprits=place, hint=hint)
