@@ -477,6 +477,28 @@ def turned(record: Record, before: str, after: str) -> tuple[str, str]:
     return "", ""
 
 
+def change_of(record: Record, before: str, after: str) -> Any:
+    """What was added to all arrays of a value of the submission, as one vector; None if unknown."""
+    mine = seen(record).values
+    return _step(mine[before], mine[after])
+
+
+AFTER_THE_STEP = "that is the loss after the step"
+BEFORE_IT = "The loss is the one that the gradient belongs to: of the params before the step."
+
+
+def is_the_others(record: Record, name: str, other: str) -> bool:
+    """Whether a number of the submission is not its own, but another one of the reference's."""
+    import numpy as np
+
+    mine, theirs = (
+        _vector(side.values.get(key, ()))
+        for side, key in ((seen(record), name), (wanted(record), other))
+    )
+    same_form = mine is not None and theirs is not None and mine.shape == theirs.shape
+    return same_form and bool(np.allclose(mine, theirs, rtol=1e-4))
+
+
 def step_in_words(ratio: float) -> str:
     """How a step is, whose `step_ratio` to the reference's is known."""
     if abs(ratio + 1) < 1e-2:

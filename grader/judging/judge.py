@@ -40,7 +40,7 @@ from grader.judging.said import (
     without_treedefs,
 )
 from grader.judging.slips import Slip, slips
-from grader.judging.statements import of_jit, of_keys, of_promise
+from grader.judging.statements import of_jit, of_keys, of_promise, of_spec
 from grader.judging.unlike import difference
 from grader.judging.verdict import Culprit, Ground, Report, Status, Verdict
 
@@ -188,13 +188,24 @@ def _explain(verdict: Verdict, record: Record, outcome: Outcome, exercise: Exerc
         given = given_names(exercise.model, exercise.edits)
         verdict.culprits = of_frames(file, outcome.frames, given)
     elif outcome.promise:
-        verdict.culprits = of_promise(record, exercise.edits, outcome.promise)
+        specs = (
+            of_jit(record, exercise.edits, outcome.message) if _OF_SPECS in outcome.message else []
+        )
+        verdict.culprits = (
+            specs
+            or of_promise(record, exercise.edits, outcome.promise)
+            or of_spec(record, exercise.edits, outcome.promise, outcome.message)
+        )
     elif not verdict.culprits:
         verdict.culprits = of_jit(record, exercise.edits, outcome.message)
     if outcome.kind in ("raised", "unusable") and (hint := hint_for(outcome.message)):
         verdict.hint, verdict.hint_level, verdict.hints = hint, 1, 1
     if forgotten := _no_return(file, outcome, exercise):
         _forgotten(verdict, forgotten, outcome)
+
+
+_OF_SPECS = "`out_specs`"
+"""What a drive says of a value whose form the specs of shard_map decided."""
 
 
 def _no_return(file: File, outcome: Outcome, exercise: Exercise) -> Missing | None:

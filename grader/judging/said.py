@@ -532,6 +532,23 @@ _TABLE = tuple(
             "an array of n of them.",
         ),
         _Said(
+            r"shard_map applied to the function '\w+' was given argument arrays with axis sizes "
+            r"that are not evenly divisible.*?of shape (\w+\[[\d,]*\]), where \S+ is bound to "
+            r"\S+ parameter '(\w+)'\S* corresponds to (in_specs\S*) of value (P\(.*?\)), which "
+            r"maps array axis (\d+) \(of size (\d+)\) to mesh axis '(\w+)' \(of size (\d+)\)",
+            r"`\3` is \4: it splits dimension \5 of `\2`, which is \1, over the \8 devices of the "
+            r'axis "\7", and \6 is no multiple of \8',
+            "Which dimension of that array is to be split? In a spec, a None stands for each "
+            "dimension before it.",
+        ),
+        _Said(
+            r"pytree structure error: different lengths of (?:tuple|list) at key path\s+shard_map "
+            r"(in_specs|out_specs).*? of length (\d+),.* of length (\d+)",
+            r"`\1` has \2 entries, and there are \3 values for them",
+            "in_specs has an entry for each argument of the call, and out_specs one for each value "
+            "that is returned.",
+        ),
+        _Said(
             r"scan body output must be a pair",
             "the body of a scan returns a pair (carry, output), and this one does not: was its "
             "`return` forgotten?",
@@ -551,6 +568,20 @@ _TABLE = tuple(
             r"(?m)^ValueError: pytree structure error",
             "two trees that are taken together have different structures",
             "Is one of them of a single param, and the other of all?",
+        ),
+        _Said(
+            r"Sharding passed to jit does not match the sharding on the respective arg\. Got jit "
+            r"sharding: .*?spec=(P\(.*?\)),.*?arg sharding: .*?spec=(P\(.*?\)),.*?arg type: (\S+)",
+            r"`in_shardings` says \1 of an argument \3 that lies as \2",
+            "jit moves no array that was placed: in_shardings must say where it is. Without "
+            "in_shardings, jit takes each argument as it comes.",
+        ),
+        _Said(
+            r"Too few leaves for PyTreeDef",
+            "",
+            "Of the gradient of a function from jax.shard_map, JAX says this where `out_specs` "
+            "promise with P() that a result is the same on all devices, and nothing makes it so. "
+            "Over which axes are the devices' parts added up, or averaged?",
         ),
         _Said(
             r"memory_space of all inputs passed to",

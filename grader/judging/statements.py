@@ -25,6 +25,19 @@ _OF_A_CALL = re.compile(
     r"\b(p?jit|pmap|shard_map|\w+_(specs|shardings|argnums|axes))\b|static arg|donated"
 )
 """What JAX's own words name when the call of a jitted function goes wrong."""
+_ARGUMENT = re.compile(r"\b(in_specs|out_specs|in_shardings|out_shardings)\b")
+"""An argument of jit or shard_map that such words are about."""
+_OTHER_SHARDING = "Sharding passed to jit does not match"
+_TOO_LONG = re.compile(r"an out_specs entry which is too long.*?out_specs\[(\d+)\]", re.DOTALL)
+"""What shard_map says of a returned value with fewer dimensions than its spec speaks of."""
+_SENDS = {
+    "all-gather": ("all_gather",),
+    "all-to-all": ("all_to_all",),
+    "collective-permute": ("ppermute",),
+    "reduce-scatter": ("psum_scatter",),
+    "all-reduce": ("psum", "pmean", "pmax", "pmin"),
+}
+"""The functions of jax.lax that become each collective of a program."""
 
 
 def call(record: Record, function: str, *names: str) -> list[Culprit]:
@@ -39,6 +52,13 @@ def call(record: Record, function: str, *names: str) -> list[Culprit]:
         if len(found := dotted if len(dotted) == 1 else found) == 1:
             return [file.place(found[0])]
     return of_definitions(file, [function])
+
+
+def sending(record: Record, function: str, op: str) -> list[Culprit]:
+    """The only call in a function that becomes a collective `op`, "all-gather"; else nothing."""
+    file = File(record.source)
+    found = list(_calls(_nodes(file, function), *_SENDS.get(op, ())))
+    return [file.place(found[0])] if len(found) == 1 else []
 
 
 def every(record: Record, function: str, name: str) -> list[Culprit]:
@@ -158,7 +178,7 @@ def _gets_value(node: ast.AST) -> str:
 
 
 def entry(record: Record, function: str, key: str) -> list[Culprit]:
-    """The only expression in a function that a dict gets under `key`.
+    """The only expression in a function that a dict, or a call, gets under `key`.
 
     Of a name, it is the last statement that gives the name its value.
     """
@@ -205,6 +225,137 @@ def result(
     function inside which returns so many values, or the only one that is in no other.
     """
     file = File(record.source)
+    found = _given_back(file, function, index, of, inner=inner)
+    if found is None:
+        return of_definitions(file, [function])
+    owner, value = found
+    if isinstance(value, ast.Name) and (made := _made(owner, value.id)):
+        return [file.place(made[-1])]
+    return [file.place(value)]
+
+
+def returned(
+    record: Record, function: str, index: int | None = None, of: int = 0, *, inner: bool = False
+) -> list[Culprit]:
+    """What stands for a result in the `return`: as `result`, but a name is not looked up."""
+    file = File(record.source)
+    found = _given_back(file, function, index, of, inner=inner)
+    return of_definitions(file, [function]) if found is None else [file.place(found[1])]
+
+
+def left_whole(record: Record, function: str, key: str) -> list[Culprit]:
+    """Where a function gives an array a PartitionSpec that splits nothing, by its name `key`.
+
+    That is the entry of that name, or the only empty spec. Of several, the only one that does not
+    hang on a condition.
+    """
+    file = File(record.source)
+    if found := _entry(file, function, key):
+        return found
+    nodes = list(_nodes(file, function))
+    empty = [node for node in _calls(nodes, *_SPECS) if not (node.args or node.keywords)]
+    if len(empty) > 1:
+        hang = {
+            inner
+            for node in nodes
+            if isinstance(node, ast.If | ast.IfExp)
+            for inner in ast.walk(node)
+        }
+        empty = [node for node in empty if node not in hang]
+    if len(empty) != 1:
+        return of_definitions(file, [function])
+    for node in nodes:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if empty[0] in ast.walk(
+                value
+            ):
+                uses = [one for one in nodes if _gives_name(one, name)]
+                return [file.place(uses[0] if len(uses) == 1 else node)]
+    around = [node for node in _calls(nodes, "NamedSharding") if empty[0] in ast.walk(node)]
+    return [file.place((around or empty)[0])]
+
+
+_SPECS = ("P", "PartitionSpec")
+
+
+def _gives_name(node: ast.AST, name: str) -> bool:
+    """Whether a node returns a name, and nothing else."""
+    return (
+        isinstance(node, ast.Return) and isinstance(node.value, ast.Name) and node.value.id == name
+    )
+
+
+def matching(record: Record, function: str, pattern: str) -> list[Culprit]:
+    """The only call in a function whose text matches a pattern from its beginning; else nothing."""
+    file = File(record.source)
+    calls = (node for node in _nodes(file, function) if isinstance(node, ast.Call))
+    found = [node for node in calls if re.match(pattern, ast.unparse(node))]
+    return [file.place(found[0])] if len(found) == 1 else []
+
+
+def of_spec(record: Record, functions: Sequence[str], promise: str, message: str) -> list[Culprit]:
+    """The only spec with arguments in the function that `promise` names, where that is at fault.
+
+    A drive says so with a message that begins with the spec.
+    """
+    named = re.match(r"`(\w+)`", promise)
+    if not named or named[1] not in functions or not message.startswith("P("):
+        return []
+    file = File(record.source)
+    specs = [node for node in _calls(_nodes(file, named[1]), *_SPECS) if node.args]
+    return [file.place(specs[0])] if len(specs) == 1 else []
+
+
+_MOVERS = frozenset(("with_sharding_constraint", "device_put", "optimization_barrier", "reshard"))
+"""Functions of JAX that return the numbers of their first argument."""
+
+
+def computed(record: Record, function: str, index: int, of: int) -> list[Culprit]:
+    """The last statement that computes an inner result: as `result`, for what is wrong in number.
+
+    Where that only moves a value, it is the statement that makes the value.
+    """
+    file = File(record.source)
+    found = _given_back(file, function, index, of, inner=True)
+    if found is None:
+        return of_definitions(file, [function])
+    owner, value = found
+    place: ast.AST = value
+    for _ in range(_MOST_NAMES):
+        match value:
+            case ast.Name(id=name) if made := _made(owner, name):
+                place = made[-1]
+                value = place.value if isinstance(place, ast.Assign) else ast.Constant(None)
+            case ast.Call(args=[ast.Name() as moved, *_]) if _name(value.func) in _MOVERS:
+                value = moved
+            case _:
+                break
+    return [file.place(place)]
+
+
+_MOST_NAMES = 8
+"""How many names are looked up one after another."""
+
+
+def naming(record: Record, function: str, text: str, *names: str) -> list[Culprit]:
+    """The calls in a function of one of `names` that get `text`, such as the name of an axis."""
+    file = File(record.source)
+    found = _calls(_nodes(file, function), *names)
+    return [
+        file.place(node)
+        for node in found
+        if any(
+            isinstance(inner, ast.Constant) and inner.value == text
+            for arg in (*node.args, *(keyword.value for keyword in node.keywords))
+            for inner in (arg.elts if isinstance(arg, ast.Tuple) else [arg])
+        )
+    ]
+
+
+def _given_back(
+    file: File, function: str, index: int | None, of: int, *, inner: bool
+) -> tuple[Function, ast.expr] | None:
+    """The part of a `return` that `result` means, and the function that returns it."""
     top = file.defined(function)
     functions = [node for node in ast.walk(top) if isinstance(node, Function)] if top else []
     given = [
@@ -215,25 +366,65 @@ def result(
     ]
     nearest = [(owner, part) for owner, part in given if owner in getattr(top, "body", ())]
     found = nearest if inner and len(nearest) == 1 else given
+    return found[0] if len(found) == 1 else None
+
+
+_STARTS = {"scan": 1, "fori_loop": 3, "while_loop": 2}
+"""Which argument of a loop it starts with."""
+
+
+def start(record: Record, function: str) -> list[Culprit]:
+    """What the only loop of jax.lax in a function starts with; of a name, what makes it."""
+    file = File(record.source)
+    nodes = list(_nodes(file, function))
+    found = [
+        (loop, loop.args[_STARTS[_name(loop.func)]])
+        for loop in _calls(nodes, *_STARTS)
+        if len(loop.args) > _STARTS[_name(loop.func)]
+    ]
     if len(found) != 1:
         return of_definitions(file, [function])
-    owner, value = found[0]
-    if isinstance(value, ast.Name) and (made := _made(owner, value.id)):
-        return [file.place(made[-1])]
-    return [file.place(value)]
+    loop, value = found[0]
+    holders = [node for node in nodes if isinstance(node, Function) and loop in ast.walk(node)]
+    made = _made(holders[-1], value.id) if isinstance(value, ast.Name) and holders else []
+    return [file.place(made[0] if len(made) == 1 else value)]
+
+
+def of_gradients(record: Record, function: str) -> list[Culprit]:
+    """Where a function adds up the gradients of the parts of a batch, or takes them.
+
+    That is the first thing returned by the function inside that takes them, where a loop calls
+    it; or the only other call of that function; or the call that takes the gradients.
+    """
+    file = File(record.source)
+    nodes = list(_nodes(file, function))
+    taking = list(_calls(nodes, "value_and_grad", "grad"))
+    if len(taking) != 1:
+        return of_definitions(file, [function])
+    owners = [n for n in nodes[1:] if isinstance(n, Function) and taking[0] in ast.walk(n)]
+    if not owners:
+        return [file.place(taking[0])]
+    owner = owners[-1]
+    if any(True for _ in _calls(nodes, "scan", "fori_loop", "while_loop")):
+        given = [_part(value, 0, 2) or value for value in _returned(owner)]
+        return [file.place(given[0] if len(given) == 1 else taking[0])]
+    calls = list(_calls(nodes, owner.name))
+    return [file.place(calls[0] if len(calls) == 1 else taking[0])]
 
 
 def apart_from(
-    record: Record, function: str, index: int, of: int, names: Iterable[str]
+    record: Record, function: str, index: int, of: int, names: Iterable[str], *, inner: bool = False
 ) -> list[Culprit]:
     """The only call in a function of one of `names` that is not about one of its results alone.
 
-    That is the result at `index` of `of`: calls that get nothing but its name, and those in its
-    place of the `return`, are left out. Nothing if several calls are left, or none.
+    That is the result at `index` of `of`, of the function or of those inside: calls that get
+    nothing but its name, and those in its place of the `return`, are left out. Nothing if several
+    calls are left, or none.
     """
     file = File(record.source)
     top = file.defined(function)
-    given = _returned(top) if isinstance(top, Function) else []
+    functions = [node for node in ast.walk(top) if isinstance(node, Function)] if top else []
+    given = [value for one in functions[inner : None if inner else 1] for value in _returned(one)]
     parts = [part for value in given if (part := _part(value, index, of))]
     name = {part.id for part in parts if isinstance(part, ast.Name)}
     there = {node for part in parts for node in ast.walk(part)}
@@ -375,7 +566,17 @@ def of_jit(record: Record, functions: Iterable[str], message: str) -> list[Culpr
         return []
     file = File(record.source)
     found = [name for name in functions if any(map(_jits, _nodes(file, name)))]
-    return call(record, found[0], "shard_map", "jit", "pmap") if len(found) == 1 else []
+    if len(found) != 1:
+        return []
+    if too_long := _TOO_LONG.search(message):
+        part = int(too_long[1])
+        parts = (_given_back(file, found[0], part, of, inner=True) for of in range(part + 1, 5))
+        if value := next(filter(None, parts), None):
+            return [file.place(value[1])]
+    named = _ARGUMENT.search(message)
+    argument = "in_shardings" if _OTHER_SHARDING in message else named[1] if named else ""
+    of_it = _entry(file, found[0], argument) if argument else []
+    return of_it or call(record, found[0], "shard_map", "jit", "pmap")
 
 
 def _jits(node: ast.AST) -> bool:
@@ -393,11 +594,11 @@ def _name(function: ast.expr) -> str:
 
 
 def _entries(node: ast.AST, key: str) -> Iterator[ast.expr]:
-    """What a node puts into a dict under `key`: a display, `dict(key=...)`, or `d[key] = ...`."""
+    """What a node gives the name `key`: in a dict, as `f(key=...)`, or as `d[key] = ...`."""
     match node:
         case ast.Dict(keys=keys, values=values):
             yield from (value for k, value in zip(keys, values, strict=True) if _is_key(k, key))
-        case ast.Call(func=ast.Name(id="dict"), keywords=keywords):
+        case ast.Call(keywords=keywords):
             yield from (keyword.value for keyword in keywords if keyword.arg == key)
         case ast.Assign(targets=[ast.Subscript(slice=k)], value=value) if _is_key(k, key):
             yield value

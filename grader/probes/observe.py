@@ -168,7 +168,18 @@ def _other_form(word: str, before: Any, value: Any) -> str:
         shapes = [getattr(x, "shape", None) for x in (leaf, want)]
         if shapes[0] != shapes[1]:
             where = f"`{word}{jax.tree_util.keystr(path)}`"
-            return f"the new {where} has shape {shapes[0]}, and the old one {shapes[1]}"
+            said = f"the new {where} has shape {shapes[0]}, and the old one {shapes[1]}"
+            return said + _one_after_another(leaf, want)
+    return ""
+
+
+def _one_after_another(array: Any, before: Any) -> str:
+    """That an array holds what each device returned, one after another, where it is so; or ""."""
+    if not (isinstance(array, jax.Array) and array.ndim and array.ndim == before.ndim):
+        return ""
+    shard, count = array.sharding.shard_shape(array.shape), len(array.sharding.device_set)
+    if count > 1 and shard == before.shape and array.shape[0] == count * before.shape[0]:
+        return f": those of {count} devices, one after another, as `out_specs` that split give them"
     return ""
 
 

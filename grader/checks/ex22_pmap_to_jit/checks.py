@@ -18,18 +18,22 @@ from grader.checks.ex22_pmap_to_jit.facts import (
     Run,
     shapes,
 )
-from grader.judging import statements
-from grader.judging.arrays import OF_WHAT_WENT_IN
+from grader.judging import shares, statements
+from grader.judging.arrays import OF_WHAT_WENT_IN, load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
+    AFTER_THE_STEP,
+    BEFORE_IT,
     SENT_WHOLE,
     TURNED,
+    change_of,
     compiled_program,
     culprits,
     definition,
     devices_of,
     differing_leaf,
     differing_output,
+    is_the_others,
     not_jitted,
     other_parts,
     probe_gap,
@@ -206,22 +210,63 @@ def same_numbers(record: Record) -> Result:
                 (facts.loss_of(number, step), "loss", ""),
             ):
                 if failure := differing_leaf(record, name, rtol=1e-5, atol=2e-6, before=old):
-                    found = renamed(failure, name, word)
-                    when = f" after {plural(step, 'step')} on {plural(run.devices, 'device')}"
-                    length, why = _length(record, number, run.devices)
-                    apart = "on all devices that hold it" in found.expected
-                    of_loss = word == "loss"
-                    known = why in (LENGTH, *TURNED) or found.hint in OF_WHAT_WENT_IN
-                    exchange = not known and not (apart and of_loss)
-                    hint = OF_ALL_ROWS if of_loss else APART if apart else why
-                    return Failure(
-                        found.expected + when,
-                        found.observed + length,
-                        _stepping(record, int(of_loss), exchange=exchange),
-                        hint if apart else found.hint or hint,
-                    )
+                    return _other_numbers(record, renamed(failure, name, word), number, step)
             before = new
     return None
+
+
+def _other_numbers(record: Record, found: Failure, number: int, step: int) -> Failure:
+    """The failure of params or of a loss in one run, with what explains it."""
+    run = _runs(record)[number]
+    expected = f"{found.expected} after {plural(step, 'step')} on {plural(run.devices, 'device')}"
+    of_loss = found.expected.startswith("`loss")
+    if (
+        of_loss
+        and step < run.steps
+        and is_the_others(record, facts.loss_of(number, step), facts.loss_of(number, step + 1))
+    ):
+        place = statements.computed(record, "make_step", 1, 2)
+        return Failure(expected, f"{found.observed}: {AFTER_THE_STEP}", place, BEFORE_IT)
+    length, why = _length(record, number, run.devices)
+    apart = "on all devices that hold it" in found.expected
+    place = statements.call(record, "make_step", "value_and_grad", "grad")
+    if apart and not of_loss:
+        return Failure(expected, found.observed, place, APART)
+    if not (of_loss or length or found.hint) and (counts := _counts(record, number)):
+        return Failure(expected, f"{found.observed}; {counts}", place, ALL_ROWS)
+    known = why in (LENGTH, *TURNED) or found.hint in OF_WHAT_WENT_IN
+    exchange = not known and not (apart and of_loss)
+    hint = OF_ALL_ROWS if of_loss else why
+    place = _stepping(record, int(of_loss), exchange=exchange)
+    return Failure(expected, found.observed + length, place, hint if apart else found.hint or hint)
+
+
+def _counts(record: Record, number: int) -> str:
+    """How often the rows of each device count in the first step of a run, if not all alike."""
+    run, before = _runs(record)[number], facts.placed_params(number)
+    values = wanted(record).values
+    old = {leaf.path[2:-2]: _numbers(leaf) for leaf in values[before]}
+    batch = [_numbers(leaf) for leaf in values[facts.placed_batch(number)]]
+    change = change_of(record, before, facts.params_after(number, 1))
+    if change is None or run.devices == 1:
+        return ""
+    size = run.rows // run.devices
+    parts = [
+        shares.gradient(old, *(array[at : at + size] for array in batch))
+        for at in range(0, run.rows, size)
+    ]
+    found = shares.weights(change, parts, -RATE / run.devices)
+    return "" if found is None else shares.in_words(found, "devices")
+
+
+def _numbers(leaf: Leaf) -> "shares.Array":
+    """The values of an array of the reference."""
+    return load(leaf.data or b"").astype("float64")
+
+
+RATE = 0.1
+"""The rate of the step, as the starter has it."""
+ALL_ROWS = "The gradient is a mean over all rows of the batch. Which rows does this line get?"
 
 
 APART = (
@@ -320,9 +365,16 @@ def _other_exchange(record: Record, name: str, width: int) -> Failure | Unable |
         f"only all-reduces: of the gradients, {gradients:,} bytes for a network of width {width}, "
         "and of the loss",
         exchanges(measured.collectives) + more,
-        definition(record, "make_step"),
+        _asking(record) if "all-gather" in ops else definition(record, "make_step"),
         "" if "all-gather" in ops else ONE_MEAN,
     )
+
+
+def _asking(record: Record) -> list[Culprit]:
+    """What makes an array whole on every device: a call, or the specs of shard_map."""
+    moving = ("with_sharding_constraint", "device_put", "reshard", "all_gather")
+    own = statements.apart_from(record, "make_step", 0, 2, moving, inner=True)
+    return own or statements.entry(record, "make_step", "in_specs")
 
 
 def _gradient_bytes(width: int) -> int:

@@ -28,7 +28,7 @@ from grader.checks.ex22_pmap_to_jit.facts import (
     shapes,
 )
 from grader.probes import alive
-from grader.probes.observe import Observe, unpack
+from grader.probes.observe import Misused, Observe, unpack
 
 WIDTHS, ROWS, STEPS = (1, 5), (1, 5), (1, 6)
 """Width in sixteens, rows on one device in eights, and steps of a run: from, and below."""
@@ -48,10 +48,16 @@ def _batch(rng: Any, rows: int) -> tuple[Any, Any]:
     return inputs, np.tanh(inputs[:, :TARGETS])
 
 
+PLACED = "`place` returns (params, batch)"
+
+
 def _placed(submission: ModuleType, rng: Any, mesh: Any, width: int, rows: int) -> Any:
     """Fresh params and a fresh batch, placed by the submission."""
-    both = submission.place(mesh, _params(rng, width), _batch(rng, rows))
-    return unpack(both, 2, "`place` returns (params, batch)")
+    given = _params(rng, width), _batch(rng, rows)
+    both = unpack(submission.place(mesh, *given), 2, PLACED)
+    if str(jax.tree.structure(both)) == str(jax.tree.structure(given[::-1])):
+        raise Misused(PLACED, "it returned the batch first, and then the params")
+    return both
 
 
 def _mesh(rng: Any, count: int) -> Any:

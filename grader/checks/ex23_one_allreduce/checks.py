@@ -9,11 +9,21 @@ from dataclasses import replace
 from math import prod
 
 from grader.checks.ex23_one_allreduce import EXERCISE
-from grader.checks.ex23_one_allreduce.facts import AFTER, COUNT, DEVICES, LARGE, STEP, shapes
-from grader.judging import statements
-from grader.judging.arrays import OF_WHAT_WENT_IN, load
+from grader.checks.ex23_one_allreduce.facts import (
+    AFTER,
+    BATCH,
+    COUNT,
+    DEVICES,
+    LARGE,
+    STEP,
+    shapes,
+)
+from grader.judging import shares, statements
+from grader.judging.arrays import FORM, OF_WHAT_WENT_IN, load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
+    calls_of,
+    change_of,
     compiled_program,
     definition,
     devices_of,
@@ -31,7 +41,7 @@ from grader.judging.evidence import (
     turned,
     wanted,
 )
-from grader.judging.record import Collective, Measured, Record
+from grader.judging.record import Collective, Leaf, Measured, Record
 from grader.judging.verdict import Culprit
 from grader.judging.words import exchanges, where
 
@@ -82,8 +92,17 @@ def devices_agree(record: Record) -> Result:
 
 
 def _exchanging(record: Record) -> list[Culprit]:
-    """Where the step exchanges its gradient, else where it takes it."""
+    """Where the step exchanges its gradient, be it in several places, else where it takes it."""
+    means = [one for name in ("pmean", "psum") for one in _called(record, name)]
+    if len(means) > 1:
+        return sorted(means, key=lambda place: place.line)
     return statements.call(record, "make_step", "pmean", "psum", "value_and_grad", "grad")
+
+
+def _called(record: Record, name: str) -> list[Culprit]:
+    """The calls of `name` in `make_step`."""
+    found = statements.every(record, "make_step", name)
+    return [] if found == definition(record, "make_step") else found
 
 
 LOSSES = (
@@ -120,10 +139,26 @@ def same_numbers(record: Record) -> Result:
                 return replace(failure, culprits=place)
             return _with_length(record, failure)
         if failure := differing_leaf(record, f"losses of {when}", rtol=1e-5, atol=2e-6):
-            observed = failure.observed + _alike(record, f"losses of {when}")
-            place = statements.result(record, "make_step", 1, 2, inner=True)
-            return Failure(failure.expected, observed, place, failure.hint or LOSSES)
+            return _other_losses(record, failure, f"losses of {when}")
     return None
+
+
+def _other_losses(record: Record, failure: Failure, name: str) -> Failure:
+    """The failure of the losses, at the line that makes them, or that splits the rows."""
+    alike = _alike(record, name)
+    own = statements.returned if failure.hint == FORM else statements.result
+    place, hint = own(record, "make_step", 1, 2, inner=True), failure.hint or LOSSES
+    exchanges = len(calls_of(record, ("pmean", "psum", "all_gather"))) > 1
+    specs = statements.entry(record, "make_step", "in_specs")
+    if alike and not exchanges and specs != definition(record, "make_step"):
+        place, hint = specs, ROWS
+    return Failure(failure.expected, failure.observed + alike, place, hint)
+
+
+ROWS = (
+    "Which rows does a device get? in_specs say that, for each argument. P() gives all rows to "
+    "each device."
+)
 
 
 def _alike(record: Record, name: str) -> str:
@@ -141,6 +176,11 @@ def _with_length(record: Record, failure: Failure) -> Failure:
     steps = "params before", f"params after {AFTER[0]}"
     ratio, apart = step_ratio(record, *steps), step_error(record, *steps)
     devices, hint = int(wanted(record).facts[DEVICES]), failure.hint
+    if ratio is None and (counts := _other_sum(record)):
+        observed = f"{failure.observed}; {counts}"
+        find = statements.start if counts.startswith(BEGINS) else statements.of_gradients
+        places = find(record, "make_step")
+        return Failure(failure.expected, observed, places, hint or SUM)
     sizes = f", with {devices} devices and {wanted(record).facts[COUNT]} micro-batches"
     length, why = turned(record, *steps)
     if why:
@@ -159,11 +199,57 @@ def _with_length(record: Record, failure: Failure) -> Failure:
     return Failure(failure.expected, observed, _exchanging(record) if counted else own, hint)
 
 
+def _other_sum(record: Record) -> str:
+    """Which gradients the first step is made of, where it is not the mean of all; else ""."""
+    import numpy as np  # here: the command line starts without it
+
+    old = {leaf.path[2:-2]: _numbers(leaf) for leaf in wanted(record).values["params before"]}
+    batch = [_numbers(leaf) for leaf in wanted(record).values[BATCH]]
+    step = change_of(record, "params before", f"params after {AFTER[0]}")
+    start = np.concatenate([np.ravel(old[key]) for key in shares.KEYS])
+    if step is None or step.shape != start.shape:
+        return ""
+    parts = [shares.gradient(old, *rows) for rows in zip(*batch, strict=True)]
+    right = -RATE / len(parts)
+    counts = shares.weights(step, parts, right)
+    if counts is not None:
+        return shares.in_words(counts, "micro-batches")
+    for first, words in ((start, "the old params"), (np.ones_like(start), "ones")):
+        if counts := shares.weights(step, [*parts, first], right):
+            return f"{BEGINS} {words}, not with zeros" if abs(counts[-1]) > FITTED else ""
+    devices = int(wanted(record).facts[DEVICES])
+    blocks = zip(*(np.split(array, devices, axis=1) for array in batch), strict=True)
+    of_each = [
+        np.mean([shares.gradient(old, *rows) for rows in zip(*block, strict=True)], axis=0)
+        for block in blocks
+    ]
+    counts = shares.weights(step, of_each, -RATE / devices)
+    return "" if counts is None else shares.in_words(counts, "devices")
+
+
+def _numbers(leaf: Leaf) -> "shares.Array":
+    """The values of an array of the reference."""
+    return load(leaf.data or b"").astype("float64")
+
+
+BEGINS = "the sum of the gradients begins with"
+RATE = 0.1
+"""The rate of the step, as the starter has it."""
+FITTED = 0.1
+"""What a weight that is meant to be 0 may come to."""
+SUM = (
+    "Each micro-batch adds its gradient to a sum that began with zeros. What does the loop add, "
+    "and what does it hand on to its next round?"
+)
 BFLOAT16 = 2**-7
 """The part of a number that rounding to bfloat16 may change, a few times over."""
 ROUNDED = (
     "So small a difference is more like rounding than like a wrong count. Of which dtype is each "
     "sum while it is added up?"
+)
+NOT_NEEDED = (
+    "The marked line exchanges something, too. A sum of the gradients is all that the devices need "
+    "of each other: each returns its own loss, and out_specs P('data') makes one array of them."
 )
 AGAIN = "Which lines exchange the gradient? One of them is enough."
 
@@ -226,11 +312,16 @@ def _travels_once(
     times = total // gradient if total % gradient == 0 else 0
     reason = f": that is {times} times the gradient" if times > 1 else ""
     reason += ", once for each micro-batch" if times == count else ""
+    expected = f"one all-reduce of the gradient's {gradient:,} bytes"
+    others = {c.op for c in found} - {"all-reduce"}
+    asking = [statements.sending(record, "make_step", op) for op in sorted(others)]
+    if place := next(filter(None, asking), None):
+        return Failure(expected, exchanges(found) + reason, place, NOT_NEEDED)
     return Failure(
-        f"one all-reduce of the gradient's {gradient:,} bytes",
+        expected,
         exchanges(found) + reason,
         _exchanging(record),
-        AGAIN if times > 1 and times != count and all(c.runs == 1 for c in found) else "",
+        AGAIN if times != count and all(c.runs == 1 for c in found) else "",
     )
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from grader.checks.ex23_one_allreduce.facts import (
     AFTER,
+    BATCH,
     COUNT,
     DEVICES,
     FEATURES,
@@ -52,6 +53,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         params, *batch = _arguments(rng, mesh, width, count)
         observe.fact(COUNT, count)
         observe.value("params before", params)
+        observe.value(BATCH, tuple(batch))
         before = params
         for when in AFTER:
             with from_last("params", before, params, PROMISE):

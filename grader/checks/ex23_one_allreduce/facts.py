@@ -7,6 +7,8 @@ LARGE = {"w1": (2048, 8192), "b1": (8192,), "w2": (8192, 1024)}
 AFTER = ("one step", "two steps")
 """When params and losses are kept: `params after one step`, `losses of one step`."""
 
+BATCH = "batch of the steps"
+"""The name of their (inputs, targets)."""
 COUNT = "micro-batches of the steps"
 """The fact that says how many micro-batches each of these steps has."""
 DEVICES = "devices of the steps"

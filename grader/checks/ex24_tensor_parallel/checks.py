@@ -5,6 +5,8 @@ compared with the program for the devices at hand, and with the same program com
 target.
 """
 
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from typing import NamedTuple
@@ -17,9 +19,11 @@ from grader.checks.ex24_tensor_parallel.facts import (
     TARGET_DATA,
 )
 from grader.judging import statements
-from grader.judging.arrays import FORM, OF_WHAT_WENT_IN, load
+from grader.judging.arrays import OF_WHAT_WENT_IN, load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
+    AFTER_THE_STEP,
+    BEFORE_IT,
     TURNED,
     compiled_program,
     definition,
@@ -27,6 +31,7 @@ from grader.judging.evidence import (
     differing_leaf,
     differing_output,
     exchanged,
+    is_the_others,
     not_jitted,
     other_parts,
     seen,
@@ -108,10 +113,7 @@ COUNTED = (
     'The gradient is as many times too long as "model" has devices. What every device adds before '
     "a psum, or in the backward pass of one, is counted once for each device."
 )
-ADDED = (
-    'The gradient is as many times too long as "data" has devices: it is a sum over "data", where '
-    "a mean is asked for. Which line adds it up, and which line divides?"
-)
+ADDED = 'A mean over "data" is asked for. jax.lax.psum adds; which line divides?'
 ADDED_UNSEEN = (
     "Inside jax.shard_map, unless check_vma is False, jax.grad adds up by itself the gradients of "
     'params that are whole over an axis. Here that is a sum over "data". Which line divides it?'
@@ -130,22 +132,65 @@ ADDED_UNSEEN = (
 def same_numbers(record: Record) -> Result:
     """Params and loss are those of one device, after one step and after two."""
     for when in AFTER:
-        for name in (f"loss of {when}", f"params after {when}"):
+        for part, name in ((1, f"loss of {when}"), (0, f"params after {when}")):
             failure = differing_leaf(record, name, rtol=1e-3, atol=5e-5, before="params")
             if failure:
-                length, why = _length(record)
-                observed = failure.observed + length
-                hint = failure.hint or why
-                place = _adding(record) if length else definition(record, "make_step")
-                if why in TURNED or hint in OF_WHAT_WENT_IN:
-                    place = statements.result(record, "make_step", 0, 2, inner=True)
-                return Failure(failure.expected, observed, place, hint)
-    return None
+                return _other_numbers(record, failure, part)
+    values, name = seen(record).values, f"params after {AFTER[0]}"
+    found = _other_step(values["params"], values[name], wanted(record).values[name], ROUNDED)
+    if found is None:
+        return None
+    path, apart = found
+    return Failure(
+        f"with float32 params, a step changes `params{path}` as the reference does",
+        f"it differs from that by 1 part in {1 / apart:.0f}, as if it were rounded on the way",
+        statements.computed(record, "make_step", 0, 2),
+        IN_FLOAT32,
+    )
+
+
+ROUNDED = 2**-11
+"""By how much of its own length a step in float32 may differ from the reference's, in each array.
+Right answers were seen to differ by 2**-19, gradients that are rounded to bfloat16 by 2**-9."""
+IN_FLOAT32 = "All of a step has the type of the params. Which line makes it another one?"
+OF_LOSS_FN = (
+    "A step takes 0.1 of the gradient of `loss_fn` from the params, once. What else changes them?"
+)
+OF_THE_LOSS = (
+    "The loss is `loss_fn` of all blocks and the whole batch, before the step. Which params, and "
+    "which rows, does it get?"
+)
+OVER_MODEL = 'What does each device add, before the sum over "model", and after it?'
+PARTS_ADDED = (
+    "Each device has a part of a sum over the hidden units. The parts are added, not averaged."
+)
+
+
+def _other_numbers(record: Record, failure: Failure, part: int) -> Failure:
+    """The failure of the params (part 0) or of the loss (1), with what explains it."""
+    length, why = _length(record)
+    observed, hint = failure.observed + length, failure.hint or why
+    own = statements.computed(record, "make_step", part, 2)
+    if part and is_the_others(record, f"loss of {AFTER[0]}", f"loss of {AFTER[1]}"):
+        return Failure(failure.expected, f"{failure.observed}: {AFTER_THE_STEP}", own, BEFORE_IT)
+    by_hand = any(statements.calls(record, "make_step", name) for name in ("psum", "pmean"))
+    if why in TURNED or hint in OF_WHAT_WENT_IN:
+        own = statements.result(record, "make_step", 0, 2, inner=True)
+    elif not by_hand and "shard_map" not in record.source:
+        hint = failure.hint or (OF_THE_LOSS if part else OF_LOSS_FN)
+    elif length:
+        own = _adding(record)
+    elif averaged := statements.naming(record, "make_step", "model", "pmean"):
+        own, hint = averaged, failure.hint or PARTS_ADDED
+    elif added := statements.naming(record, "make_step", "model", "psum"):
+        own, hint = added, failure.hint or OVER_MODEL
+    return Failure(failure.expected, observed, own, hint)
 
 
 def _adding(record: Record) -> list[Culprit]:
-    """Where the step adds gradients up, or makes them."""
-    return statements.call(record, "make_step", "psum", "pmean", "value_and_grad", "grad")
+    """Where the step adds up over "data", or makes its gradients."""
+    summed = statements.naming(record, "make_step", "data", "psum")
+    return summed or statements.call(record, "make_step", "psum", "pmean", "value_and_grad", "grad")
 
 
 def _length(record: Record) -> tuple[str, str]:
@@ -157,14 +202,17 @@ def _length(record: Record) -> tuple[str, str]:
     ratio = step_ratio(record, *steps)
     if not ratio:
         return "", ""
+    said = f"; the first step is {ratio:.4g} times as long as the reference's"
+    if "shard_map" not in record.source:  # then no line of the file adds anything up over an axis
+        return said, LENGTH
     data = wanted(record).facts["data"][0]
     sizes = {"data": data, "model": devices_of(record) // data}
     fitting = [axis for axis, size in sizes.items() if abs(ratio - size) < 0.01 * size]
-    said = f"; the first step is {ratio:.4g} times as long as the reference's"
     if fitting:
         said += f": that is the size of {' and of '.join(f'"{axis}"' for axis in fitting)}"
-    added = ADDED_UNSEEN if "shard_map" in record.source else ADDED
-    return said, {"data": added, "model": COUNTED}[fitting[0]] if len(fitting) == 1 else LENGTH
+    added = ADDED if statements.naming(record, "make_step", "data", "psum") else ADDED_UNSEEN
+    hints = {"data": added, "model": COUNTED}
+    return said, hints[fitting[0]] if len(fitting) == 1 else LENGTH
 
 
 LENGTH = (
@@ -276,10 +324,20 @@ def _within(record: Record, found: list[Collective], budget: _Budget) -> Result:
         observed = f"{named}; the step sends {observed}"
         return Failure(expected, observed, _entry(record, other), WHERE)
     if not any(c.op == "all-gather" for c in found):
-        hint = TOO_OFTEN
-    else:
-        hint = "" if needless.endswith(HIDDEN) else GATHERED
+        return _failure(record, expected, observed, "make_step", TOO_OFTEN)
+    specs = statements.entry(record, "make_step", "in_specs")
+    if asking := _asking(record):
+        return Failure(expected, observed, asking, ASKED_FOR)
+    if not needless.endswith(HIDDEN) and specs != definition(record, "make_step"):
+        return Failure(expected, observed, specs, OF_SPECS)
+    hint = "" if needless.endswith(HIDDEN) else GATHERED
     return _failure(record, expected, observed, "make_step", hint)
+
+
+def _asking(record: Record) -> list[Culprit]:
+    """The only call in `make_step` that moves an array which is not one of the new params."""
+    moving = ("all_gather", "with_sharding_constraint", "device_put", "reshard")
+    return statements.apart_from(record, "make_step", 0, 2, moving, inner=True)
 
 
 def _other_split(record: Record) -> Leaf | None:
@@ -296,6 +354,14 @@ WHERE = (
     "this array do the hidden units lie? That one is split."
 )
 GATHERED = "An all-gather makes something whole on every device. Which line asks for that?"
+ASKED_FOR = (
+    "The marked line says where an array lies. It lies elsewhere when it arrives: the rows of the "
+    'batch are split over "data", the params as `layout` says. What does the line make of that?'
+)
+OF_SPECS = (
+    "in_specs say which part of an argument a device gets. The rows of the batch come split over "
+    '"data", the params as `layout` says: what is asked for beyond that is gathered.'
+)
 TOO_OFTEN = (
     "Outputs are all-reduced more often than the blocks need. Does a block's forward pass run "
     "twice, is a sum added up twice, or is the batch no longer split as it came?"
@@ -327,32 +393,42 @@ def within_budget(record: Record) -> Result:
     found = wanted(record).facts["sizes"] | {"data": data, "model": devices_of(record) // data}
     budget = _Budget(**found, itemsize=itemsize)
     wrong = differing_output(record, "step", rtol=5e-2, atol=2e-2, any_float=("[1]",))
-    wrong = wrong or _other_step(record)
+    wrong = wrong or _other_step_in_bfloat16(record)
     if wrong:
-        hint = wrong.hint if wrong.hint == FORM else IN_BFLOAT16
-        return _failure(record, wrong.expected, wrong.observed, "make_step", hint)
+        part = 1 if "(...)[1]" in wrong.expected else 0
+        place = statements.computed(record, "make_step", part, 2)
+        called = re.sub(r"`step\(\.\.\.\)\[0\](.*?)`", r"the new `params\1`", wrong.expected)
+        expected = f"with params in bfloat16, {called}"
+        return Failure(expected, wrong.observed, place, IN_BFLOAT16)
     return _within(record, measured.collectives, budget)
 
 
-def _other_step(record: Record) -> Failure | None:
-    """The failure for the first array whose step in bfloat16 is not the reference's.
+def _other_step_in_bfloat16(record: Record) -> Failure | None:
+    """The failure for the first array whose step in bfloat16 is not the reference's."""
+    mine, theirs = record.measured["step"].outputs, record.reference_measured["step"].outputs
+    found = _other_step(wanted(record).values[EXPORTED], mine, theirs, STEPPED)
+    return found and Failure(
+        f"a step changes `params{found[0]}` as the reference does",
+        f"it differs from that by {found[1]:.2f} times the length of the step",
+    )
 
-    A step is small beside what is stepped, so that a comparison of the new params alone would
-    take no step for a right one.
+
+def _other_step(
+    old: Sequence[Leaf], mine: Sequence[Leaf], theirs: Sequence[Leaf], most: float
+) -> tuple[str, float] | None:
+    """The path of the first array whose step is not the reference's, and how far it is from it.
+
+    That is a part of the step's own length, more than `most`. A step is small beside what is
+    stepped, so that a comparison of the new params alone would take no step for a right one.
     """
     import numpy as np  # here: the command line starts without it
 
-    old = wanted(record).values[EXPORTED]
-    mine, theirs = record.measured["step"].outputs, record.reference_measured["step"].outputs
     for start, got, right in zip(old, mine, theirs, strict=False):
         before, found, want = (load(leaf.data or b"") for leaf in (start, got, right))
         length = float(np.linalg.norm(np.subtract(want, before)))
         apart = float(np.linalg.norm(np.subtract(found, want)))
-        if apart > STEPPED * length:
-            return Failure(
-                f"a step in bfloat16 changes `params{start.path}` as the reference does",
-                f"it differs from that by {apart / length:.2f} times the length of the step",
-            )
+        if apart > most * length:
+            return start.path, apart / length
     return None
 
 

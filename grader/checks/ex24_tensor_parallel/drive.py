@@ -42,7 +42,11 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.value("params", params)
     before = params
     for when in AFTER:
-        with from_last("params", before, params, PROMISE):
+        # A GPU would otherwise round the products, and so what is compared.
+        with (
+            jax.default_matmul_precision("highest"),
+            from_last("params", before, params, PROMISE),
+        ):
             made = step(params, batch)
         before, (params, loss) = params, unpack(made, 2, PROMISE)
         observe.value(f"params after {when}", params)

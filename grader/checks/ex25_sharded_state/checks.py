@@ -19,12 +19,15 @@ from grader.checks.ex25_sharded_state.facts import (
 from grader.judging import statements
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
+    AFTER_THE_STEP,
+    BEFORE_IT,
     compiled_program,
     definition,
     devices_of,
     differing_leaf,
     differing_output,
     exchanged,
+    is_the_others,
     not_jitted,
     other_parts,
     seen,
@@ -34,6 +37,7 @@ from grader.judging.evidence import (
     wanted,
 )
 from grader.judging.record import Collective, Leaf, Measured, Record
+from grader.judging.verdict import Culprit
 from grader.judging.words import exchanges, plural, shards
 
 WORK = 1.6
@@ -44,9 +48,9 @@ TRAVELS = 2
 gradients to shares. A sum that an all-reduce gives to every device takes 1 more."""
 HELD = 0.6
 """Shares of the state that a step may hold beyond what the reference holds while it runs."""
-SCALARS, LARGE_SCALARS, WHOLE = 256, 1024, 512
-"""Bytes that may travel for what stays whole (the loss, `count`, and arrays that cannot be
-divided), here and on the target; and bytes that it may take here."""
+SCALARS, WHOLE = 16, 512
+"""Bytes that may travel beside arrays of the state, for the loss and `count`; and bytes that arrays
+which cannot be divided may take here."""
 
 
 def _failure(record: Record, expected: str, observed: str, edit: str = "make_step") -> Failure:
@@ -89,9 +93,17 @@ def _beyond_share(record: Record, name: str, devices: int) -> Failure | None:
         f"on a mesh of {devices} devices, each device holds 1/{devices} of `state{worst.path}`, "
         f"whose shape is {worst.shape}",
         f"{shards(worst)}; larger than one share: {len(whole)} of {plural(len(leaves), 'array')}",
-        statements.call(record, "layout", "NamedSharding", "P", "PartitionSpec"),
+        _laying(record, worst),
         _why_whole(whole, name, devices_of(record)),
     )
+
+
+def _laying(record: Record, leaf: Leaf) -> list[Culprit]:
+    """Where `layout` leaves this array whole."""
+    found = statements.left_whole(record, "layout", leaf.path.rpartition("['")[2].rstrip("']"))
+    if found != definition(record, "layout"):
+        return found
+    return statements.call(record, "layout", "NamedSharding", "P", "PartitionSpec")
 
 
 def _is_param(leaf: Leaf) -> bool:
@@ -151,11 +163,22 @@ COUNTED = (
 
 def _other_numbers(record: Record, failure: Failure, name: str) -> Failure:
     """The failure of a state or a loss, with what its count tells of it."""
-    of_loss = name.startswith("loss")
-    place = statements.result(record, "make_step", 1 if of_loss else 0, 2, inner=True)
-    if not of_loss and "['count']" in failure.expected:
+    part = 1 if name.startswith("loss") else 0
+    place = statements.computed(record, "make_step", part, 2)
+    if not part and "['count']" in failure.expected:
         return replace(failure, culprits=place, hint=COUNTED)
-    return replace(failure, culprits=place)
+    if part and is_the_others(record, f"loss of {AFTER[0]}", f"loss of {AFTER[1]}"):
+        return Failure(failure.expected, f"{failure.observed}: {AFTER_THE_STEP}", place, BEFORE_IT)
+    by_hand = "shard_map" in record.source
+    hint = failure.hint or ("" if by_hand else OF_LOSS_FN if part else OF_ADAM)
+    return replace(failure, culprits=place, hint=hint)
+
+
+OF_LOSS_FN = "The loss is `loss_fn` of the old params and of the whole batch."
+OF_ADAM = (
+    "The new state is what `adam` makes of the whole old state and of the gradient of `loss_fn`. "
+    "What else does the step do to one of them?"
+)
 
 
 @EXERCISE.check(
@@ -224,6 +247,12 @@ def _share_bytes(sizes: Sizes, devices: int) -> int:
     return sum(4 * prod(s) // (devices if any(n % devices == 0 for n in s) else 1) for s in shapes)
 
 
+def _undivided_bytes(sizes: Sizes, devices: int) -> int:
+    """Bytes of the params of which no dimension can be divided."""
+    shapes = param_shapes(sizes).values()
+    return sum(4 * prod(s) for s in shapes if all(n % devices for n in s))
+
+
 def _bytes(found: list[Collective], op: str) -> int:
     return sum(c.nbytes * c.count * c.runs for c in found if c.op == op)
 
@@ -241,7 +270,7 @@ def _travels(
     everywhere = min(1, _bytes(found, "all-reduce") / params)
     mine, limit = sent(found, devices), round((TRAVELS + everywhere) * once) + spare
     gathered = _bytes(found, "all-gather") / params
-    if gathered * params > params + spare:
+    if _bytes(found, "all-gather") > params:
         return _failure(
             record,
             f"all-gathers return {params:,} bytes: the params, once",
@@ -299,13 +328,27 @@ def moments_stay(record: Record) -> Result:
         return measured
     params = _params_bytes(_sizes(record))
     wrong = differing_output(record, "step", rtol=2e-3, atol=1e-4)
-    found = wrong or _travels(record, measured.collectives, params, devices_of(record))
+    if wrong:
+        return replace(wrong, culprits=statements.computed(record, "make_step", 0, 2))
+    found = _travels(record, measured.collectives, params, devices_of(record))
     gathered = _of_the_batch(record, measured.collectives)
-    if not isinstance(found, Failure) or wrong or not gathered:
+    if isinstance(found, Failure) and (asking := _asking(record, measured.collectives)):
+        found = replace(found, culprits=asking)
+    if not isinstance(found, Failure) or not gathered:
         return found
     sizes = " and ".join(f"{size:,}" for size in gathered)
     observed = f"the batch is gathered, in arrays of {sizes} bytes. {found.observed}"
     return replace(found, observed=observed, hint=GATHERED_BATCH)
+
+
+def _asking(record: Record, found: list[Collective]) -> list[Culprit]:
+    """The only call in `make_step` that sends or moves an array which is not the new state."""
+    moving = ("with_sharding_constraint", "device_put", "reshard")
+    own = statements.apart_from(record, "make_step", 0, 2, moving, inner=True)
+    ops = {c.op for c in found} & {"collective-permute", "all-to-all"} or {"all-gather"}
+    return own or next(
+        filter(None, (statements.sending(record, "make_step", op) for op in sorted(ops))), []
+    )
 
 
 GATHERED_BATCH = (
@@ -368,11 +411,12 @@ def on_the_target(record: Record) -> Result:
         return measured
     found, devices = measured.collectives, target_of(record).devices
     whole, params = _bytes(found, "all-reduce"), _params_bytes(LARGE)
-    if whole > LARGE_SCALARS:
+    most = SCALARS + _undivided_bytes(LARGE, devices)
+    if whole > most:
         return _failure(
             record,
-            f"all-reduces of at most {LARGE_SCALARS:,} bytes",
+            f"all-reduces of at most {most:,} bytes",
             f"{whole:,} bytes, {whole / params:.2f} times those of the params; each of the "
             f"{devices} devices receives all of them",
         )
-    return _travels(record, found, params, devices, LARGE_SCALARS)
+    return _travels(record, found, params, devices, most)

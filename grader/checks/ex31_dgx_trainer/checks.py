@@ -3,6 +3,7 @@
 A part that is wrong fails its own checks alone: each part was driven on what the drive placed.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from math import prod
@@ -157,9 +158,28 @@ def state_waits_on_the_host(record: Record) -> Result:
     for n in _placed(record):
         if found := _state_misplaced(record, n):
             return found
+        if twice := seen(record).facts[facts.twice(n)]:
+            one, other = map(str, twice)
+            expected = f"`state{one}` and `state{other}` have memory of their own"
+            place = statements.result(record, "place", 1, 2)
+            return Failure(expected, "both are one array", place, OF_ITS_OWN)
         if more := left(seen(record).facts[facts.left(n)], "place"):
             return Failure(*more, statements.piled(record, "place"), HELD)
     return None
+
+
+OF_ITS_OWN = (
+    "The step writes each new array over the old one. What happens to two arrays in one memory?"
+)
+
+
+def _of_state(record: Record, mine: Leaf, theirs: Leaf) -> list[Culprit]:
+    """Where `place` puts an array of the state: the call that names its field, or the only one."""
+    field = re.findall(r"\.(\w+)", theirs.path)[-1:] or ["state"]
+    named = statements.matching(record, "place", rf"[\w.]+\({field[0]}\b")
+    if mine.memory_kind != theirs.memory_kind:  # then it is the one copy, if one does all
+        named = statements.apart_from(record, "place", 0, 2, ("device_put",)) or named
+    return named or statements.result(record, "place", 1, 2)
 
 
 def _state_misplaced(record: Record, n: int) -> Failure | None:
@@ -175,8 +195,7 @@ def _state_misplaced(record: Record, n: int) -> Failure | None:
         right = [_lies(theirs, _shards(leaf)) for leaf in like]
         if _lies(mine) not in right:
             expected = f"`state{mine.path}`, of shape {theirs.shape}, is {right[0]}"
-            place = statements.result(record, "place", 1, 2)
-            return Failure(expected, f"it is {_lies(mine)}", place)
+            return Failure(expected, f"it is {_lies(mine)}", _of_state(record, mine, theirs))
         parts = [other_parts(mine, leaf) for leaf in like]
         if all(parts):
             expected = f"each device holds the part of `state{mine.path}` of its param"
@@ -344,7 +363,7 @@ def same_losses(record: Record) -> Result:
             failure = differing_leaf(record, f"{what} {name}", rtol=1e-4, atol=1e-5)
             if failure:
                 said = failure.expected.replace(name, f"{name},") if "," in name else ""
-                counted = what == "losses of" and failure.expected.endswith((" value", " values"))
+                counted = re.search(r"^`losses` .* has \d+ values?$", failure.expected)
                 ended = _how_it_ended(record, name) if counted else ""
                 if ended:
                     place = statements.call(record, "train", "stop")
@@ -352,6 +371,8 @@ def same_losses(record: Record) -> Result:
                     return Failure(said or failure.expected, observed, place, NO_STEP_FOLLOWS)
                 hint = EACH_STEP if counted else failure.hint
                 place = statements.call(record, "train", "step")
+                if failure.hint == FORM and not counted:
+                    place = statements.returned(record, "train")
                 found = misplaced(record, name)
                 if not counted and found and found[0].startswith("step"):
                     step = found[0].partition(" gets")[0]
@@ -452,4 +473,11 @@ def fits_on_the_target(record: Record) -> Result:
         return found
     machine = target_of(record).device_kind
     over = state_at_once(found, target_reference(record, "step"), machine)
-    return Failure(*over, definition(record, "make_step")) if isinstance(over, tuple) else over
+    if not isinstance(over, tuple):
+        return over
+    brought = statements.matching(record, "make_step", BROUGHT_IN)
+    return Failure(*over, brought or definition(record, "make_step"))
+
+
+BROUGHT_IN = r"[\w.]*device_put\(.*(Space\.Device|with_memory_kind\(.device.\))\)$"
+"""How a step brings an array to the device's memory."""

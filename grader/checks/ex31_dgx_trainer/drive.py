@@ -156,6 +156,7 @@ class Trainer:
             if found != promised:
                 raise Misused(f"`place` returns a tree of {name} like {promised}", found)
         self._observe.fact(facts.left(call), alive.left_beside(both, before))
+        self._observe.fact(facts.twice(call), _in_one_memory(both[1]))
         self._observe.value(facts.params(call), both[0])
         self._observe.value(facts.state(call), both[1])
         rows = mesh.size * int(self._rng.integers(1, 6))  # a wrong axis must not raise
@@ -234,6 +235,26 @@ def _small_step(params: Any, state: Any, batch: Any) -> Any:
     inputs, targets = batch
     loss = ((params * inputs - targets) ** 2).mean()
     return params - 0.01 * loss * inputs, state + 1, loss
+
+
+def _in_one_memory(tree: Any) -> list[str]:
+    """The paths of the first two arrays of a tree that share their memory; none if none do."""
+    there: dict[int, str] = {}
+    for path, array in tree_leaves_with_path(tree):
+        for address in _addresses(array):
+            if (other := there.setdefault(address, keystr(path))) != keystr(path):
+                return [other, keystr(path)]
+    return []
+
+
+def _addresses(array: Any) -> list[int]:
+    """Where the parts of an array lie, as far as its devices say that."""
+    if not isinstance(array, jax.Array) or array.is_deleted():
+        return []
+    try:
+        return [shard.data.unsafe_buffer_pointer() for shard in array.addressable_shards]
+    except jax.errors.JaxRuntimeError:
+        return []
 
 
 def _names(trees: Any) -> list[str]:

@@ -32,3 +32,8 @@ def left(call: int) -> str:
 def left_of_batch(call: int) -> str:
     """The name of the fact that says how many bytes of other arrays `place_batch` left alive."""
     return f"left beside the batch of {call}"
+
+
+def twice(call: int) -> str:
+    """The name of the fact that names two arrays of the state which share one memory, if any do."""
+    return f"one memory twice in {call}"

@@ -1,0 +1,77 @@
+"""Finds which parts of a batch a step followed, from nothing but the step and the batch.
+
+A step of gradient descent is a sum of the gradients of the batch's parts, each with a weight: a
+mean gives all of them the same. The weights of a submission's step say which part it left out, or
+counted twice. Here are the gradients of one small network, in NumPy, and the fit. Input: arrays
+from records. No verdict is reached here; NumPy is imported inside functions, so that the command
+line starts without it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.floating]
+
+FITS = 0.02
+"""The part of a step that may be left when the gradients are taken from it. Rounding of the params,
+which are much longer than a step, leaves less."""
+_ALIKE = 0.1
+"""How far two weights may be apart, relative to the right one, and still be called the same."""
+KEYS = ("b1", "w1", "w2")
+"""The params of the network in the order of `gradient`."""
+
+
+def gradient(params: Mapping[str, "Array"], inputs: "Array", targets: "Array") -> "Array":
+    """The gradient of mean((tanh(inputs @ w1 + b1) @ w2 - targets) ** 2), as one vector.
+
+    Inputs are (rows, features), targets (rows, outputs). The vector holds b1, w1 and w2, flat.
+    """
+    import numpy as np
+
+    b1, w1, w2 = (params[key].astype(np.float64) for key in KEYS)
+    hidden = np.tanh(inputs @ w1 + b1)
+    apart = 2 / targets.size * (hidden @ w2 - targets)
+    inner = apart @ w2.T * (1 - hidden**2)
+    return np.concatenate([inner.sum(0), (inputs.T @ inner).ravel(), (hidden.T @ apart).ravel()])
+
+
+def weights(step: "Array", parts: Sequence["Array"], right: float) -> list[float] | None:
+    """By how much each of `parts` counts in a step, where 1 is `right` times the part.
+
+    None if the step is no sum of them.
+    """
+    import numpy as np
+
+    basis = np.stack(parts, axis=1).astype(np.float64)
+    found = np.linalg.lstsq(basis, step.astype(np.float64), rcond=None)[0]
+    left = float(np.linalg.norm(basis @ found - step))
+    if not left <= FITS * float(np.linalg.norm(step)):
+        return None
+    return [float(weight) / right for weight in found]
+
+
+def in_words(found: Sequence[float], part: str) -> str:
+    """What is wrong with weights that are not all the same.
+
+    `part` names them in words, such as "micro-batches". Returns "" where all weights are alike.
+    """
+    count = len(found)
+    used = [n for n, weight in enumerate(found) if abs(weight) > _ALIKE]
+    if len(used) == count and max(found) - min(found) < _ALIKE:
+        return ""
+    if len(used) == 1:
+        return f"only the gradient of {_which(used[0], count)} of {count} {part} is in the step"
+    if used and len(used) < count and count - len(used) <= len(used):
+        lost = [n for n in range(count) if n not in used]
+        names = " and ".join(_which(n, count) for n in lost)
+        return f"the gradient of {names} of {count} {part} is not in the step"
+    said = ", ".join(f"{weight:.2g}" for weight in found)
+    return f"the gradients of the {count} {part} count {said} times, in their order"
+
+
+def _which(index: int, count: int) -> str:
+    return {0: "the first", count - 1: "the last"}.get(index, f"number {index}")
