@@ -577,6 +577,12 @@ _TABLE = tuple(
             "in_shardings, jit takes each argument as it comes.",
         ),
         _Said(
+            r"^ZeroDivisionError",
+            "",
+            "Which number is 0 there, and which line made it? `//` rounds down: what is below 1 "
+            "becomes 0.",
+        ),
+        _Said(
             r"Too few leaves for PyTreeDef",
             "",
             "Of the gradient of a function from jax.shard_map, JAX says this where `out_specs` "

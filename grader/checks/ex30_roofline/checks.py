@@ -56,16 +56,38 @@ def _miscount(record: Record, kernel: str, what: str, why: str) -> Failure | Non
                 f"`{count.call}` counts {want:,} {what}: {why}",
                 f"{got:,.15g}, which is {said}",
                 statements.result(record, f"{kernel}_cost", 0 if what == FLOPS else 1, 2),
+                _hint(count, what, got / want, said),
             )
     return None
 
 
+def _hint(count: Count, what: str, ratio: float, said: str) -> str:
+    """The hint for a count that no fused round and no forgotten addition explains, or ""."""
+    if what == FLOPS and said.startswith("2 * "):
+        return TERMS
+    if what == BYTES and count.kernel == "poly":
+        degree = int(re.findall(r"\d+", count.call)[1])
+        each_round = any(abs(ratio - times * degree) <= 2 for times in (0.5, 1, 1.5, 2))
+        return "" if each_round else ARRAYS
+    return ""
+
+
+TERMS = "The result has a row for each row of x, and a column for each of y. How long is each sum?"
+ARRAYS = (
+    "One array is read and one is written, of n elements each. An element has `itemsize` bytes."
+)
+
+
 def _as(count: Count, what: str, got: float) -> str:
-    """The product or the sum of products of sides that gives these bytes of `matmul`, or ""."""
-    if what != BYTES or count.kernel != "matmul":
+    """The product or the sum of products of sides that gives this count of `matmul`, or ""."""
+    if count.kernel != "matmul":
         return ""
     m, k, n, itemsize = (int(side) for side in re.findall(r"\d+", count.call))
     sides = {"m": m, "k": k, "n": n}
+    if what == FLOPS:
+        three = combinations_with_replacement(sides, 3)
+        products = [names for names in three if 2 * math.prod(sides[n] for n in names) == got]
+        return f"2 * {' * '.join(products[0])}" if len(products) == 1 else ""
     arrays = {f"{a} * {b}": sides[a] * sides[b] for a, b in combinations_with_replacement(sides, 2)}
     found = {
         " + ".join(names): sum(arrays[name] for name in names)
