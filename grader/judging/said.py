@@ -149,6 +149,12 @@ _TABLE = tuple(
             "(carry, item). Are the parameters in that order?",
         ),
         _Said(
+            r"(list|tuple) indices must be integers or slices, not str",
+            r"a \1 was indexed with a name, as if it were a dict",
+            "Which line makes that list or tuple, and what became of the names? Or were two values "
+            "exchanged?",
+        ),
+        _Said(
             r"does not support string indexing",
             "an array was indexed with a name, as if it were a dict",
             _ORDER,
@@ -429,7 +435,8 @@ _TABLE = tuple(
         _Said(
             r"^KeyError: '(\w+)'$",
             r"a dict was asked for `\1`, and has no such key",
-            _ORDER,
+            "What was put into that dict, and was anything left out? Or were two values exchanged, "
+            "where they were unpacked or where they were passed on?",
         ),
         _Said(
             r"unhashable type: '(?:numpy\.ndarray|\w*ArrayImpl|dict|list)'",

@@ -30,6 +30,7 @@ from grader.judging.evidence import (
     to_host,
     wanted,
 )
+from grader.judging.places import File, of_decorators
 from grader.judging.record import Event, Leaf, Observed, Record
 from grader.judging.verdict import Culprit
 from grader.judging.words import plural, where
@@ -240,7 +241,23 @@ def statistics_go_on(record: Record) -> Result:
     failure = _lost(record, FIRST, 0, "BatchStat")
     if failure and not failure.hint and not failure.observed.startswith(UNCHANGED):
         return replace(failure, hint=ONCE)
-    return failure
+    if not failure or failure.hint:
+        return failure
+    params = _lost(record, FIRST, 0, "Param")
+    if params is None or not params.observed.startswith(UNCHANGED):
+        place = statements.call(record, "train_step", "eval")
+        observed = "the step left them as they were, though its parameters have changed"
+        return replace(failure, observed=observed, culprits=place, hint=MODE)
+    above = of_decorators(File(record.source), ["train_step"], "")
+    return replace(
+        failure, culprits=[one for one in above if "jax.jit" in one.text] or failure.culprits
+    )
+
+
+MODE = (
+    "A model changes its statistics when it is called in train mode. Is it in that mode here, and "
+    "is every kind of state written back?"
+)
 
 
 @EXERCISE.check(
@@ -324,14 +341,16 @@ def step_copies_nothing(record: Record) -> Result:
     told = [f"{plural(n, 'copy')} {way}" for way, n in counts.items() if n]
     if moved:
         told.append(f"no longer on {place}: {_listed(moved)}")
-    steps, hint = wanted(record).facts[STEPS][1], ""
+    steps, hint, not_compiled = wanted(record).facts[STEPS][1], "", list[Culprit]()
     if not found:
         hint = "Nothing is copied before the step ends. Where does it leave the new values?"
     elif sum(counts.values()) <= FEW * steps:
         hint = CALLS_BACK if (called := calls_of(record, CALLBACKS)) else BROUGHT
+    elif not statements.calls(record, "train_step", "jit"):
+        not_compiled = definition(record, "train_step")
     return Failure(
         f"0 copies in {steps} steps, and the model stays on {place}",
         "; ".join(told),
-        culprits(record, found) or called or definition(record, "train_step"),
+        not_compiled + culprits(record, found) or called or definition(record, "train_step"),
         hint,
     )
