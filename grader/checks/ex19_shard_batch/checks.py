@@ -392,7 +392,10 @@ def _not_copied(record: Record, name: str, batch: Batch, copies: Sequence[Event]
         return ""
     shapes = [_leaf(record, name, key).shape for key in ("inputs", "targets")]
     own = sum(4 * min(rows, batch.rows) * columns for rows, columns in shapes)
-    copied = sum(event.nbytes or 0 for event in copies)
+    # A log may have the size of the array for all copies of it, or that of each copy.
+    theirs = sum(event.nbytes or 0 for event in events(wanted(record), "h2d", phase=name))
+    each = theirs < 4 * batch.rows * sum(columns for _, columns in shapes)
+    copied = sum((event.count if each else 1) * (event.nbytes or 0) for event in copies)
     return f"{copied:,} of {own:,} bytes were copied, and a program made the others" * (
         copied < own
     )
