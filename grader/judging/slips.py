@@ -254,7 +254,7 @@ def _ends_its_loop(mine: ast.FunctionDef, _: ast.FunctionDef) -> _Found:
     for node in ast.walk(mine):
         if not isinstance(node, ast.For) or not always_returns(node.body):
             continue
-        if not any(isinstance(inner, ast.Continue | ast.Break) for inner in ast.walk(node)):
+        if not any(isinstance(inner, ast.Continue) for inner in ast.walk(node)):
             last = max((n for n in ast.walk(node) if isinstance(n, ast.Return)), key=_begin)
             yield last, "this `return` is inside the loop: it ends it in its first round"
 

@@ -231,7 +231,8 @@ def test_hints_speak_of_a_file_that_was_not_run_and_of_one_that_is_solved(
     path.write_text(starter + "def (")
     assert grader("check", "ex04").returncode == 1
     assert "fix what `expected` and `observed` name" in grader("hint", "ex04").stdout
-    path.write_text(starter.replace("return params, opt_state, batch\n", "return None / 1\n"))
+    raising = starter.replace("return params, opt_state, batch\n", "raise RuntimeError(device)\n")
+    path.write_text(raising)
     assert grader("check", "ex04").returncode == 1
     assert "`observed` is Python's or JAX's own message" in grader("hint", "ex04").stdout
     path.write_text((ROOT / "solutions" / path.name).read_text())
