@@ -11,6 +11,7 @@
     timing      the statistics of timing           stack_dump  the stack of a stuck process
     unlike      facts of another form than the reference's
     places      the learner's line that a failure is about
+    statements  what in a function made a value    shares      which rows a step followed
     returns     a `return` that was forgotten      slips       what else a text shows by itself
     said        exceptions in plain words          differences what would explain one of numbers
     book        what a device next door notes      bookkeeping what a book adds up to

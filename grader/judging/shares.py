@@ -10,6 +10,9 @@ line starts without it.
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from grader.judging.arrays import load
+from grader.judging.record import Leaf
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -23,16 +26,28 @@ _ALIKE = 0.1
 """How far two weights may be apart, relative to the right one, and still be called the same."""
 KEYS = ("b1", "w1", "w2")
 """The params of the network in the order of `gradient`."""
+RATE = 0.1
+"""The rate of a step, as the starters have it."""
 
 
-def gradient(params: Mapping[str, "Array"], inputs: "Array", targets: "Array") -> "Array":
+def numbers(leaf: Leaf) -> "Array":
+    """The values of an array of the reference, float64."""
+    return load(leaf.data or b"").astype("float64")
+
+
+def params(leaves: Sequence[Leaf]) -> dict[str, "Array"]:
+    """The arrays of a dict of params, by their names."""
+    return {leaf.path[2:-2]: numbers(leaf) for leaf in leaves}
+
+
+def gradient(old: Mapping[str, "Array"], inputs: "Array", targets: "Array") -> "Array":
     """The gradient of mean((tanh(inputs @ w1 + b1) @ w2 - targets) ** 2), as one vector.
 
     Inputs are (rows, features), targets (rows, outputs). The vector holds b1, w1 and w2, flat.
     """
     import numpy as np
 
-    b1, w1, w2 = (params[key].astype(np.float64) for key in KEYS)
+    b1, w1, w2 = (old[key] for key in KEYS)
     hidden = np.tanh(inputs @ w1 + b1)
     apart = 2 / targets.size * (hidden @ w2 - targets)
     inner = apart @ w2.T * (1 - hidden**2)
@@ -74,4 +89,4 @@ def in_words(found: Sequence[float], part: str) -> str:
 
 
 def _which(index: int, count: int) -> str:
-    return {0: "the first", count - 1: "the last"}.get(index, f"number {index}")
+    return {0: "the first", count - 1: "the last"}.get(index, f"number {index + 1}")

@@ -57,8 +57,7 @@ def call(record: Record, function: str, *names: str) -> list[Culprit]:
 def sending(record: Record, function: str, op: str) -> list[Culprit]:
     """The only call in a function that becomes a collective `op`, "all-gather"; else nothing."""
     file = File(record.source)
-    found = list(_calls(_nodes(file, function), *_SENDS.get(op, ())))
-    return [file.place(found[0])] if len(found) == 1 else []
+    return _only(file, _calls(_nodes(file, function), *_SENDS.get(op, ())))
 
 
 def every(record: Record, function: str, name: str) -> list[Culprit]:
@@ -97,6 +96,12 @@ def taken(record: Record, function: str, iterator: str) -> list[Culprit]:
     file = File(record.source)
     found = [n for n in _calls(_nodes(file, function), *_TAKERS) if _gets(n, iterator)]
     return [file.place(node) for node in found] or of_definitions(file, [function])
+
+
+def _only(file: File, nodes: Iterable[ast.AST]) -> list[Culprit]:
+    """The place of the only one of `nodes`; nothing if there are several, or none."""
+    found = list(nodes)
+    return [file.place(found[0])] if len(found) == 1 else []
 
 
 def _calls(nodes: Iterable[ast.AST], *names: str) -> Iterator[ast.Call]:
@@ -164,7 +169,7 @@ def unlike(record: Record, function: str, model: str) -> list[Culprit]:
         mine = [node for node in own_nodes(owner) if _gets_value(node) in right]
         if sum(ast.dump(node) in every for node in mine) > 1:
             found += [node for node in mine if ast.dump(node) not in every]
-    return [file.place(found[0])] if len(found) == 1 else []
+    return _only(file, found)
 
 
 def _gets_value(node: ast.AST) -> str:
@@ -289,8 +294,7 @@ def matching(record: Record, function: str, pattern: str) -> list[Culprit]:
     """The only call in a function whose text matches a pattern from its beginning; else nothing."""
     file = File(record.source)
     calls = (node for node in _nodes(file, function) if isinstance(node, ast.Call))
-    found = [node for node in calls if re.match(pattern, ast.unparse(node))]
-    return [file.place(found[0])] if len(found) == 1 else []
+    return _only(file, (node for node in calls if re.match(pattern, ast.unparse(node))))
 
 
 def of_spec(record: Record, functions: Sequence[str], promise: str, message: str) -> list[Culprit]:
@@ -302,11 +306,11 @@ def of_spec(record: Record, functions: Sequence[str], promise: str, message: str
     if not named or named[1] not in functions or not message.startswith("P("):
         return []
     file = File(record.source)
-    specs = [node for node in _calls(_nodes(file, named[1]), *_SPECS) if node.args]
-    return [file.place(specs[0])] if len(specs) == 1 else []
+    return _only(file, (node for node in _calls(_nodes(file, named[1]), *_SPECS) if node.args))
 
 
-_MOVERS = frozenset(("with_sharding_constraint", "device_put", "optimization_barrier", "reshard"))
+_MOVING = ("with_sharding_constraint", "device_put", "reshard")
+_MOVERS = frozenset((*_MOVING, "optimization_barrier"))
 """Functions of JAX that return the numbers of their first argument."""
 
 
@@ -424,13 +428,22 @@ def apart_from(
     file = File(record.source)
     top = file.defined(function)
     functions = [node for node in ast.walk(top) if isinstance(node, Function)] if top else []
-    given = [value for one in functions[inner : None if inner else 1] for value in _returned(one)]
+    owners = functions[1:] if inner else functions[:1]
+    given = [value for one in owners for value in _returned(one)]
     parts = [part for value in given if (part := _part(value, index, of))]
     name = {part.id for part in parts if isinstance(part, ast.Name)}
     there = {node for part in parts for node in ast.walk(part)}
     calls = [node for node in _calls(_nodes(file, function), *names) if node not in there]
-    found = [node for node in calls if not (node.args and _names_in(node.args[0]) <= name)]
-    return [file.place(found[0])] if len(found) == 1 else []
+    about = (node for node in calls if not (node.args and _names_in(node.args[0]) <= name))
+    return _only(file, about)
+
+
+def moving(record: Record, function: str, *more: str) -> list[Culprit]:
+    """The only call that moves an array, other than the first of two values of an inner `return`.
+
+    Calls of `more` are meant, too. Nothing if there are several, or none.
+    """
+    return apart_from(record, function, 0, 2, (*_MOVING, *more), inner=True)
 
 
 def _names_in(tree: ast.AST) -> set[str]:

@@ -36,7 +36,7 @@ def test_the_gradient_is_the_slope_of_the_loss() -> None:
         ((1, 1, 1), ""),
         ((2, 2, 2), ""),
         ((0, 0, 1), "only the gradient of the last of 3 micro-batches is in the step"),
-        ((1, 0, 1), "the gradient of number 1 of 3 micro-batches is not in the step"),
+        ((1, 0, 1), "the gradient of number 2 of 3 micro-batches is not in the step"),
         ((2, 1, 1), "the gradients of the 3 micro-batches count 2, 1, 1 times, in their order"),
     ],
 )

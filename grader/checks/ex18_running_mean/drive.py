@@ -84,9 +84,14 @@ def _known(update: Any, x: Any, rates: Any) -> dict[str, Any]:
     """What the checks recognise known mistakes by: states, and sums of states."""
 
     def add(carry: Any, rate: Any) -> Any:
-        state, total, *others = carry
+        state, total = carry
         state = update(state, rate)
-        return (state, total + state, *_more_sums(state, rate, *others)), None
+        return (state, total + state), None
+
+    def add_otherwise(carry: Any, rate: Any) -> Any:
+        state, weighted, halved = carry
+        state = update(state, rate)
+        return (state, weighted + rate * state, (halved + state) / 2), None
 
     def add_to_x(total: Any, rate: Any) -> Any:
         return total + update(x, rate), None
@@ -98,9 +103,9 @@ def _known(update: Any, x: Any, rates: Any) -> dict[str, Any]:
         return add(carry[::-1], rate)
 
     def run(rates: Any, body: Any = add) -> Any:
-        return jax.lax.scan(body, (x, 0 * x, *[0 * x] * 2 * (body is add)), rates)[0]
+        return jax.lax.scan(body, (x, 0 * x), rates)[0]
 
-    last, _, weighted, halved = run(rates)
+    last, weighted, halved = jax.lax.scan(add_otherwise, (x, 0 * x, 0 * x), rates)[0]
     return {
         X: x,
         LAST: last,
@@ -115,11 +120,6 @@ def _known(update: Any, x: Any, rates: Any) -> dict[str, Any]:
         EXCHANGED[0]: run(rates, exchange)[1],
         EXCHANGED[1]: run(rates, unpack_exchanged)[1],
     }
-
-
-def _more_sums(state: Any, rate: Any, weighted: Any = None, halved: Any = None) -> tuple[Any, ...]:
-    """Two more sums, where they are kept: weighted by the rates, and halved in each round."""
-    return () if weighted is None else (weighted + rate * state, (halved + state) / 2)
 
 
 def _x(rng: Any, scale: float) -> Any:

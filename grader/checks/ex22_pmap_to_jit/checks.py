@@ -19,7 +19,7 @@ from grader.checks.ex22_pmap_to_jit.facts import (
     shapes,
 )
 from grader.judging import shares, statements
-from grader.judging.arrays import OF_WHAT_WENT_IN, load
+from grader.judging.arrays import OF_WHAT_WENT_IN
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     AFTER_THE_STEP,
@@ -245,8 +245,8 @@ def _counts(record: Record, number: int) -> str:
     """How often the rows of each device count in the first step of a run, if not all alike."""
     run, before = _runs(record)[number], facts.placed_params(number)
     values = wanted(record).values
-    old = {leaf.path[2:-2]: _numbers(leaf) for leaf in values[before]}
-    batch = [_numbers(leaf) for leaf in values[facts.placed_batch(number)]]
+    old = shares.params(values[before])
+    batch = [shares.numbers(leaf) for leaf in values[facts.placed_batch(number)]]
     change = change_of(record, before, facts.params_after(number, 1))
     if change is None or run.devices == 1:
         return ""
@@ -255,17 +255,10 @@ def _counts(record: Record, number: int) -> str:
         shares.gradient(old, *(array[at : at + size] for array in batch))
         for at in range(0, run.rows, size)
     ]
-    found = shares.weights(change, parts, -RATE / run.devices)
+    found = shares.weights(change, parts, -shares.RATE / run.devices)
     return "" if found is None else shares.in_words(found, "devices")
 
 
-def _numbers(leaf: Leaf) -> "shares.Array":
-    """The values of an array of the reference."""
-    return load(leaf.data or b"").astype("float64")
-
-
-RATE = 0.1
-"""The rate of the step, as the starter has it."""
 ALL_ROWS = "The gradient is a mean over all rows of the batch. Which rows does this line get?"
 
 
@@ -372,8 +365,7 @@ def _other_exchange(record: Record, name: str, width: int) -> Failure | Unable |
 
 def _asking(record: Record) -> list[Culprit]:
     """What makes an array whole on every device: a call, or the specs of shard_map."""
-    moving = ("with_sharding_constraint", "device_put", "reshard", "all_gather")
-    own = statements.apart_from(record, "make_step", 0, 2, moving, inner=True)
+    own = statements.moving(record, "make_step", "all_gather")
     return own or statements.entry(record, "make_step", "in_specs")
 
 

@@ -41,7 +41,7 @@ from grader.judging.evidence import (
     turned,
     wanted,
 )
-from grader.judging.record import Collective, Leaf, Measured, Record
+from grader.judging.record import Collective, Measured, Record
 from grader.judging.verdict import Culprit
 from grader.judging.words import exchanges, where
 
@@ -203,14 +203,14 @@ def _other_sum(record: Record) -> str:
     """Which gradients the first step is made of, where it is not the mean of all; else ""."""
     import numpy as np  # here: the command line starts without it
 
-    old = {leaf.path[2:-2]: _numbers(leaf) for leaf in wanted(record).values["params before"]}
-    batch = [_numbers(leaf) for leaf in wanted(record).values[BATCH]]
+    old = shares.params(wanted(record).values["params before"])
+    batch = [shares.numbers(leaf) for leaf in wanted(record).values[BATCH]]
     step = change_of(record, "params before", f"params after {AFTER[0]}")
     start = np.concatenate([np.ravel(old[key]) for key in shares.KEYS])
     if step is None or step.shape != start.shape:
         return ""
     parts = [shares.gradient(old, *rows) for rows in zip(*batch, strict=True)]
-    right = -RATE / len(parts)
+    right = -shares.RATE / len(parts)
     counts = shares.weights(step, parts, right)
     if counts is not None:
         return shares.in_words(counts, "micro-batches")
@@ -223,18 +223,11 @@ def _other_sum(record: Record) -> str:
         np.mean([shares.gradient(old, *rows) for rows in zip(*block, strict=True)], axis=0)
         for block in blocks
     ]
-    counts = shares.weights(step, of_each, -RATE / devices)
+    counts = shares.weights(step, of_each, -shares.RATE / devices)
     return "" if counts is None else shares.in_words(counts, "devices")
 
 
-def _numbers(leaf: Leaf) -> "shares.Array":
-    """The values of an array of the reference."""
-    return load(leaf.data or b"").astype("float64")
-
-
 BEGINS = "the sum of the gradients begins with"
-RATE = 0.1
-"""The rate of the step, as the starter has it."""
 FITTED = 0.1
 """What a weight that is meant to be 0 may come to."""
 SUM = (

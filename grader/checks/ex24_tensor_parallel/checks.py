@@ -326,18 +326,12 @@ def _within(record: Record, found: list[Collective], budget: _Budget) -> Result:
     if not any(c.op == "all-gather" for c in found):
         return _failure(record, expected, observed, "make_step", TOO_OFTEN)
     specs = statements.entry(record, "make_step", "in_specs")
-    if asking := _asking(record):
+    if asking := statements.moving(record, "make_step", "all_gather"):
         return Failure(expected, observed, asking, ASKED_FOR)
     if not needless.endswith(HIDDEN) and specs != definition(record, "make_step"):
         return Failure(expected, observed, specs, OF_SPECS)
     hint = "" if needless.endswith(HIDDEN) else GATHERED
     return _failure(record, expected, observed, "make_step", hint)
-
-
-def _asking(record: Record) -> list[Culprit]:
-    """The only call in `make_step` that moves an array which is not one of the new params."""
-    moving = ("all_gather", "with_sharding_constraint", "device_put", "reshard")
-    return statements.apart_from(record, "make_step", 0, 2, moving, inner=True)
 
 
 def _other_split(record: Record) -> Leaf | None:

@@ -343,8 +343,7 @@ def moments_stay(record: Record) -> Result:
 
 def _asking(record: Record, found: list[Collective]) -> list[Culprit]:
     """The only call in `make_step` that sends or moves an array which is not the new state."""
-    moving = ("with_sharding_constraint", "device_put", "reshard")
-    own = statements.apart_from(record, "make_step", 0, 2, moving, inner=True)
+    own = statements.moving(record, "make_step")
     ops = {c.op for c in found} & {"collective-permute", "all-to-all"} or {"all-gather"}
     return own or next(
         filter(None, (statements.sending(record, "make_step", op) for op in sorted(ops))), []
