@@ -34,6 +34,7 @@ CHANGE = "What is asked for is the old value plus its change. Which of them is r
 """The hint where an array is what should have been added to the one that went in."""
 OF_WHAT_WENT_IN = (UNCHANGED, CHANGE)
 """The hints of a result that is told by what went in: the line that returns it is the place."""
+ONE_OBJECT = "all entries hold the same values, as if one object were put in each time"
 _APART = (" of ", " after ", " on ", " in ")
 """Words that end the name of a value and begin what it belongs to."""
 _INDEX, _STEP = re.compile(r"\[(\d+)\]"), re.compile(r"\[[^\]]*\]|\.\w+")
@@ -146,7 +147,8 @@ def _explained(
 ) -> Failure:
     """The failure with what would explain it, and the hint that this asks for."""
     index = next(n for n, one in enumerate(mine) if one is leaf)
-    words = _of_list(mine, theirs) or _exchanged(index, mine, theirs, rtol, atol)
+    words = _of_list(mine, theirs) or _all_alike(mine, theirs)
+    words = words or _exchanged(index, mine, theirs, rtol, atol)
     words = words or _of_leaf(leaf, theirs[index])
     form = leaf.shape != theirs[index].shape or _what(leaf) != _what(theirs[index])
     hint = FORM if form or words.endswith(EXCHANGED) else ""
@@ -163,6 +165,21 @@ def _of_list(mine: Sequence[Leaf], theirs: Sequence[Leaf]) -> str:
         return ""
     got, wanted = _stacked(mine), _stacked(theirs)
     return "" if got is None or wanted is None else explanation(got, wanted)
+
+
+def _all_alike(mine: Sequence[Leaf], theirs: Sequence[Leaf]) -> str:
+    """What is said of a list of trees that are all the same and should differ; else ""."""
+    got, wanted = _entries(mine), _entries(theirs)
+    same = len(got) > 1 and len(set(got)) == 1 < len(set(wanted)) and len(got[0]) > 1
+    return ONE_OBJECT if same else ""
+
+
+def _entries(leaves: Sequence[Leaf]) -> list[tuple[bytes | None, ...]]:
+    """The values of each entry of a list, nothing if the tree is no list."""
+    found: dict[str, list[bytes | None]] = {}
+    for leaf in leaves:
+        found.setdefault(_outer(leaf.path), []).append(leaf.data)
+    return [tuple(entry) for entry in found.values()] if all(map(_INDEX.match, found)) else []
 
 
 def _of_leaf(leaf: Leaf, want: Leaf) -> str:

@@ -445,8 +445,15 @@ _TABLE = tuple(
             "Which argument of this call is that? jax.device_put takes one tree of arrays first.",
         ),
         _Said(
+            r"^RuntimeError: Unknown backend:? '?\w+'? requested, but no platforms",
+            "there is no device here of the platform that is asked for",
+            "Not every machine has the same devices. Which device was given, or holds the data?",
+        ),
+        _Said(
             r"^StopIteration\b",
             "`next` found no item, or no item that fits, and had no other value to give",
+            "An iterator gives each item once, to whoever asks first. Does the loop around this "
+            "line, or a line before it, take items of the same one?",
         ),
         _Said(
             r"Array has been deleted|Buffer has been deleted or donated|deleted or donated buffer",

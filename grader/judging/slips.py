@@ -2,8 +2,8 @@
 
 They are a result that is dropped, a new value that nothing uses, a value that a loop does not carry
 on, a `return` that ends a loop in its first round, an iterator that is used up before a loop over
-it, a condition that always holds, a search with its arguments exchanged, a copy to no named place,
-and a parameter that is used nowhere, or replaced.
+it, a condition that always holds, a search with its arguments exchanged, a result that is rounded
+down, a copy to no named place, and a parameter that is used nowhere, or replaced.
 
 It compares two texts, the learner's file and the reference solution, and runs neither. What it
 finds explains a failure that has no line of its own; it never makes one. A forgotten `return` is in
@@ -27,6 +27,7 @@ _NEW_VALUES = (
     "pmean",
     "psum",
     "astype",
+    "to_device",
     "random.split",
     "checkpoint",
     "remat",
@@ -35,6 +36,7 @@ _NEW_VALUES = (
     "concatenate",
 )
 """How calls end that change nothing and return a new value."""
+_MAPS = ("tree.map", "tree_map")
 _AT = frozenset(("add", "divide", "max", "min", "multiply", "power", "set"))
 
 
@@ -63,6 +65,7 @@ def slips(file: File, model: str, edits: Sequence[str]) -> Iterator[Slip]:
         (_dropped, "The call changes nothing that it gets: what it returns is all that it does."),
         (partial(_dropped_of_the_file, making=making), ""),
         (_never_read, ""),
+        (_never_used, ""),
         (_not_fed_back, ""),
         (
             _ends_its_loop,
@@ -74,6 +77,7 @@ def slips(file: File, model: str, edits: Sequence[str]) -> Iterator[Slip]:
             "`or` stands between two conditions, and each is whole: `x == 1 or x == 2`.",
         ),
         (_searched_in_a_text, "Which of the two is the text that is looked for?"),
+        (_rounded_down, "`/` divides, and `//` leaves the fraction out."),
         (_names_no_place, ""),
         (_replaced, ""),
         (_unused, ""),
@@ -93,8 +97,21 @@ def _gives(node: ast.AST) -> bool:
 
 
 def _dropped(mine: ast.FunctionDef, _: ast.FunctionDef) -> _Found:
-    """Calls that do nothing but return a new value, as statements of their own."""
-    yield from ((call, _drops(name)) for call, name in _statements(mine) if _is_new(name))
+    """Calls that do nothing but return new values, as statements of their own."""
+    makers = _makers(mine)
+    for call, name in _statements(mine):
+        if _is_new(name) or (name.endswith(_MAPS) and _maps_to_new(call, makers)):
+            yield call, _drops(name)
+
+
+def _maps_to_new(call: ast.Call, makers: set[str]) -> bool:
+    """Whether a call of jax.tree.map does no more than make new values."""
+    match call.args[:1]:
+        case [ast.Lambda(body=ast.Call(func=called))]:
+            return _is_new(ast.unparse(called))
+        case [ast.Name(id=name)]:
+            return name in makers
+    return False
 
 
 def _dropped_of_the_file(
@@ -160,7 +177,7 @@ def _never_read(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=called) as value):
                 again = any(_begin(one) < _begin(node) for one in _bindings(function, name))
-                mapped = ast.unparse(called).endswith(("tree.map", "tree_map"))
+                mapped = ast.unparse(called).endswith(_MAPS)
                 names = [name] if again or mapped or _is_new(ast.unparse(called)) else []
             case ast.Assign(targets=[ast.Tuple(elts=parts)], value=ast.Call() as value):
                 made = [part.id for part in parts if isinstance(part, ast.Name)]
@@ -171,6 +188,16 @@ def _never_read(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
         for name in names:
             if not name.startswith("_") and not _is_read(name, node, function):
                 yield value, f"nothing uses the `{name}` that this line makes"
+
+
+def _never_used(mine: ast.FunctionDef, _: ast.FunctionDef) -> _Found:
+    """What a loop takes out of `zip` item by item and does nothing with."""
+    for node in ast.walk(mine):
+        match node:
+            case ast.For(target=ast.Tuple(elts=parts), iter=ast.Call(func=ast.Name(id="zip"))):
+                for part in (one for one in parts if isinstance(one, ast.Name)):
+                    if not part.id.startswith("_") and not _loads(part.id, mine):
+                        yield part, f"nothing uses the `{part.id}` of this loop"
 
 
 def _bindings(function: ast.FunctionDef, name: str) -> list[ast.Name | ast.arg]:
@@ -298,6 +325,19 @@ def _searched_in_a_text(mine: ast.FunctionDef, _: ast.FunctionDef) -> _Found:
                 args=[ast.Name(id=name), ast.Constant(value=str()), *_],
             ) if name in given:
                 yield node, f"`re.{called}` looks for its first argument, `{name}`, in its second"
+
+
+def _rounded_down(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
+    """The result of a `//`, where the reference returns that of a `/`."""
+    if _quotients(right, ast.Div) and not _quotients(right, ast.FloorDiv):
+        words = "`//` rounds down to a whole number"
+        yield from ((node, words) for node in _quotients(mine, ast.FloorDiv))
+
+
+def _quotients(function: ast.FunctionDef, kind: type[ast.operator]) -> list[ast.BinOp]:
+    """The divisions of one kind whose result a function returns."""
+    given = (node.value for node in ast.walk(function) if isinstance(node, ast.Return))
+    return [node for node in given if isinstance(node, ast.BinOp) and isinstance(node.op, kind)]
 
 
 _TAKE_ALL = frozenset(("list", "tuple", "set", "sorted", "sum", "max", "min", "deque"))

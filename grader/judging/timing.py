@@ -117,10 +117,11 @@ def plan(submission: Window, baseline_calls: int, *, k: float, target_seconds: f
     """Windows equal at the threshold, given how many baseline calls take `target_seconds`.
 
     A submission far slower than the threshold gets shorter windows, so that its failure
-    does not take minutes: beyond 5 times the threshold, noise cannot change the verdict.
+    does not take minutes: beyond twice the threshold, a window is twice as long as asked for, and
+    the other side's is shorter in proportion. Noise of that size does not change the verdict.
     """
     submission(1)
-    affordable = 5 * target_seconds / _quickest(submission, 1, target_seconds)
+    affordable = 2 * target_seconds / _quickest(submission, 1, target_seconds)
     return equal_windows(k, max(1, min(baseline_calls, round(k * affordable))))
 
 

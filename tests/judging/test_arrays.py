@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from grader.judging.arrays import FORM, compare, dump, figures, label, load
+from grader.judging.arrays import FORM, ONE_OBJECT, compare, dump, figures, label, load
 from grader.judging.checking import Failure
 from grader.judging.record import Leaf
 
@@ -263,3 +263,17 @@ def test_a_change_that_was_not_added_is_named() -> None:
     other = compare("x", mine, theirs, "", "", rtol=1e-5, atol=1e-8, before=given[:1])
     assert other is not None
     assert "alone" not in other.observed
+
+
+def test_one_object_put_in_a_list_each_time_is_named() -> None:
+    def rows(*losses: float) -> list[Leaf]:
+        named = enumerate(losses)
+        return [
+            leaf(x, f"[{n}]['{key}']") for n, loss in named for key, x in (("a", loss), ("b", 2.5))
+        ]
+
+    observed = words(rows(4.5, 4.5, 4.5), rows(6.5, 5.5, 4.5))[1]
+    assert observed == f"4.5: {ONE_OBJECT}"
+    assert ONE_OBJECT not in words(rows(4.5, 4.5, 3.5), rows(6.5, 5.5, 4.5))[1]
+    constant = words(rows(4.5, 4.5, 4.5), rows(6.5, 6.5, 6.5))[1]
+    assert ONE_OBJECT not in constant, "they should all be the same"

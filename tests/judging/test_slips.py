@@ -67,6 +67,8 @@ def test_the_reference_has_no_slips() -> None:
         ("report(state)", "report(state == 'a' or 'b')", 5, "holds always: `'b'` alone"),
         ("report(state)", "re.search(state, 'a')", 5, "its first argument, `state`, in its second"),
         ("report(state)", "state['w'].at[0].set(1)", 5, "what `state['w'].at[0].set` returns"),
+        ("report(state)", "jax.tree.map(lambda x: jax.device_put(x), state)", 5, "`jax.tree.map`"),
+        ("report(state)", "for a, b in zip(state, state): report(a)", 5, "uses the `b` of this"),
     ],
 )
 def test_a_slip_is_named_with_its_line(right: str, wrong: str, line: int, words: str) -> None:
@@ -109,10 +111,22 @@ def test_a_return_that_a_loop_may_pass_by_is_none(right: str, wrong: str) -> Non
         "a, b = halves(state); report(a)",
         "a, new = halves(state); report(a + new)",
         "new = jax.device_put(state, device); report(lambda: new)",
+        "jax.tree.map(lambda x: x.delete(), state)",
+        "for a, b in zip(state, state): report(a, b)",
     ],
 )
 def test_a_value_that_is_used_or_may_be_left_is_no_slip(kept: str) -> None:
     assert found(MODEL.replace("report(state)", kept, 1)) == []
+
+
+def test_a_result_that_is_rounded_down_is_a_slip_where_the_reference_divides() -> None:
+    model = "def mean(total, count):\n    return total / count\n"
+    mine = model.replace("/", "//")
+    (slip,) = slips(File(mine), model, ["mean"])
+    assert slip.words == "`//` rounds down to a whole number"
+    for right in (model, "def mean(total, count):\n    return total / (count // 1)\n"):
+        assert not list(slips(File(right), model, ["mean"]))
+    assert not list(slips(File(mine), mine, ["mean"]))
 
 
 def test_functions_that_may_not_be_edited_have_none() -> None:

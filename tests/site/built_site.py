@@ -5,6 +5,7 @@ A plugin of pytest: test modules name it in `pytest_plugins`. Nothing is tested 
 
 import fcntl
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,22 +16,21 @@ import serving
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory):
-    """The real site: the one that `COURSE_TESTS_SITE` names, if a build was just made.
+    """The real site: in the folder that `COURSE_TESTS_SITE` names, or in one of the tests' own.
 
-    Else the first worker of pytest-xdist that needs it builds it for all. It is built with its
-    own cache, so that a second run of the tests is quick.
+    If it is not there, the first worker of pytest-xdist that needs it builds it for all. It is
+    built with its own cache, so that a second run of the tests is quick.
     """
-    if built := os.environ.get("COURSE_TESTS_SITE"):
-        return Path(built)
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder = Path(os.environ.get("COURSE_TESTS_SITE") or shared / "site")
     with (shared / "site.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        folder, done = shared / "site", shared / "site.built"
-        if not done.is_file():
+        if not folder.is_dir():
             built = mkdocs(ROOT, folder)
+            if built.returncode:
+                shutil.rmtree(folder, ignore_errors=True)  # nobody takes it for a site
             assert built.returncode == 0, built.stderr
-            done.touch()
     return folder
 
 

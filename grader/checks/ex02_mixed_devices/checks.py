@@ -1,5 +1,6 @@
 """Checks of ex02_mixed_devices: the calls of `step`, where their arrays lie, and the copies."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from grader.checks.ex02_mixed_devices import EXERCISE, facts
@@ -17,6 +18,7 @@ from grader.judging.evidence import (
     wanted,
 )
 from grader.judging.record import Leaf, Observed, Record
+from grader.judging.verdict import Culprit
 from grader.judging.words import plural, where
 
 
@@ -119,10 +121,18 @@ def steps_on_the_device(record: Record) -> Result:
                 return Failure(
                     f"step {index + 1} is given arrays on {place} only",
                     listed,
-                    lines or definition(record, "run"),
+                    lines or _giving(record, wrong),
                     IN_NUMPY if numpy else "" if free else ELSEWHERE,
                 )
     return None
+
+
+def _giving(record: Record, wrong: Sequence[Leaf]) -> list[Culprit]:
+    """What makes the one argument of the step that holds all of `wrong`, or another `device`."""
+    of_state = {_name(leaf) == "`state`" for leaf in wrong}
+    if len(of_state) == 2:
+        return statements.assigned(record, "run", "device")
+    return statements.argument(record, "run", "step", of_state.pop())
 
 
 def _place(leaf: Leaf) -> str:

@@ -161,12 +161,22 @@ def _too_short(record: Record, timing: TimedProgram) -> Failure:
     """The failure for a figure that is less than the work."""
     why, what, hint = _short(timing)
     place = _figure(record) if hint else _stop(record)
+    if why == RETURNS and (idle := _waits_between_readings(record)):
+        place, why = idle, f"{why}. What is waited for here is not what the calls return"
     last = statements.kept_of_the_last_round(record, NAME, "clock")
     if hint == MEAN and last:
         place, why = last, "each round gives this name a new time: the last one is left"
     return replace(_wrong(record, timing, why, what, hint), culprits=place)
 
 
+def _waits_between_readings(record: Record) -> list[Culprit]:
+    """The last jax.block_until_ready between the first and the last reading of the clock."""
+    waits = statements.every(record, NAME, "block_until_ready")
+    first, *_, last = (place.line for place in (*_start(record), *_stop(record)))
+    return [place for place in waits if first < place.line < last][-1:]
+
+
+RETURNS = "that is how long the call takes to return"
 WAITS = (
     "between the last call and the last reading of the clock, the timer waits for all arrays of "
     "the result"
@@ -221,13 +231,18 @@ def _short(timing: TimedProgram) -> tuple[str, str, str]:
     if timing.figure < 0:
         why = "a time below zero. Was the later reading taken from the earlier one?"
         return why, "", "The clock goes forward: the last reading less the first is the time."
-    if timing.figure < 3 * timing.cost["dispatch"]:
-        return "that is how long the call takes to return", "", ""
+    if timing.figure == 0:
+        return "no time at all", "", MEAN
+    if timing.figure < 3 * timing.cost["dispatch"] and not _knows_of_all(timing):
+        return RETURNS, "", ""
     if timing.running:
         why = f"{plural(timing.running, 'call')} still ran when the clock was last read"
         return why, "", ""
     if why := _part(timing) or _divided(timing):
         return why, "", MEAN
+    if _knows_of_all(timing):  # the work was done, so the figure was worked out in another way
+        times = timing.figure / timing.cost["work"]
+        return f"that is {times:.3g} x the work of a call", "", MEAN
     return "some of the work was not done when the clock was read", "", ""
 
 

@@ -290,8 +290,8 @@ def a_new_key_for_each_step(record: Record) -> Result:
         hint = FOR_ANY_NUMBER
     elif not (repeated or hint):
         hint = "jax.random.split and fold_in make new keys of `key`. Counting or NumPy do not."
-    made = calls_of(record, MAKERS) or calls_of(record, ("random.split", "fold_in"))
-    place = made[:1] or definition(record, "train")
+    makers = (*MAKERS, "random.split") if steps == many else MAKERS
+    place = calls_of(record, makers)[:1] or statements.argument(record, "train", "step", 1)
     return Failure(expected, observed, place, hint)
 
 

@@ -6,7 +6,8 @@ is taken from the reference's side, which drew the same.
 
 import ast
 import difflib
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -187,7 +188,8 @@ def _wrong_share(record: Record, one: Started) -> Failure | None:
     elif told > 1:
         observed = f"it is told {told:g}, which is {told:g} times the memory"
     else:
-        observed = f"it is told {told:g}"
+        rest = ", which is what the other processes may take" * math.isclose(told, 1 - one.share)
+        observed = f"it is told {told:g}{rest}"
     expected = f"after `{one.call}`, JAX's client for the GPU is told memory_fraction {one.share}"
     place = _naming(record, NEW)
     if told is None and not one.complaint:
@@ -195,10 +197,17 @@ def _wrong_share(record: Record, one: Started) -> Failure | None:
             name, line = unread
             observed += f": JAX reads no variable `{name}`"
             return Failure(expected, observed, [culprit(record, line)], SPELT)
-        return Failure(expected, observed, place, IN_ENVIRON)
+        return Failure(expected, observed, place, REACHED if _sets(record, place) else IN_ENVIRON)
     return Failure(expected, observed, place, AS_IT_IS if told is not None and told <= 1 else "")
 
 
+def _sets(record: Record, places: Sequence[Culprit]) -> bool:
+    """Whether one of `places` gives a variable of the environment a value."""
+    lines = record.source.splitlines()
+    return any("os.environ[" in lines[place.line - 1] for place in places)
+
+
+REACHED = "The marked line was not reached in this call. On what does it hang?"
 SPELT = "How is the variable of the share spelt? JAX says nothing of one that it does not know."
 
 

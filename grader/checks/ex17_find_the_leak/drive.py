@@ -73,8 +73,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 def _slips(step: Callable[..., Any], first: Any, batches: Iterator[Any]) -> dict[str, Any]:
     """What known mistakes return, by the name of the value and the mistake in words."""
     params, best, highest, after = first, -math.inf, first, first
-    lowest = before = math.inf
-    given = fallen = first
+    lowest = before = least = math.inf
+    given = fallen = mildest = first
     entries: dict[str, list[dict[str, float]]] = {"stuck": [], "min": [], "mean": [], "sum": []}
     for batch in batches:
         new, report = jax.device_get(step(params, batch))
@@ -85,6 +85,8 @@ def _slips(step: Callable[..., Any], first: Any, batches: Iterator[Any]) -> dict
             lowest, after = loss, new
         if loss < before:
             fallen = params
+        if (largest := float(errors.max())) < least:
+            least, mildest = largest, params
         before, given = loss, params
         for name in ("min", "mean", "sum"):
             entries[name].append({"loss": loss, "worst": float(getattr(errors, name)())})
@@ -93,12 +95,13 @@ def _slips(step: Callable[..., Any], first: Any, batches: Iterator[Any]) -> dict
         entries["stuck"].append({"loss": float(report["loss"]), "worst": worst})
         params = new
     return {
+        "best, the set of params before the first step": first,
         "best, the set of params that the step with the lowest loss returned": after,
         "best, the set of params with the highest loss": highest,
         "best, the set of params after the last step": params,
         "best, the set of params that the last step was given": given,
         "best, the last set of params whose loss is below the loss before it": fallen,
-        "best, the set of params before the first step": first,
+        "best, the set of params with the smallest of the largest errors": mildest,
         "history, what comes of giving each step the first params again": entries["stuck"],
         "history, the smallest of the errors, not the largest": entries["min"],
         "history, the mean of the errors, not the largest": entries["mean"],
