@@ -64,9 +64,9 @@ _TABLE = tuple(
             "is donated. Is it a number that decides shapes? Then only that one is static.",
         ),
         _Said(
-            r"interpreting argument to <function (\w+) at \w+> as an abstract array\. The "
-            r"problematic value is of type <class '(?:\w+\.)*(\w+)'> and was passed to the "
-            r"function at path ([\w.\[\]']+?)\.?(?:\s|$)",
+            r"interpreting argument to <function (?:\w+\.|<locals>\.)*(\w+) at \w+> as an abstract "
+            r"array\. The problematic value is of type <class '(?:\w+\.)*(\w+)'> and was passed to "
+            r"the function at path ([\w.\[\]']+?)\.?(?:\s|$)",
             r"the jitted `\1` was called with a `\2` as `\3`; jit takes arrays, numbers and trees "
             "of them",
             "What jit compiles is a function of arrays. What else the function needs can be an "
