@@ -515,6 +515,12 @@ _TABLE = tuple(
             "a value that jit was tracing was kept after the trace, and is no array",
         ),
         _Said(
+            r"Cannot mutate (\w+) from a different trace level",
+            r"a `\1` of a model was to change in a traced function, and comes from outside of it",
+            "Does the model come into that function as an argument? What nnx.merge makes shares "
+            "the variables of its state, unless it is told copy=True.",
+        ),
+        _Said(
             r"Gradient only defined for scalar-output functions",
             "the function to differentiate returned something else than one number",
             "If it returns a loss and something beside it, the loss comes first, and has_aux=True "

@@ -152,8 +152,8 @@ def _never_read(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
     """Calls whose result gets a name that nothing reads from there on.
 
     The name held another value before, or the result is the point of the call. Of what is
-    unpacked, that is a part which nothing reads anywhere else, and which the reference reads, or
-    which is called new.
+    unpacked, that is a part which nothing reads anywhere else, and which the reference reads, which
+    is called new, or which goes into the call and comes out of it.
     """
     every = (node for node in ast.walk(mine) if isinstance(node, ast.FunctionDef))
     for function, node in ((one, node) for one in every for node in own_nodes(one)):
@@ -164,7 +164,8 @@ def _never_read(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
                 names = [name] if again or mapped or _is_new(ast.unparse(called)) else []
             case ast.Assign(targets=[ast.Tuple(elts=parts)], value=ast.Call() as value):
                 made = [part.id for part in parts if isinstance(part, ast.Name)]
-                meant = [name for name in made if name in _read(right) or name.startswith("new")]
+                used = _read(right) | _read(value)
+                meant = [name for name in made if name in used or name.startswith("new")]
                 names = [name for name in meant if not _loads(name, function) - _loads(name, node)]
             case _:
                 continue

@@ -605,6 +605,18 @@ def of_jit(record: Record, functions: Iterable[str], message: str) -> list[Culpr
     return of_it or call(record, found[0], "shard_map", "jit", "pmap")
 
 
+def jits_inside(record: Record, functions: Iterable[str]) -> bool:
+    """Whether one of these functions makes a jitted function whenever it is called."""
+    found = map(File(record.source).defined, functions)
+    return any(any(map(_jits, own)) for own in (_body(top) for top in found))
+
+
+def _body(top: ast.stmt | None) -> Iterator[ast.AST]:
+    """The nodes inside a function; none of anything else."""
+    statements = top.body if isinstance(top, Function) else []
+    return (node for one in statements for node in ast.walk(one))
+
+
 def _jits(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute | ast.Name) and _name(node) in _JIT
 
