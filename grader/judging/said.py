@@ -447,6 +447,7 @@ _TABLE = tuple(
         _Said(
             r"^StopIteration\b",
             "`next` found no item, or no item that fits, and had no other value to give",
+            "A `for` loop ends where the items end, and `next(items, None)` gives None there.",
         ),
         _Said(
             r"Array has been deleted|Buffer has been deleted or donated|deleted or donated buffer",

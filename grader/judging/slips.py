@@ -1,9 +1,9 @@
 """Finds slips of the pen that a text shows by itself.
 
 They are a result that is dropped, a new value that nothing uses, a value that a loop does not carry
-on, a `return` that ends a loop in its first round, an iterator that is used up before a loop over
-it, a condition that always holds, a search with its arguments exchanged, a copy to no named place,
-and a parameter that is used nowhere, or replaced.
+on, a list that a loop empties in each round, a `return` that ends a loop in its first round, an
+iterator that is used up before a loop over it, a condition that always holds, a search with its
+arguments exchanged, a copy to no named place, and a parameter that is used nowhere, or replaced.
 
 It compares two texts, the learner's file and the reference solution, and runs neither. What it
 finds explains a failure that has no line of its own; it never makes one. A forgotten `return` is in
@@ -64,6 +64,7 @@ def slips(file: File, model: str, edits: Sequence[str]) -> Iterator[Slip]:
         (partial(_dropped_of_the_file, making=making), ""),
         (_never_read, ""),
         (_not_fed_back, ""),
+        (_emptied, "What is in it after the last round? Where is it to be made?"),
         (
             _ends_its_loop,
             "How far is this `return` indented, and how many rounds does the loop make?",
@@ -248,6 +249,17 @@ def _stored(tree: ast.AST) -> set[str]:
     """The names that get a value anywhere in a tree."""
     names = (node for node in ast.walk(tree) if isinstance(node, ast.Name))
     return {node.id for node in names if isinstance(node.ctx, ast.Store)}
+
+
+def _emptied(mine: ast.FunctionDef, _: ast.FunctionDef) -> _Found:
+    """An empty list or dict that a loop makes in each round, and that is read after the loop."""
+    for loop in (node for node in ast.walk(mine) if isinstance(node, ast.For)):
+        for node in loop.body:
+            match node:
+                case ast.Assign(
+                    targets=[ast.Name(id=name)], value=ast.List(elts=[]) | ast.Dict(keys=[])
+                ) if any(one.lineno > (loop.end_lineno or 0) for one in _loads(name, mine)):
+                    yield node, f"this makes `{name}` empty in each round of the loop"
 
 
 def _ends_its_loop(mine: ast.FunctionDef, _: ast.FunctionDef) -> _Found:
