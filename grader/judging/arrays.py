@@ -245,8 +245,8 @@ def _structure_failure(
         return Failure(*_other_paths(name, mine, theirs, my_tree, their_tree), (), FORM)
     if _keys(mine) and (lacking := _keys(theirs) - _keys(mine)):
         observed += f", without {_paths([f'{key[2:-2]}' for key in sorted(lacking)])}"
-        if unasked := _keys(mine) - _keys(theirs):
-            observed += f"; nobody asked for {_paths(sorted(unasked))}"
+    if _keys(theirs) and (unasked := _keys(mine) - _keys(theirs)):
+        observed += f"; nobody asked for {_paths(sorted(unasked))}"
     return Failure(expected, observed, (), FORM)
 
 

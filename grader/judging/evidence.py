@@ -387,6 +387,9 @@ def _other_form(name: str, mine: Observed, theirs: Observed) -> Failure | None:
     )
     pairs = zip(mine.values[name], theirs.values[name], strict=False)
     if other := next((pair for pair in pairs if pair[0].path != pair[1].path), None):
+        if got[0] != wanted[0]:
+            expected = f"{label(name, '')} is {form_of(theirs.values[name])}"
+            return Failure(expected, f"it is {mine_is}", (), FORM)
         here, asked = (leaf.path for leaf in other)
         observed = f"`{here}` stands in its place: {mine_is}, not {theirs_is}"
         return Failure(f"{label(name, '')} has `{asked}`", observed, (), FORM)

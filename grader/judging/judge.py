@@ -40,7 +40,7 @@ from grader.judging.said import (
     without_treedefs,
 )
 from grader.judging.slips import Slip, slips
-from grader.judging.statements import of_jit, of_keys, of_promise, of_spec
+from grader.judging.statements import jits_inside, of_jit, of_keys, of_promise, of_spec
 from grader.judging.unlike import difference
 from grader.judging.verdict import Culprit, Ground, Report, Status, Verdict
 
@@ -198,12 +198,19 @@ def _explain(verdict: Verdict, record: Record, outcome: Outcome, exercise: Exerc
         )
     elif not verdict.culprits:
         verdict.culprits = of_jit(record, exercise.edits, outcome.message)
-    if outcome.kind in ("raised", "unusable") and (hint := hint_for(outcome.message)):
+    hint = hint_for(outcome.message) if outcome.kind in ("raised", "unusable") else ""
+    if outcome.kind == "timeout" and jits_inside(record, exercise.edits):
+        hint = COMPILES
+    if hint:
         verdict.hint, verdict.hint_level, verdict.hints = hint, 1, 1
     if forgotten := _no_return(file, outcome, exercise):
         _forgotten(verdict, forgotten, outcome)
 
 
+COMPILES = (
+    "Each call of jax.jit makes a new function, for which nothing is compiled yet. Is it made each "
+    "time that yours is called? Make it once, outside."
+)
 _OF_SPECS = "`out_specs`"
 """What a drive says of a value whose form the specs of shard_map decided."""
 

@@ -64,9 +64,9 @@ _TABLE = tuple(
             "is donated. Is it a number that decides shapes? Then only that one is static.",
         ),
         _Said(
-            r"interpreting argument to <function (\w+) at \w+> as an abstract array\. The "
-            r"problematic value is of type <class '(?:\w+\.)*(\w+)'> and was passed to the "
-            r"function at path ([\w.\[\]']+?)\.?(?:\s|$)",
+            r"interpreting argument to <function (?:\w+\.|<locals>\.)*(\w+) at \w+> as an abstract "
+            r"array\. The problematic value is of type <class '(?:\w+\.)*(\w+)'> and was passed to "
+            r"the function at path ([\w.\[\]']+?)\.?(?:\s|$)",
             r"the jitted `\1` was called with a `\2` as `\3`; jit takes arrays, numbers and trees "
             "of them",
             "What jit compiles is a function of arrays. What else the function needs can be an "
@@ -452,8 +452,8 @@ _TABLE = tuple(
         _Said(
             r"^StopIteration\b",
             "`next` found no item, or no item that fits, and had no other value to give",
-            "An iterator gives each item once, to whoever asks first. Does the loop around this "
-            "line, or a line before it, take items of the same one?",
+            "An iterator gives each item once, to whoever asks first: does the loop around this line "
+            "take items of the same one? And `next(items, None)` gives None where the items end.",
         ),
         _Said(
             r"Array has been deleted|Buffer has been deleted or donated|deleted or donated buffer",
@@ -520,6 +520,12 @@ _TABLE = tuple(
         _Said(
             r"UnexpectedTracerError|leaked tracer|escaped the scope",
             "a value that jit was tracing was kept after the trace, and is no array",
+        ),
+        _Said(
+            r"Cannot mutate (\w+) from a different trace level",
+            r"a `\1` of a model was to change in a traced function, and comes from outside of it",
+            "Does the model come into that function as an argument? What nnx.merge makes shares "
+            "the variables of its state, unless it is told copy=True.",
         ),
         _Said(
             r"Gradient only defined for scalar-output functions",

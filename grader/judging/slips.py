@@ -1,9 +1,10 @@
 """Finds slips of the pen that a text shows by itself.
 
 They are a result that is dropped, a new value that nothing uses, a value that a loop does not carry
-on, a `return` that ends a loop in its first round, an iterator that is used up before a loop over
-it, a condition that always holds, a search with its arguments exchanged, a result that is rounded
-down, a copy to no named place, and a parameter that is used nowhere, or replaced.
+on, a list that a loop empties in each round, a `return` that ends a loop in its first round, an
+iterator that is used up before a loop over it, a condition that always holds, a search with its
+arguments exchanged, a result that is rounded down, a copy to no named place, and a parameter that
+is used nowhere, or replaced.
 
 It compares two texts, the learner's file and the reference solution, and runs neither. What it
 finds explains a failure that has no line of its own; it never makes one. A forgotten `return` is in
@@ -67,6 +68,7 @@ def slips(file: File, model: str, edits: Sequence[str]) -> Iterator[Slip]:
         (_never_read, ""),
         (_never_used, ""),
         (_not_fed_back, ""),
+        (_emptied, "What is in it after the last round? Where is it to be made?"),
         (
             _ends_its_loop,
             "How far is this `return` indented, and how many rounds does the loop make?",
@@ -169,8 +171,8 @@ def _never_read(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
     """Calls whose result gets a name that nothing reads from there on.
 
     The name held another value before, or the result is the point of the call. Of what is
-    unpacked, that is a part which nothing reads anywhere else, and which the reference reads, or
-    which is called new.
+    unpacked, that is a part which nothing reads anywhere else, and which the reference reads, which
+    is called new, or which goes into the call and comes out of it.
     """
     every = (node for node in ast.walk(mine) if isinstance(node, ast.FunctionDef))
     for function, node in ((one, node) for one in every for node in own_nodes(one)):
@@ -181,7 +183,8 @@ def _never_read(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
                 names = [name] if again or mapped or _is_new(ast.unparse(called)) else []
             case ast.Assign(targets=[ast.Tuple(elts=parts)], value=ast.Call() as value):
                 made = [part.id for part in parts if isinstance(part, ast.Name)]
-                meant = [name for name in made if name in _read(right) or name.startswith("new")]
+                used = _read(right) | _read(value)
+                meant = [name for name in made if name in used or name.startswith("new")]
                 names = [name for name in meant if not _loads(name, function) - _loads(name, node)]
             case _:
                 continue
@@ -274,6 +277,17 @@ def _stored(tree: ast.AST) -> set[str]:
     """The names that get a value anywhere in a tree."""
     names = (node for node in ast.walk(tree) if isinstance(node, ast.Name))
     return {node.id for node in names if isinstance(node.ctx, ast.Store)}
+
+
+def _emptied(mine: ast.FunctionDef, _: ast.FunctionDef) -> _Found:
+    """An empty list or dict that a loop makes in each round, and that is read after the loop."""
+    for loop in (node for node in ast.walk(mine) if isinstance(node, ast.For)):
+        for node in loop.body:
+            match node:
+                case ast.Assign(
+                    targets=[ast.Name(id=name)], value=ast.List(elts=[]) | ast.Dict(keys=[])
+                ) if any(one.lineno > (loop.end_lineno or 0) for one in _loads(name, mine)):
+                    yield node, f"this makes `{name}` empty in each round of the loop"
 
 
 def _ends_its_loop(mine: ast.FunctionDef, _: ast.FunctionDef) -> _Found:

@@ -87,6 +87,19 @@ def dropped_at_top(record: Record, argument: str, *names: str) -> list[Culprit]:
     return [file.place(node) for node in found if _gets(node, argument)]
 
 
+def deciding(record: Record, line: int, other: int) -> list[Culprit]:
+    """The conditions of the `if` statements that lead to one of two lines, and not to the other."""
+    file = File(record.source)
+    found = (node for node in ast.walk(file.tree) if isinstance(node, ast.If))
+    ways = [(node, body) for node in found for body in (node.body, node.orelse) if body]
+    parted = [node.test for node, body in ways if _spans(body, line) != _spans(body, other)]
+    return [file.place(test) for test in dict.fromkeys(parted)]
+
+
+def _spans(body: Sequence[ast.stmt], line: int) -> bool:
+    return body[0].lineno <= line <= (body[-1].end_lineno or 0)
+
+
 _TAKERS = frozenset(("list", "tuple", "islice", "batched", "device_put"))
 """Functions that take several items of an iterator at once."""
 
@@ -590,6 +603,18 @@ def of_jit(record: Record, functions: Iterable[str], message: str) -> list[Culpr
     argument = "in_shardings" if _OTHER_SHARDING in message else named[1] if named else ""
     of_it = _entry(file, found[0], argument) if argument else []
     return of_it or call(record, found[0], "shard_map", "jit", "pmap")
+
+
+def jits_inside(record: Record, functions: Iterable[str]) -> bool:
+    """Whether one of these functions makes a jitted function whenever it is called."""
+    found = map(File(record.source).defined, functions)
+    return any(any(map(_jits, own)) for own in (_body(top) for top in found))
+
+
+def _body(top: ast.stmt | None) -> Iterator[ast.AST]:
+    """The nodes inside a function; none of anything else."""
+    statements = top.body if isinstance(top, Function) else []
+    return (node for one in statements for node in ast.walk(one))
 
 
 def _jits(node: ast.AST) -> bool:

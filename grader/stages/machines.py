@@ -23,7 +23,7 @@ import jax.extend.backend
 from grader.probes.private import Gone as Gone
 
 Fault = Literal["", "plugin raises", "no plugin", "no device"]
-"""`plugin raises`: the CUDA plugin fails as it starts. `no plugin` and `no device`: there is
+"""`plugin raises`: the plugin fails as it starts. `no plugin` and `no device`: there is
 none, though JAX_PLATFORMS=cuda asks for it."""
 
 
@@ -82,7 +82,7 @@ def machine(*, gpus: int = 0, made: Made = NVIDIA, broken: Fault = "") -> Iterat
         start = _fails if broken else lambda: client
         registered[made.plugin] = registration(bridge, start, 500)
     forced = "cuda" if broken in ("no plugin", "no device") else made.platforms
-    visible = (gpus > 0 and made.plugin == "cuda") or broken in ("plugin raises", "no plugin")
+    visible = made.plugin == "cuda" and (gpus > 0 or broken in ("plugin raises", "no plugin"))
     with replaced(bridge, registered, visible, forced):
         if not broken:
             _prove(client.devices(), made)

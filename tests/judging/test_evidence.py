@@ -56,11 +56,19 @@ def test_a_node_of_another_kind_is_a_failure_although_its_paths_are_the_same() -
     assert failure.observed == "submission.Lazy stands there"
 
 
-def test_a_tuple_in_place_of_a_dict_is_told_by_where_its_value_stands() -> None:
+def test_a_tuple_in_place_of_a_dict_is_told_by_what_the_whole_is() -> None:
     failure = compared(observed(["sequence", "*"], "[0]"), observed(["mapping", "*"]))
     assert failure is not None
-    assert failure.expected == "`params` has `['w']`"
-    assert failure.observed == "`[0]` stands in its place: a list or tuple, not a dict"
+    assert failure.expected == "`params` is a dict of `w`"
+    assert failure.observed == "it is a list or tuple"
+
+
+def test_a_tuple_inside_is_told_by_where_its_value_stands() -> None:
+    mine = observed(["mapping", "sequence", "*"], "['w'][0]")
+    failure = compared(mine, observed(["mapping", "mapping", "*"], "['w']['b']"))
+    assert failure is not None
+    assert failure.expected == "`params` has `['w']['b']`"
+    assert failure.observed == "`['w'][0]` stands in its place: a list or tuple, not a dict"
 
 
 def test_a_tree_of_another_shape_is_described_by_its_paths() -> None:

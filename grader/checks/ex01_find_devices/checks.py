@@ -23,6 +23,7 @@ from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import calls_of, culprit, definition, seen, wanted
 from grader.judging.record import Observed, Record
 from grader.judging.said import cleaned, hint_for
+from grader.judging.statements import deciding
 from grader.judging.verdict import Culprit
 
 PLATFORM = 'A GPU\'s platform is "gpu", whoever made it.'
@@ -43,6 +44,8 @@ DEFAULT = (
     "The default backend is not always that of the GPUs: with JAX_PLATFORMS=cpu,cuda it is that of "
     'the CPU. jax.devices("gpu") finds the GPUs, whatever the default is.'
 )
+NO_GPUS = ("0", A_CPU, A_CPU_LIST)
+"""The answers where there is no GPU."""
 NO_VALUE = "Which way does this call take? It ends without a `return` that gives a value."
 NUMBERS = (
     "With n GPUs, their numbers are 0 to n - 1. No GPU has the number n, and none has the number "
@@ -68,10 +71,32 @@ def _judged(record: Record, function: str, concerns: Callable[[str], bool]) -> R
     for mine, want in _pairs(record, function):
         if not want.raised and concerns(want.answer) and mine.answer != want.answer:
             expected = f"`{mine.call}` is {want.answer} on {mine.machine}"
+            if right := _right_line(record, mine, want, function):
+                place = deciding(record, mine.line or 0, right)
+                said = (
+                    f"{_said(mine, want)}; line {right}, which is right elsewhere, is not reached"
+                )
+                by_default = "JAX_PLATFORMS=cpu" in want.machine
+                return Failure(expected, said, place, DEFAULT if by_default else NUMBERS)
             place, hint = _place(record, mine, function), _hint(record, mine, want)
             made = [culprit(record, mine.line)] if mine.line else []
             return Failure(expected, _said(mine, want), place, hint, made)
     return _no_stage(record)
+
+
+def _right_line(record: Record, mine: Answer, want: Answer, function: str) -> int:
+    """The line to which an `if` did not lead, though its answer is wanted; 0 if that is not known.
+
+    Elsewhere this line and that of `mine` gave right answers, one with a GPU, and one without.
+    """
+    right = [
+        (a.line, a.answer in NO_GPUS) for a, b in _pairs(record, function) if a.answer == b.answer
+    ]
+    without = want.answer in NO_GPUS
+    if (mine.line, not without) not in right:
+        return 0
+    lines = (line for line, found in right if line and line != mine.line and found == without)
+    return next((line for line in lines if deciding(record, mine.line or 0, line)), 0)
 
 
 def _hint(record: Record, mine: Answer, want: Answer) -> str:
@@ -108,7 +133,7 @@ def _kind(answer: str) -> str:
     if answer.isdecimal():
         return "a number"
     if answer.startswith("["):
-        return "a list"
+        return "a list of lists" if "a list" in answer else "a list"
     return "a device" if answer == A_CPU or answer.startswith("GPU ") else answer
 
 
@@ -229,10 +254,9 @@ def _handlers(tree: ast.AST) -> list[ast.ExceptHandler]:
 )
 def plugin_error_reaches_the_caller(record: Record) -> Result:
     """A plugin's error reaches the caller; it is not "0 GPUs"."""
-    faulty = set(FAULTS.values())
     for function in EXERCISE.edits:
         for mine, want in _pairs(record, function):
-            if want.machine in faulty and not _reaches(want.raised, mine.raised):
+            if want.machine in FAULTS and not _reaches(want.raised, mine.raised):
                 return _swallowed(record, mine, want, function)
     return _no_stage(record)
 

@@ -4,9 +4,9 @@ The staged machines (`grader.stages.machines`) have no GPU, one, four, or a numb
 to 20). `try_gpu` is asked for every GPU, and for numbers beside them that are drawn. One machine
 has AMD's GPUs, and one has GPUs beside a CPU that is the default backend. One has TPUs and no GPU:
 an answer that takes every accelerator for a GPU is wrong there. How many of these there are is
-drawn, and so are the names of all products. Each fault of a plugin gets a machine of its own for
-each function, because JAX starts its plugins at the first question only; `try_gpu` is asked there
-for a drawn number, too.
+drawn, and so are the names of all products. Each of these machines is asked everything twice. Each
+fault of a plugin, NVIDIA's or AMD's, gets a machine of its own for each function, because JAX
+starts its plugins at the first question only; `try_gpu` is asked there for a drawn number, too.
 
 An answer is kept as words, such as "GPU 2". A device counts as GPU 2 if it is that very
 object, so a name or an object made to look like a device does not pass.
@@ -49,9 +49,10 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
                 name = _machine(gpus, made)
                 answers += _questions(name, machines.fresh(submission), stage, rng)
         questions: list[tuple[str, tuple[int, ...]]] = [(name, ()) for name in EXERCISE.edits]
-        for fault, name in FAULTS.items():
+        for name, (fault, plugin) in FAULTS.items():
+            made = machines.AMD if plugin == machines.AMD.plugin else machines.NVIDIA
             for function, args in (*questions, ("try_gpu", (int(rng.integers(1, 30)),))):
-                with machines.machine(broken=fault) as stage:
+                with machines.machine(broken=fault, made=made) as stage:
                     answers.append(_ask(name, machines.fresh(submission), stage, function, *args))
     except machines.Gone as gone:
         observe.fact(NO_STAGE, str(gone))
@@ -73,15 +74,19 @@ def _machine(count: int, made: machines.Made) -> str:
 def _questions(
     machine: str, module: ModuleType, stage: machines.Stage, rng: Any
 ) -> Iterator[Answer]:
-    """Ask all three functions; `try_gpu` for all GPUs that are there, and on both sides of them."""
+    """Ask all three functions; `try_gpu` for all GPUs that are there, and on both sides of them.
+
+    Then all of it is asked again.
+    """
     gpus = len(stage.gpus)
     from_zero = [*range(gpus + 1), gpus + int(rng.integers(1, 30))]
     negative = sorted({-1, -int(rng.integers(1, gpus + 2)), -gpus - int(rng.integers(1, 30))})
-    yield _ask(machine, module, stage, "num_gpus")
-    yield _ask(machine, module, stage, "try_gpu")
-    for index in (*from_zero, *negative):
-        yield _ask(machine, module, stage, "try_gpu", index)
-    yield _ask(machine, module, stage, "try_all_gpus")
+    numbers = [(), *((index,) for index in (*from_zero, *negative))]
+    for name in (machine, f"{machine}, when it is asked again"):
+        yield _ask(name, module, stage, "num_gpus")
+        for number in numbers:
+            yield _ask(name, module, stage, "try_gpu", *number)
+        yield _ask(name, module, stage, "try_all_gpus")
 
 
 def _ask(

@@ -17,12 +17,13 @@ A_CPU_LIST = f"[{A_CPU}]"
 
 Fault = Literal["plugin raises", "no plugin", "no device"]
 """A fault of a staged machine: see `grader.stages.machines.Fault`."""
-FAULTS: Mapping[Fault, str] = {
-    "plugin raises": "a machine whose CUDA plugin fails to start",
-    "no plugin": "a machine with JAX_PLATFORMS=cuda and no CUDA plugin",
-    "no device": "a machine with JAX_PLATFORMS=cuda and no GPU device node",
+FAULTS: Mapping[str, tuple[Fault, str]] = {
+    "a machine whose CUDA plugin fails to start": ("plugin raises", "cuda"),
+    "a machine whose ROCm plugin fails to start": ("plugin raises", "rocm"),
+    "a machine with JAX_PLATFORMS=cuda and no CUDA plugin": ("no plugin", "cuda"),
+    "a machine with JAX_PLATFORMS=cuda and no GPU device node": ("no device", "cuda"),
 }
-"""The name of the machine that has each fault."""
+"""The name of each machine with a fault: what is wrong, and the plugin that it is about."""
 
 
 class Answer(msgspec.Struct, omit_defaults=True):

@@ -6,6 +6,7 @@ from dataclasses import replace
 from grader.checks.ex03_create_in_place import EXERCISE
 from grader.checks.ex03_create_in_place.facts import (
     ROUNDS,
+    key,
     numbers,
     programs,
     spread,
@@ -33,6 +34,10 @@ NUMBER = 8
 
 
 ONE_DEVICE = "Over which devices does the mesh or the sharding in your code reach?"
+KEPT = (
+    "The layers before came out right. What does your code keep of an earlier call, and does that "
+    "depend on the key, on the rows and on the device?"
+)
 CONSTANTS = "What does the docstring say of this array: zeros, ones, or a range?"
 
 
@@ -46,6 +51,8 @@ def same_arrays(record: Record) -> Result:
         failure = differing_leaf(record, name, rtol=1e-5, atol=1e-6)
         if failure:
             failure = renamed(failure, name, "create(...)")
+            if name == ROUNDS[-1]:
+                return replace(failure, culprits=statements.result(record, "create"), hint=KEPT)
             hint = failure.hint or ("" if "'weights'" in failure.expected else CONSTANTS)
             return replace(failure, culprits=definition(record, "create"), hint=hint)
     return None
@@ -120,7 +127,12 @@ FILL = (
 
 
 FEW = 4
-"""So many numbers that the reference's programs do not hold are no table of `order`."""
+"""So many single numbers that the reference's programs do not hold are no table of `order`."""
+THE_KEY = "`key` was read, and goes to the device inside the program, as a constant"
+AS_ARGUMENT = (
+    "What a jitted function gets as an argument stays where it is. What it finds outside of itself "
+    "becomes a part of its program. How does `key` come into the function?"
+)
 CONSTANT = (
     "`order` was made before its program ran, and goes to the device inside the program, as "
     "constants"
@@ -140,7 +152,7 @@ def _copied(record: Record, kind: EventKind, expected: str) -> Failure | None:
     found = list(events(seen(record), kind))
     if not found:
         return None
-    expected += ", in two calls of `create`"
+    expected += f", in {len(ROUNDS)} calls of `create`"
     small = all((event.nbytes or NUMBER + 1) <= NUMBER for event in found)
     hint = FILL if kind == "h2d" and small else ""
     return Failure(expected, _told(record, kind, found), culprits(record, found), hint)
@@ -202,7 +214,10 @@ def _in_the_program(record: Record, expected: str) -> Failure | Unable | None:
         new = {tuple(one) for one in facts[numbers(name)]} - {
             tuple(one) for one in known[numbers(name)]
         }
-        if sum(count for _, count in new) > FEW:
+        if (facts[key(name)], 2) in new:
+            place = statements.call(record, "create", "jit")
+            return Failure(expected, THE_KEY, place, AS_ARGUMENT)
+        if sum(count for _, count in new) > FEW or any(count > 1 for _, count in new):
             return Failure(expected, CONSTANT, place, TRAVELS)
         if facts[through_host(name)]:
             return Failure(

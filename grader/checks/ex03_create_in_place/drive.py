@@ -1,8 +1,10 @@
-"""Drives ex03_create_in_place: creates two layers, each on a device of its own.
+"""Drives ex03_create_in_place: creates two layers, each on a device of its own, and then a third.
 
 Drawn: the default device, the two devices, neither of which is the default one, the keys, and the
 numbers of rows. They differ: JAX logs no copy for a jitted call whose arguments have the shapes of
-an earlier call.
+an earlier call. The third layer goes where the first one went, has the rows of the second one, and
+another key: what is kept of an earlier layer does not fit it. The second one's device is the
+default one then.
 
 A copy is not the only way from the host: an array made by NumPy inside a jitted function
 becomes a constant of the program, and reaches the device with it. So the constants of all compiled
@@ -19,6 +21,7 @@ from typing import Any
 
 import jax
 
+from grader.checks.ex03_create_in_place import facts
 from grader.checks.ex03_create_in_place.facts import (
     ROUNDS,
     numbers,
@@ -35,12 +38,13 @@ MAX_LISTED, MAX_SHOWN = 300, 60
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
-    """Create two layers of different sizes, and read the programs that JAX compiles for them."""
-    default, *devices = rng.permutation(jax.devices())[: 1 + len(ROUNDS)]
-    sizes = rng.choice(range(20, 60), len(ROUNDS), replace=False)
-    for name, device, rows in zip(ROUNDS, devices, sizes, strict=True):
-        with jax.default_device(default):
-            _create(submission, observe, rng, name, device, int(rows))
+    """Create layers, and read the programs that JAX compiles for them."""
+    default, one, two = rng.permutation(jax.devices())[:3]
+    few, many = map(int, rng.choice(range(20, 60), 2, replace=False))
+    layers = ((default, one, few), (default, two, many), (two, one, many))
+    for name, (elsewhere, device, rows) in zip(ROUNDS, layers, strict=True):
+        with jax.default_device(elsewhere):
+            _create(submission, observe, rng, name, device, rows)
 
 
 def _create(
@@ -48,6 +52,7 @@ def _create(
 ) -> None:
     with observe.unwatched():
         key = jax.device_put(jax.random.key(int(rng.integers(1 << 30))), device)
+        observe.fact(facts.key(name), str(jax.random.key_data(key).tolist()))
     with dumped.programs() as texts, observe.phase(name):
         created = submission.create(key, rows, device)
     if type(created) is OrderedDict:

@@ -1,9 +1,9 @@
-"""The two layers that `create` makes, and what is kept of each.
+"""The layers that `create` makes, and what is kept of each.
 
 A layer's name is the name of the value that `create` returned, and of the phase of the call.
 """
 
-ROUNDS = ("first layer", "second layer")
+ROUNDS = ("first layer", "second layer", "third layer")
 
 
 def programs(layer: str) -> str:
@@ -17,6 +17,11 @@ def numbers(layer: str) -> str:
     What the host made inside jit stands there, and went to the device with the program.
     """
     return f"{layer}: numbers"
+
+
+def key(layer: str) -> str:
+    """The fact that holds the two numbers behind the layer's key, as a program writes them."""
+    return f"{layer}: key"
 
 
 def through_host(layer: str) -> str:

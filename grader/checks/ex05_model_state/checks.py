@@ -209,7 +209,7 @@ def _lost(record: Record, name: str, number: int, kind: str) -> Failure | None:
     kept = [leaf for leaf in mine if leaf.path in changing and leaf.data == old[leaf.path]]
     if len(kept) == len(changing):
         failure = Failure(
-            f"a step changes {_listed(kept)}" + f", in round {number} of steps" * bool(number),
+            f"a step changes {_listed(kept)}" + f", in round {number + 1} of steps" * bool(number),
             f"{UNCHANGED}: the step changed a copy of the model, or did not change them",
         )
     elif kind == "Param":
@@ -245,7 +245,7 @@ def statistics_go_on(record: Record) -> Result:
         return failure
     params = _lost(record, FIRST, 0, "Param")
     if params is None or not params.observed.startswith(UNCHANGED):
-        place = statements.call(record, "train_step", "eval")
+        place = statements.call(record, "train_step", "eval", "update")
         observed = "the step left them as they were, though its parameters have changed"
         return replace(failure, observed=observed, culprits=place, hint=MODE)
     above = of_decorators(File(record.source), ["train_step"], "")
@@ -294,6 +294,7 @@ def same_training(record: Record) -> Result:
         failure = failure or differing_leaf(record, losses(number), rtol=1e-3, atol=1e-5)
         failure = failure or _lost(record, name, number, "BatchStat")
         failure = failure or _lost(record, name, number, "Rng")
+        failure = failure or differing_leaf(record, name, rtol=1e-3, atol=1e-5)
         if failure:
             hint = failure.hint or (LATER if number else "")
             places = failure.culprits or definition(record, "train_step")
@@ -301,7 +302,10 @@ def same_training(record: Record) -> Result:
     return None
 
 
-LATER = "The round before came out right. What does `train_step` do otherwise in later calls?"
+LATER = (
+    "The round before came out right. What does `train_step` do otherwise in later calls, or with "
+    "another model?"
+)
 BROUGHT = (
     "All that a step needs is on the device. A read is a copy, and so is a NumPy array or a number "
     "that is passed to a jitted function, and what a callback hands to Python."

@@ -1,10 +1,11 @@
-"""Drives ex05_model_state: places some models, and takes steps with another one.
+"""Drives ex05_model_state: places some models, and takes steps with two others.
 
-The drive itself places that one, so `train_step` is judged on a placed model even where `place` is
+The drive itself places those, so `train_step` is judged on placed models even where `place` is
 wrong. Each model has other values, and its counts are not 0, so one that was made anew or kept
-differs; the last model goes where one before it went. The state is kept after the first step, when
-the statistics do not depend on the new parameters yet, and after each round. A round has few steps,
-and begins with new values in the same model, since small differences of rounding grow. What is kept
+differs; the last model goes where one before it went, and all are looked at after that. The state
+is kept after the first step, when the statistics do not depend on the new parameters yet, and after
+each round. A round has few steps, and begins with new values, since small differences of rounding
+grow; the two models take turns in an order that is drawn. What is kept
 of a model is read from variables of Flax's own types, and without calling what they could call.
 
 Drawn: how many models are placed (3 to 6), the device of each and the default device meanwhile,
@@ -130,29 +131,33 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     places = [rng.permutation(jax.devices())[:2] for _ in range(count - 1)]
     places.append(places[rng.integers(count - 1)])
     through = [0, 0]
-    for name, (device, default) in zip(MODELS[:count], places, strict=True):
+    placed = []
+    for device, default in places:
         with jax.default_device(default), dumped.programs() as texts:
             with observe.unwatched():  # uncommitted, on the default device
                 model = nnx.merge(graph, jax.device_put(_drawn(shapes, _seed(rng))))
-            _place(submission, observe, name, device, model)
+            placed.append(_place(submission, observe, device, model))
         through[0] += sum(map(dumped.uses_the_host, texts))
+    with observe.unwatched():
+        for name, model in zip(MODELS, placed, strict=False):
+            observe.value(name, _state(model))
+            observe.value(settings(name), _settings(model))
     device, default = rng.permutation(jax.devices())[:2]
     with jax.default_device(default), dumped.programs() as texts:
         with observe.unwatched():
-            model = nnx.merge(graph, jax.device_put(_drawn(shapes, _seed(rng)), device))
-        _train(submission, observe, rng, device, features, model, shapes)
+            drawn = [_drawn(shapes, _seed(rng)) for _ in range(2)]
+            models = [nnx.merge(graph, jax.device_put(one, device)) for one in drawn]
+        _train(submission, observe, rng, device, features, models, shapes)
     through[1] = sum(map(dumped.uses_the_host, texts))
     observe.fact(THROUGH_HOST, through)
 
 
-def _place(submission: ModuleType, observe: Observe, name: str, device: Any, model: Any) -> None:
+def _place(submission: ModuleType, observe: Observe, device: Any, model: Any) -> Any:
     with observe.phase("place"):
         placed = submission.place(model, device)
     if type(placed) is not submission.Net:
         raise Misused("`place` returns the model, a `Net`", f"it returned {named(placed)}")
-    with observe.unwatched():
-        observe.value(name, _state(placed))
-        observe.value(settings(name), _settings(placed))
+    return placed
 
 
 def _train(
@@ -161,7 +166,7 @@ def _train(
     rng: Any,
     device: Any,
     features: int,
-    model: Any,
+    models: list[Any],
     shapes: Any,
 ) -> None:
     lengths: list[int] = []
@@ -170,7 +175,9 @@ def _train(
     observe.fact(STEPS, [len(lengths), sum(lengths)])
     with observe.unwatched():
         batches = iter(_batches(rng, features, sum(lengths), device))
-    for number, steps in enumerate(lengths):
+    turns = rng.permutation([index % 2 for index in range(len(lengths))])
+    for number, (steps, turn) in enumerate(zip(lengths, turns, strict=True)):
+        model = models[turn]
         with observe.unwatched():
             drawn = _drawn(shapes, _seed(rng))
             nnx.update(model, jax.device_put(drawn, device))

@@ -1,7 +1,7 @@
 """The models that are kept as values, and the losses of the training.
 
 A kept model is a dict. Its keys are a variable's type and path, `BatchStat norm.mean`. The training
-has rounds: before each one, the model gets new values.
+has rounds, counted from 0 here and from 1 in words: before each one, a model gets new values.
 """
 
 STEPS = "steps"
@@ -14,24 +14,24 @@ MODELS = tuple(
 """The models that `place` returned, as many as PLACED says."""
 PLACED = "how many models are placed"
 FIRST = "model after a step"
-"""The other model, which the drive placed, after the first step of the first round."""
+"""A model that the drive placed, after the first step of the first round."""
 AT_THE_END = "model at the end"
-"""That model after all steps; its values are not kept."""
+"""The model of the last round after all steps; its values are not kept."""
 
 
 def before(number: int) -> str:
     """The model as it was before a round."""
-    return f"model before round {number}"
+    return f"model before round {number + 1}"
 
 
 def trained(number: int) -> str:
     """The model after a round."""
-    return f"trained model in round {number}"
+    return f"trained model in round {number + 1}"
 
 
 def losses(number: int) -> str:
     """The list of what the steps of a round returned."""
-    return f"losses in round {number}"
+    return f"losses in round {number + 1}"
 
 
 def settings(placed: str) -> str:

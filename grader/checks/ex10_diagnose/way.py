@@ -53,6 +53,8 @@ class _Text(NamedTuple):
     """When it is tried: the line of the `return`, then its own; None if that is not known."""
     loop: ast.For | None = None
     """The loop that goes through the table which holds it."""
+    fits: bool = False
+    """Whether a row of that table ever led to an answer."""
 
 
 def way(
@@ -79,7 +81,7 @@ def way(
     if len(loops) == len(right) and (kept := _kept_in(loops[0])):
         words = "The loop goes on after a row that fits, so the last one that fits counts."
         return Way([file.place(kept), *answered], words, LAST)
-    if len(loops) == len(right) and not any(_inside(loops[0], one.line) for one in answers):
+    if len(loops) == len(right) and not any(one.fits for one in right):
         words = f"Line {right[0].line} names it, in a table of which no row ever fits a report."
         return Way([_condition(file, loops[0]), *answered], words, NEVER)
     orders = [one.order for one in right if one.order is not None]
@@ -140,10 +142,29 @@ def _text(
         return _Text(line, None)
     (loop,) = through
     around = [one for one in loops if one is not loop and _inside(one, loop.lineno)]
-    ends = {answer.line for answer in answers if _inside(loop, answer.line)}
+    ends = _ends(loop, held, answers)
     goes_on = ends and not around and not always_returns(loop.body)
-    order = (min(ends), line) if goes_on else None
-    return _Text(line, order, loop)
+    order = (min(ends), line) if goes_on and _in_order(loop.iter) else None
+    return _Text(line, order, loop, bool(ends))
+
+
+def _ends(loop: ast.For, held: Set[object], answers: Sequence[Answer]) -> set[int]:
+    """The lines that return what a loop found in a table of the causes `held`.
+
+    They are inside it; or after it, if a `break` leads there.
+    """
+    inside = {answer.line for answer in answers if _inside(loop, answer.line)}
+    if inside or not any(isinstance(node, ast.Break) for node in ast.walk(loop)):
+        return inside
+    last = loop.end_lineno or 0
+    return {answer.line for answer in answers if answer.line > last and answer.cause in held}
+
+
+def _in_order(rows: ast.expr) -> bool:
+    """Whether a loop goes through the rows in the order of their lines, as far as is known."""
+    turned = [node for node in ast.walk(rows) if isinstance(node, ast.Subscript | ast.Starred)]
+    names = {node.id for node in ast.walk(rows) if isinstance(node, ast.Name)}
+    return not (turned or names & {"reversed", "sorted"})
 
 
 def _taken(file: File, found: Sequence[_Text], mine: Answer) -> list[_Text]:

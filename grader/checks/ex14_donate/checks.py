@@ -93,9 +93,11 @@ def _other_arrays(record: Record, traced: Traced) -> Failure | None:
         observed += f"; the old one has no {more}" * bool(more)
         if [*new] == [""]:
             observed = "it is one array: were the new state and the losses exchanged?"
+        elif not old.keys() & new.keys():
+            observed = f"it has `state{next(iter(new))}`, and not one that is named as there"
         expected = f"the new state has the {len(old)} arrays of the old one"
         place = statements.result(record, "step", *() if [*new] == [""] else (0, 2))
-        return Failure(expected, observed, place, FORM if [*new] == [""] else "")
+        return Failure(expected, observed, place, "" if old.keys() & new.keys() else FORM)
     for path, before in old.items():
         if before != new[path]:
             return Failure(
@@ -111,8 +113,8 @@ def _other_arrays(record: Record, traced: Traced) -> Failure | None:
     ground="program",
     after=("state_fits",),
     hints=(
-        "Which gradient does the momentum get, and which momentum do the params get? The losses "
-        "are those before the step.",
+        "How much of the old momentum is left, and which gradient is added to it? Which momentum "
+        "do the params get? The losses are those before the step.",
     ),
 )
 def same_results(record: Record) -> Result:
@@ -138,8 +140,8 @@ DECAY = 0.9
 """What is left of the momentum in each step."""
 GRADIENT = "The gradient is that of the mean loss of all rows. Is it that of a sum, or scaled?"
 PARAMS = (
-    "The new momentum is right. Which momentum do the params get, the old one or the new one, and "
-    "times which number?"
+    "The new momentum is right. Is it what the params get, and not the old momentum or the "
+    "gradient? Times which number?"
 )
 
 

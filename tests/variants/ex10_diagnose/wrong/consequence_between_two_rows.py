@@ -68,11 +68,15 @@ def diagnose(report):
 
     `report` is a text of several lines, in no fixed order.
     """
+    answer = None
     for sign, cause, remedy in ROWS:
         if sign in report:
             if cause == "library missing" and "LD_LIBRARY_PATH" in report:
                 return "foreign library", "unset LD_LIBRARY_PATH"
-            return cause, remedy
+            answer = cause, remedy
+            break
+    if answer:
+        return answer
     if re.search("Backend '(?!cuda')", report):
         return "JAX_PLATFORMS is misspelt", "write names in lower case, without spaces"
     if re.search(r"(?m)^(backend|devices) +gpu: ", report):

@@ -1,4 +1,4 @@
-# expect: all_on_the_device
+# expect: same_training
 """ex05: place a Flax model with all its state, and keep what a step changes.
 
 `grader check ex05` judges `place` and `train_step`; `grader hint ex05` helps.
@@ -33,19 +33,26 @@ def place(model, device):
 
     It comes uncommitted, on the default device. Change the model itself, or return a new one.
     """
-    nnx.update(model, jax.device_put(nnx.state(model), jax.devices()[1]))
+    nnx.update(model, jax.device_put(nnx.state(model), device))
     return model
 
 
-# jax.jit traces a copy of the model, and drops the copy with all its changes. nnx.jit takes the
-# state out, passes it through the program as argument and result, and writes it back.
+STEPS = []
+
+
 @nnx.jit
+def _step(model, batch):
+    loss, grads = nnx.value_and_grad(loss_fn)(model, batch)
+    params = nnx.state(model, nnx.Param)
+    nnx.update(model, jax.tree.map(lambda p, g: p - 0.1 * g, params, grads))
+    return loss
+
+
 def train_step(model, batch):
     """One step of gradient descent, in train mode, on the model itself; returns the loss.
 
     After it, `model` has new parameters, statistics and count, each where it was.
     """
-    loss, grads = nnx.value_and_grad(loss_fn)(model, batch)
-    params = nnx.state(model, nnx.Param)
-    nnx.update(model, jax.tree.map(lambda p, g: p - 0.1 * g, params, grads))
-    return loss
+    if not STEPS:
+        STEPS.append(nnx.cached_partial(_step, model))  # faster, and bound to this model
+    return STEPS[0](batch)

@@ -1,4 +1,4 @@
-# expect: all_on_the_device
+# expect: same_training
 """ex05: place a Flax model with all its state, and keep what a step changes.
 
 `grader check ex05` judges `place` and `train_step`; `grader hint ex05` helps.
@@ -29,12 +29,11 @@ def loss_fn(model, batch):
 
 
 def place(model, device):
-    """Return the model with every variable on `device`, committed; same values.
+    """Return the model with every variable on `device`, committed, with the same values.
 
-    It comes free, on the default device. Change the model itself, or return a new one.
+    It comes uncommitted, on the default device. Change the model itself, or return a new one.
     """
-    params, randomness = nnx.state(model, nnx.Param, nnx.RngState, ...)[:2]
-    nnx.update(model, *jax.device_put((params, randomness), device))
+    nnx.update(model, jax.device_put(nnx.state(model), device))
     return model
 
 
@@ -42,9 +41,10 @@ def place(model, device):
 def train_step(model, batch):
     """One step of gradient descent, in train mode, on the model itself; returns the loss.
 
-    After it `model` has new parameters, statistics and count, all where they were.
+    After it, `model` has new parameters, statistics and count, each where it was.
     """
     loss, grads = nnx.value_and_grad(loss_fn)(model, batch)
     params = nnx.state(model, nnx.Param)
     nnx.update(model, jax.tree.map(lambda p, g: p - 0.1 * g, params, grads))
+    model.last_loss = nnx.Intermediate(loss)  # one variable more
     return loss
