@@ -452,8 +452,8 @@ _TABLE = tuple(
         _Said(
             r"^StopIteration\b",
             "`next` found no item, or no item that fits, and had no other value to give",
-            "An iterator gives each item once, to whoever asks first: does the loop around this line "
-            "take items of the same one? And `next(items, None)` gives None where the items end.",
+            "An iterator gives each item once, to whoever asks first: does the loop around this "
+            "line take items of the same one? And `next(items, None)` gives None at the end.",
         ),
         _Said(
             r"Array has been deleted|Buffer has been deleted or donated|deleted or donated buffer",
