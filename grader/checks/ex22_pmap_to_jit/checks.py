@@ -4,6 +4,7 @@ The collectives are those of the program for the devices at hand, and of the sam
 compiled for a target. No check depends on how many devices there are.
 """
 
+from collections.abc import Iterable
 from math import prod
 
 import msgspec
@@ -11,10 +12,10 @@ import msgspec
 from grader.checks.ex22_pmap_to_jit import EXERCISE, facts
 from grader.checks.ex22_pmap_to_jit.facts import (
     FEATURES,
-    PROGRAMS,
     RUNS,
     TARGETS,
     TIMED,
+    WIDTH,
     Run,
     shapes,
 )
@@ -33,6 +34,7 @@ from grader.judging.evidence import (
     devices_of,
     differing_leaf,
     differing_output,
+    events,
     is_the_others,
     not_jitted,
     other_parts,
@@ -49,7 +51,7 @@ from grader.judging.evidence import (
     wanted,
 )
 from grader.judging.memory import HELD, left
-from grader.judging.record import Leaf, Measured, Record
+from grader.judging.record import Event, Leaf, Measured, Record
 from grader.judging.verdict import Culprit
 from grader.judging.words import EVERYWHERE, exchanges, plural, where
 
@@ -103,17 +105,37 @@ def batch_is_split(record: Record) -> Result:
 
 
 def _whole_first(record: Record, number: int, run: Run) -> Failure | None:
-    """The failure where all inputs went to each device before they were split."""
-    whole = 4 * run.rows * FEATURES
-    if run.devices == 1 or whole in (4 * prod(shape) for shape in shapes(run.width).values()):
-        return None  # a copy of that size may be one of the params
-    copies = sent_whole(seen(record), facts.placed_batch(number), whole - 1)
-    found = [event for event in copies if event.nbytes == whole]
-    if not found:
+    """The failure where several devices got rows of others before the batch was split."""
+    if run.devices == 1:
         return None
-    expected = f"each of {run.devices} devices gets its own rows of the inputs, and no others"
-    observed = f"all {run.rows} rows went {EVERYWHERE}"
-    return Failure(expected, observed, culprits(record, found), SENT_WHOLE)
+    expected = f"each of {run.devices} devices gets its own rows of the batch, and no others"
+    params = 4 * sum(map(prod, shapes(run.width).values()))
+    mine, theirs = (
+        sent_whole(side, facts.placed_batch(number), 0) for side in (seen(record), wanted(record))
+    )
+    if (whole := _copied(mine)) > _copied(theirs):
+        of_params = {event.nbytes for event in theirs}
+        found = [event for event in mine if event.nbytes not in of_params] or mine
+        observed = f"{whole // run.devices:,} bytes went {EVERYWHERE}; all params are {params:,}"
+        return Failure(expected, observed, culprits(record, found), SENT_WHOLE)
+    alone: dict[str, list[Event]] = {}
+    for event in events(seen(record), "h2d", phase=facts.placed_batch(number)):
+        if event.detail not in ("", EVERYWHERE):
+            alone.setdefault(event.detail, []).append(event)
+    most = params + 4 * run.rows // run.devices * (FEATURES + TARGETS)
+    got = {device: whole // run.devices + _copied(found) for device, found in alone.items()}
+    over = [device for device, nbytes in got.items() if nbytes > most]
+    if len(over) < 2:  # one may hold the batch before it is split
+        return None
+    observed = " and ".join(f"{got[device]:,} bytes went to {device}" for device in over[:2])
+    found = [event for device in over for event in alone[device]]
+    lines = culprits(record, found)
+    return Failure(f"{expected}: with all params, {most:,} bytes", observed, lines, SENT_WHOLE)
+
+
+def _copied(found: Iterable[Event]) -> int:
+    """The bytes of all copies that events tell of."""
+    return sum((event.nbytes or 0) * event.count for event in found)
 
 
 def _not_split(record: Record, run: Run, leaf: Leaf, columns: int, of: str) -> Failure | None:
@@ -328,8 +350,9 @@ def only_the_gradients_travel(record: Record) -> Result:
     """The program's only collectives are all-reduces, of the gradients' bytes and little more."""
     if devices_of(record) == 1:
         return Unable("on one device nothing travels")
-    widths: dict[str, int] = wanted(record).facts[PROGRAMS]
-    found = (_other_exchange(record, name, width) for name, width in widths.items())
+    programs = [(facts.program_of(at), run.width) for at, run in enumerate(_runs(record))]
+    programs.append((TIMED, wanted(record).facts[WIDTH]))
+    found = (_other_exchange(record, name, width) for name, width in programs)
     return next((one for one in found if one), None)
 
 
@@ -391,7 +414,7 @@ def all_in_one_exchange(record: Record) -> Result:
     measured = target_program(record, TIMED)
     if not isinstance(measured, Measured):
         return measured
-    gradients = _gradient_bytes(wanted(record).facts[PROGRAMS][TIMED])
+    gradients = _gradient_bytes(wanted(record).facts[WIDTH])
     found = [c for c in measured.collectives if c.op != "all-reduce" or c.nbytes > SCALARS]
     whole = [c.nbytes for c in found if (c.op, c.count, c.runs) == ("all-reduce", 1, 1)]
     if len(found) == len(whole) == 1 and 0 <= whole[0] - gradients <= SCALARS:
