@@ -613,6 +613,16 @@ _TABLE = tuple(
             'jax.P("data") is a spec that names an axis.',
         ),
         _Said(
+            r"'P' object has no attribute '(?:size|shape|axis_names|axis_types|empty|devices)'",
+            "a PartitionSpec stands where a mesh is expected",
+            "jax.NamedSharding(mesh, spec): the mesh comes first.",
+        ),
+        _Said(
+            r"The context mesh cannot be empty",
+            "jax.shard_map was given no mesh, and none is set around its call",
+            "jax.shard_map takes a mesh: `mesh=mesh`.",
+        ),
+        _Said(
             r"spans? non-addressable",
             "a value was asked of an array of which other processes hold a part",
             "A process can read its own shards, and what each process holds whole.",

@@ -22,7 +22,8 @@ _OF_KEYS = re.compile(r"`([^`]*\['\w+'\])`")
 """A value, in a failure's words, that a dict holds under a name."""
 _JIT = frozenset(("jit", "pjit", "pmap", "shard_map"))
 _OF_A_CALL = re.compile(
-    r"\b(p?jit|pmap|shard_map|\w+_(specs|shardings|argnums|axes))\b|static arg|donated"
+    r"\b(p?jit|pmap|shard_map|\w+_(specs|shardings|argnums|axes))\b|static arg|donated|"
+    r"context mesh|axis to squeeze out"
 )
 """What JAX's own words name when the call of a jitted function goes wrong."""
 _ARGUMENT = re.compile(r"\b(in_specs|out_specs|in_shardings|out_shardings)\b")
@@ -590,6 +591,25 @@ def of_jit(record: Record, functions: Iterable[str], message: str) -> list[Culpr
     argument = "in_shardings" if _OTHER_SHARDING in message else named[1] if named else ""
     of_it = _entry(file, found[0], argument) if argument else []
     return of_it or call(record, found[0], "shard_map", "jit", "pmap")
+
+
+_TWO_LENGTHS = re.compile(r"contracting dimensions .* got \((\d+),\) and \((\d+),\)")
+
+
+def of_parts(record: Record, functions: Iterable[str], message: str) -> list[Culprit]:
+    """What shard_map gets as `in_specs`, if a product met a part of what it takes, by `message`.
+
+    Nothing if no length is a multiple of the other, or if not one of `functions` has such specs.
+    """
+    lengths = _TWO_LENGTHS.search(message)
+    if not lengths:
+        return []
+    less, more = sorted(map(int, lengths.groups()))
+    if not less or more % less:
+        return []
+    file = File(record.source)
+    found = [place for name in functions for place in _entry(file, name, "in_specs")]
+    return found if len(found) == 1 else []
 
 
 def _jits(node: ast.AST) -> bool:

@@ -27,7 +27,7 @@ from grader.checks.ex22_pmap_to_jit.facts import (
     shapes,
 )
 from grader.probes import alive
-from grader.probes.observe import Misused, Observe, unpack
+from grader.probes.observe import Misused, Observe, from_last, unpack
 
 WIDTHS = (1, 5), (5, 9), (9, 13)
 """Width in sixteens, from and below: one run has each, in any order."""
@@ -49,7 +49,7 @@ def _batch(rng: Any, rows: int) -> tuple[Any, Any]:
     return inputs, np.tanh(inputs[:, :TARGETS])
 
 
-PLACED = "`place` returns (params, batch)"
+PLACED, STEPPED = "`place` returns (params, batch)", "`step` returns (params, loss)"
 
 
 def _placed(submission: ModuleType, rng: Any, mesh: Any, width: int, rows: int) -> Any:
@@ -68,7 +68,7 @@ def _mesh(rng: Any, count: int) -> Any:
 
 
 def _counts(rng: Any) -> list[int]:
-    """How many devices the mesh of each run has: two, four, and all, as far as there are so many."""
+    """How many devices the mesh of each run has: two, four, and all."""
     most = len(jax.devices())
     return [min(int(count), most) for count in rng.permutation([2, 4, most])]
 
@@ -113,8 +113,11 @@ def _take_steps(
     step: Any, observe: Observe, number: int, run: Run, params: Any, batch: Any
 ) -> None:
     """The steps of one run, each with the params that the one before returned."""
+    before = params
     for index in range(1, run.steps + 1):
-        params, loss = unpack(step(params, batch), 2, "`step` returns (params, loss)")
+        with from_last("params", before, params, STEPPED):
+            made = step(params, batch)
+        before, (params, loss) = params, unpack(made, 2, STEPPED)
         observe.value(facts.params_after(number, index), params)
         observe.value(facts.loss_of(number, index), loss)
 
