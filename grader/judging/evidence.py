@@ -4,8 +4,9 @@ Pure functions of records. They answer in the words of `grader.judging.checking`
 verdict: that is for a check and for `grader.judging.judge`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace as replace_in
+from math import prod
 from typing import Any
 
 from msgspec.structs import replace
@@ -60,6 +61,46 @@ def sent_whole(observed: Observed, phase: str, largest: int) -> list[Event]:
     """Copies from the host of more than `largest` bytes that went to each device of a mesh."""
     copies = events(observed, "h2d", phase=phase)
     return [e for e in copies if e.detail == EVERYWHERE and (e.nbytes or 0) > largest]
+
+
+def sent_beyond(record: Record, phase: str, names: Sequence[str]) -> tuple[str, list[Event]] | None:
+    """What several devices got from the host beyond their own parts of values, and by what copies.
+
+    `names` are the values that were placed. One device may get more than its part: it may hold an
+    array before it is split.
+    """
+    right = [leaf for name in names for leaf in wanted(record).values[name]]
+    devices = len(right[0].devices)
+    if devices == 1:
+        return None
+    mine, theirs = (sent_whole(side, phase, SCALAR) for side in (seen(record), wanted(record)))
+    whole, needed = _copied(mine) // devices, _copied(theirs) // devices
+    if whole > needed:
+        sizes = {event.nbytes for event in theirs}
+        more = [event for event in mine if event.nbytes not in sizes] or mine
+        needs = f", and {needed:,} are needed whole" if needed else ""
+        return f"{whole:,} bytes went {EVERYWHERE}{needs}", more
+    alone: dict[str, list[Event]] = {}
+    for event in events(seen(record), "h2d", phase=phase):
+        if event.detail not in ("", EVERYWHERE):
+            alone.setdefault(event.detail, []).append(event)
+    got = {device: whole + _copied(found) for device, found in alone.items()}
+    own = sum(prod(leaf.shard_shape or ()) * int(leaf.dtype[-2:]) // 8 for leaf in right)
+    over = [device for device, nbytes in got.items() if nbytes > own + SCALAR * len(alone[device])]
+    if len(over) < 2:
+        return None
+    observed = " and ".join(f"{got[device]:,} bytes went to {device}" for device in over[:2])
+    lines = [event for device in over for event in alone[device]]
+    return f"{observed}, whose own parts are {own:,}", lines
+
+
+SCALAR = 8
+"""Bytes of a number that may go anywhere: an index, say."""
+
+
+def _copied(found: Iterable[Event]) -> int:
+    """The bytes of all copies that events tell of."""
+    return sum((event.nbytes or 0) * event.count for event in found)
 
 
 SENT_WHOLE = (

@@ -4,7 +4,6 @@ The collectives are those of the program for the devices at hand, and of the sam
 compiled for a target. No check depends on how many devices there are.
 """
 
-from collections.abc import Iterable
 from math import prod
 
 import msgspec
@@ -34,14 +33,13 @@ from grader.judging.evidence import (
     devices_of,
     differing_leaf,
     differing_output,
-    events,
     is_the_others,
     not_jitted,
     other_parts,
     probe_gap,
     renamed,
     seen,
-    sent_whole,
+    sent_beyond,
     step_in_words,
     step_ratio,
     target_of,
@@ -51,9 +49,9 @@ from grader.judging.evidence import (
     wanted,
 )
 from grader.judging.memory import HELD, left
-from grader.judging.record import Event, Leaf, Measured, Record
+from grader.judging.record import Leaf, Measured, Record
 from grader.judging.verdict import Culprit
-from grader.judging.words import EVERYWHERE, exchanges, plural, where
+from grader.judging.words import exchanges, plural, where
 
 SCALARS = 64
 """Bytes that may be exchanged beside the gradients: for the loss, say, or a count."""
@@ -106,36 +104,12 @@ def batch_is_split(record: Record) -> Result:
 
 def _whole_first(record: Record, number: int, run: Run) -> Failure | None:
     """The failure where several devices got rows of others before the batch was split."""
-    if run.devices == 1:
+    batch, params = facts.placed_batch(number), facts.placed_params(number)
+    found = sent_beyond(record, batch, (batch, params))
+    if found is None:
         return None
     expected = f"each of {run.devices} devices gets its own rows of the batch, and no others"
-    params = 4 * sum(map(prod, shapes(run.width).values()))
-    mine, theirs = (
-        sent_whole(side, facts.placed_batch(number), 0) for side in (seen(record), wanted(record))
-    )
-    if (whole := _copied(mine)) > _copied(theirs):
-        of_params = {event.nbytes for event in theirs}
-        found = [event for event in mine if event.nbytes not in of_params] or mine
-        observed = f"{whole // run.devices:,} bytes went {EVERYWHERE}; all params are {params:,}"
-        return Failure(expected, observed, culprits(record, found), SENT_WHOLE)
-    alone: dict[str, list[Event]] = {}
-    for event in events(seen(record), "h2d", phase=facts.placed_batch(number)):
-        if event.detail not in ("", EVERYWHERE):
-            alone.setdefault(event.detail, []).append(event)
-    most = params + 4 * run.rows // run.devices * (FEATURES + TARGETS)
-    got = {device: whole // run.devices + _copied(found) for device, found in alone.items()}
-    over = [device for device, nbytes in got.items() if nbytes > most]
-    if len(over) < 2:  # one may hold the batch before it is split
-        return None
-    observed = " and ".join(f"{got[device]:,} bytes went to {device}" for device in over[:2])
-    found = [event for device in over for event in alone[device]]
-    lines = culprits(record, found)
-    return Failure(f"{expected}: with all params, {most:,} bytes", observed, lines, SENT_WHOLE)
-
-
-def _copied(found: Iterable[Event]) -> int:
-    """The bytes of all copies that events tell of."""
-    return sum((event.nbytes or 0) * event.count for event in found)
+    return Failure(expected, found[0], culprits(record, found[1]), SENT_WHOLE)
 
 
 def _not_split(record: Record, run: Run, leaf: Leaf, columns: int, of: str) -> Failure | None:

@@ -27,7 +27,7 @@ from grader.judging.evidence import (
     output_step_ratio,
     probe_gap,
     seen,
-    sent_whole,
+    sent_beyond,
     step_in_words,
     target_of,
     target_program,
@@ -52,7 +52,7 @@ from grader.judging.memory import HELD, PINNED, left, moved_result, not_in_place
 from grader.judging.record import Leaf, Measured, Record
 from grader.judging.said import in_words
 from grader.judging.verdict import Culprit
-from grader.judging.words import EVERYWHERE, exchanges, plural, where
+from grader.judging.words import exchanges, plural, where
 
 MOST_AHEAD = {"put": 4, "read": 5}
 """How many batches may be put, or read, before their step: as many put as `train` allows, and one
@@ -80,15 +80,12 @@ def _misplaced(record: Record, name: str, function: str) -> Failure | None:
     return differing_leaf(record, name, rtol=0, atol=0)
 
 
-def _parts_alone(record: Record, value: Callable[[int], str]) -> Result:
-    """Nothing if no array that is kept as `value` went whole to each device."""
-    for name in map(value, _placed(record)):
-        largest = 4 * max(prod(leaf.shard_shape or ()) for leaf in wanted(record).values[name])
-        if found := sent_whole(seen(record), name, largest):
-            expected = f"a device gets its own part from the host, {largest:,} bytes of an array"
-            nbytes = max(e.nbytes or 0 for e in found)
-            observed = f"copies of up to {nbytes:,} bytes go {EVERYWHERE}"
-            return Failure(expected, observed, culprits(record, found), SENT_WHOLE)
+def _parts_alone(record: Record, *values: Callable[[int], str]) -> Result:
+    """Nothing if no device got more than its own parts of what is kept as `values`."""
+    for names in ([value(n) for value in values] for n in _placed(record)):
+        if found := sent_beyond(record, names[0], names):
+            expected = "each device gets its own part of each array from the host"
+            return Failure(expected, found[0], culprits(record, found[1]), SENT_WHOLE)
     return probe_gap(seen(record), "transfers")
 
 
@@ -142,7 +139,7 @@ def batch_is_split(record: Record) -> Result:
 def weights_are_split(record: Record) -> Result:
     """`place` splits the 4 d of every block over "model": columns of `up`, rows of `down`."""
     found = (_misplaced(record, facts.params(n), "place") for n in _placed(record))
-    return next(filter(None, found), None) or _parts_alone(record, facts.params)
+    return next(filter(None, found), None) or _parts_alone(record, facts.params, facts.state)
 
 
 @EXERCISE.check(
