@@ -596,10 +596,64 @@ def output_step_ratio(record: Record, name: str, part: str, keep: float = 1) -> 
     if mine is None or theirs is None:
         return None
     old, got, want = (
-        [leaf for leaf in leaves if leaf.path.startswith(f"[0]{part}")]
+        _below(leaves, f"[0]{part}")
         for leaves in (given(record, name), mine.outputs, theirs.outputs)
     )
     return _ratio(_step(old, got, keep), _step(old, want, keep))
+
+
+def _below(leaves: Sequence[Leaf], path: str) -> list[Leaf]:
+    return [leaf for leaf in leaves if leaf.path.startswith(path)]
+
+
+ROUNDED = 2**-11
+"""By how much of its own length a step in float32 may differ from the reference's, in each array.
+Right answers were seen to differ by 2**-19, gradients that are rounded to bfloat16 by 2**-9."""
+
+
+def other_output_step(record: Record, name: str) -> Failure | None:
+    """The failure for the first array of a program's first result whose step is another one.
+
+    That result replaces the program's first argument, and has its form.
+    """
+    mine, theirs = record.measured.get(name), record.reference_measured.get(name)
+    if mine is None or theirs is None:
+        return None
+    old, got, want = (
+        _below(leaves, "[0]") for leaves in (given(record, name), mine.outputs, theirs.outputs)
+    )
+    return other_float32_step(old, got, want)
+
+
+def other_float32_step(
+    old: Sequence[Leaf], mine: Sequence[Leaf], theirs: Sequence[Leaf]
+) -> Failure | None:
+    """The failure for the first array whose step, in float32, is not the reference's."""
+    found = other_step(old, mine, theirs, ROUNDED)
+    return found and Failure(
+        f"a step changes `params{found[0].removeprefix('[0]')}` as the reference does",
+        f"it differs from that by 1 part in {1 / found[1]:.0f}, as if it were rounded on the way, "
+        "or a little longer",
+    )
+
+
+def other_step(
+    old: Sequence[Leaf], mine: Sequence[Leaf], theirs: Sequence[Leaf], most: float
+) -> tuple[str, float] | None:
+    """The path of the first array whose step is not the reference's, and how far it is from it.
+
+    That is a part of the step's own length, more than `most`. A step is small beside what is
+    stepped, so that a comparison of the new params alone would take no step for a right one.
+    """
+    import numpy as np
+
+    for start, got, right in zip(old, mine, theirs, strict=False):
+        before, found, want = (load(leaf.data or b"") for leaf in (start, got, right))
+        length = float(np.linalg.norm(np.subtract(want, before)))
+        apart = float(np.linalg.norm(np.subtract(found, want)))
+        if apart > most * length:
+            return start.path, apart / length
+    return None
 
 
 def _step(before: Sequence[Leaf], after: Sequence[Leaf], keep: float = 1) -> Any:

@@ -574,7 +574,8 @@ _TABLE = tuple(
         _Said(
             r"(?m)^ValueError: pytree structure error",
             "two trees that are taken together have different structures",
-            "Is one of them of a single param, and the other of all?",
+            "Is one of them of a single param, and the other of all? Or were two values exchanged, "
+            "where they were unpacked?",
         ),
         _Said(
             r"Sharding passed to jit does not match the sharding on the respective arg\. Got jit "
@@ -616,6 +617,10 @@ _TABLE = tuple(
             r"'P' object has no attribute '(?:size|shape|axis_names|axis_types|empty|devices)'",
             "a PartitionSpec stands where a mesh is expected",
             "jax.NamedSharding(mesh, spec): the mesh comes first.",
+        ),
+        _Said(
+            r"incompatible function arguments.{1,200}mesh: object, spec: object",
+            "a NamedSharding is made of a mesh and of a spec, in this order",
         ),
         _Said(
             r"The context mesh cannot be empty",

@@ -19,6 +19,7 @@ from grader.judging.evidence import (
     differing_leaf,
     differing_output,
     not_jitted,
+    other_output_step,
     other_parts,
     output_step_ratio,
     seen,
@@ -28,7 +29,16 @@ from grader.judging.evidence import (
     target_reference,
     wanted,
 )
-from grader.judging.memory import HELD, PINNED, left, moved_result, not_in_place, state_at_once
+from grader.judging.memory import (
+    HELD,
+    OF_ITS_OWN,
+    PINNED,
+    left,
+    moved_result,
+    not_in_place,
+    shared,
+    state_at_once,
+)
 from grader.judging.record import Leaf, Measured, Record
 from grader.judging.verdict import Culprit
 from grader.judging.words import plural, where
@@ -69,6 +79,8 @@ def starts_on_the_host(record: Record) -> Result:
                 return Failure(expected, f"it is {place}", made, _of_numpy(leaf))
         if failure := differing_leaf(record, name, rtol=0, atol=0):
             return replace(failure, culprits=statements.result(record, "init"))
+        if found := shared("state", seen(record).facts[facts.twice(name)]):
+            return Failure(*found, statements.result(record, "init"), OF_ITS_OWN)
         if more := left(seen(record).facts[facts.left(name)], "init"):
             return Failure(*more, statements.piled(record, "init"), HELD)
     return None
@@ -185,6 +197,8 @@ def same_results(record: Record) -> Result:
             return program
         if failure := differing_output(record, name, rtol=1e-3, atol=1e-5):
             return _other_result(record, failure, name)
+        if other := other_output_step(record, name):
+            return replace(other, culprits=statements.result(record, "step", 0, 3))
     return None
 
 

@@ -23,6 +23,7 @@ from grader.judging.evidence import (
     differing_output,
     exchanged,
     not_jitted,
+    other_output_step,
     other_parts,
     output_step_ratio,
     probe_gap,
@@ -48,7 +49,16 @@ from grader.judging.loops import (
     unjudged,
     went_on,
 )
-from grader.judging.memory import HELD, PINNED, left, moved_result, not_in_place, state_at_once
+from grader.judging.memory import (
+    HELD,
+    OF_ITS_OWN,
+    PINNED,
+    left,
+    moved_result,
+    not_in_place,
+    shared,
+    state_at_once,
+)
 from grader.judging.record import Leaf, Measured, Record
 from grader.judging.said import in_words
 from grader.judging.verdict import Culprit
@@ -155,26 +165,24 @@ def state_waits_on_the_host(record: Record) -> Result:
     for n in _placed(record):
         if found := _state_misplaced(record, n):
             return found
-        if twice := seen(record).facts[facts.twice(n)]:
-            one, other = map(str, twice)
-            expected = f"`state{one}` and `state{other}` have memory of their own"
-            place = statements.result(record, "place", 1, 2)
-            return Failure(expected, "both are one array", place, OF_ITS_OWN)
+        if one := shared("state", seen(record).facts[facts.twice(n)]):
+            return Failure(*one, statements.result(record, "place", 1, 2), OF_ITS_OWN)
         if more := left(seen(record).facts[facts.left(n)], "place"):
             return Failure(*more, statements.piled(record, "place"), HELD)
     return None
 
 
-OF_ITS_OWN = (
-    "The step writes each new array over the old one. What happens to two arrays in one memory?"
-)
+def _some_wait(record: Record) -> bool:
+    """Whether some array of a state is in pinned host memory: what puts it there is right."""
+    leaves = (leaf for n in _placed(record) for leaf in seen(record).values[facts.state(n)])
+    return any(leaf.memory_kind == PINNED for leaf in leaves)
 
 
-def _of_state(record: Record, mine: Leaf, theirs: Leaf) -> list[Culprit]:
+def _of_state(record: Record, theirs: Leaf) -> list[Culprit]:
     """Where `place` puts an array of the state: the call that names its field, or the only one."""
     field = re.findall(r"\.(\w+)", theirs.path)[-1:] or ["state"]
     named = statements.matching(record, "place", rf"[\w.]+\({field[0]}\b")
-    if mine.memory_kind != theirs.memory_kind:  # then it is the one copy, if one does all
+    if not _some_wait(record):  # then it is the one copy, if one does all
         named = statements.apart_from(record, "place", 0, 2, ("device_put",)) or named
     return named or statements.result(record, "place", 1, 2)
 
@@ -192,7 +200,7 @@ def _state_misplaced(record: Record, n: int) -> Failure | None:
         right = [_lies(theirs, _shards(leaf)) for leaf in like]
         if _lies(mine) not in right:
             expected = f"`state{mine.path}`, of shape {theirs.shape}, is {right[0]}"
-            return Failure(expected, f"it is {_lies(mine)}", _of_state(record, mine, theirs))
+            return Failure(expected, f"it is {_lies(mine)}", _of_state(record, theirs))
         parts = [other_parts(mine, leaf) for leaf in like]
         if all(parts):
             expected = f"each device holds the part of `state{mine.path}` of its param"
@@ -228,7 +236,9 @@ def same_results(record: Record) -> Result:
         return program
     failure = differing_output(record, "step", rtol=2e-3, atol=2e-5)
     if failure is None:
-        return None
+        other = other_output_step(record, "step")
+        place = statements.computed(record, "make_step", 0, 3)
+        return other and replace(other, culprits=place)
     part = next((n for n in range(3) if f"(...)[{n}]" in failure.expected), None)
     where_made = () if part is None or failure.hint == FORM else (part, 3)
     place = statements.result(record, "make_step", *where_made, inner=True)
@@ -371,7 +381,7 @@ def same_losses(record: Record) -> Result:
                 if failure.hint == FORM and not counted:
                     place = statements.returned(record, "train")
                 found = misplaced(record, name)
-                if not counted and found and found[0].startswith("step"):
+                if found and found[0].startswith("step"):
                     step = found[0].partition(" gets")[0]
                     observed = f"{failure.observed}; {step} {found[1].removeprefix('it ')}"
                     failure = replace(failure, observed=observed)
