@@ -37,7 +37,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     blocks = [int(count) for count in rng.permutation([3, 4, 5])[:2]]
     features, hidden = int(rng.integers(3, 6)) * 8, int(rng.integers(6, 9)) * 16
     structs = _structs(features, hidden, "float32", blocks[0])
-    layout, rows = _layout(submission, mesh, structs), mesh.size * int(rng.integers(2, 4))
+    layout, rows = _layout(submission, mesh, structs), 8 * mesh.size * int(rng.integers(1, 3))
     params, batch = _arguments(rng, mesh, layout, structs, rows, SMALL)
     observe.value("params", params)
     observe.program(IN_FLOAT32, step, params, batch)

@@ -195,7 +195,7 @@ def same_results(record: Record) -> Result:
     for name in PROGRAMS:
         if not isinstance(program := _program(record, name), Measured):
             return program
-        if failure := differing_output(record, name, rtol=1e-3, atol=1e-5):
+        if failure := differing_output(record, name, rtol=1e-4, atol=1e-6):
             return _other_result(record, failure, name)
         if other := other_output_step(record, name):
             return replace(other, culprits=statements.result(record, "step", 0, 3))
