@@ -40,7 +40,7 @@ from grader.judging.said import (
     without_treedefs,
 )
 from grader.judging.slips import Slip, slips
-from grader.judging.statements import of_jit, of_keys, of_parts, of_promise, of_spec
+from grader.judging.statements import of_jit, of_keys, of_promise, of_shard_map, of_spec
 from grader.judging.unlike import difference
 from grader.judging.verdict import Culprit, Ground, Report, Status, Verdict
 
@@ -200,9 +200,10 @@ def _explain(verdict: Verdict, record: Record, outcome: Outcome, exercise: Exerc
         verdict.culprits = of_jit(record, exercise.edits, outcome.message)
     if outcome.kind in ("raised", "unusable") and (hint := hint_for(outcome.message)):
         verdict.hint, verdict.hint_level, verdict.hints = hint, 1, 1
-    if parts := of_parts(record, exercise.edits, outcome.message):
-        verdict.culprits = [*parts, *verdict.culprits]
-        verdict.hint, verdict.hint_level, verdict.hints = OF_PARTS, 1, 1
+    if specs := of_shard_map(record, exercise.edits, outcome.message):
+        verdict.culprits = [*specs, *verdict.culprits]
+        if "contracting dimensions" in outcome.message:
+            verdict.hint, verdict.hint_level, verdict.hints = OF_PARTS, 1, 1
     if forgotten := _no_return(file, outcome, exercise):
         _forgotten(verdict, forgotten, outcome)
 

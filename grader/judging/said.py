@@ -399,6 +399,12 @@ _TABLE = tuple(
             r"a `\1` was called, or stands where a function is expected",
         ),
         _Said(
+            r"shard_map in_specs",
+            "`in_specs` do not fit the arguments of the function that jax.shard_map calls",
+            "in_specs hold one spec for each argument, in the order of the arguments. Of a tree of "
+            "arrays, that is a spec for all of them, or a tree of specs like it.",
+        ),
+        _Said(
             r"pytree structure error: different types.* has a subtree of type\s+<class "
             r"'(?:\w+\.)*(\w+)'>.* of different type\s+<class '[\w.]*(?:Array|Tracer)\w*'>",
             r"an array stands where a tree is expected that is like the one before: a `\1`",

@@ -596,19 +596,21 @@ def of_jit(record: Record, functions: Iterable[str], message: str) -> list[Culpr
 _TWO_LENGTHS = re.compile(r"contracting dimensions .* got \((\d+),\) and \((\d+),\)")
 
 
-def of_parts(record: Record, functions: Iterable[str], message: str) -> list[Culprit]:
-    """What shard_map gets as `in_specs`, if a product met a part of what it takes, by `message`.
+def of_shard_map(record: Record, functions: Iterable[str], message: str) -> list[Culprit]:
+    """What shard_map gets as its specs, if these led to what was raised inside, by `message`.
 
-    Nothing if no length is a multiple of the other, or if not one of `functions` has such specs.
+    A product met a part of what it takes, or in_specs do not fit, or out_specs promise too much.
+    Nothing if not one of `functions` has such specs.
     """
-    lengths = _TWO_LENGTHS.search(message)
-    if not lengths:
-        return []
-    less, more = sorted(map(int, lengths.groups()))
-    if not less or more % less:
+    argument = "out_specs" if "Too few leaves for PyTreeDef" in message else "in_specs"
+    if lengths := _TWO_LENGTHS.search(message):
+        less, more = sorted(map(int, lengths.groups()))
+        if not less or more % less:
+            return []
+    elif argument == "in_specs" and "shard_map in_specs" not in message:
         return []
     file = File(record.source)
-    found = [place for name in functions for place in _entry(file, name, "in_specs")]
+    found = [place for name in functions for place in _entry(file, name, argument)]
     return found if len(found) == 1 else []
 
 

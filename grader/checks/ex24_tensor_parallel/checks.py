@@ -175,7 +175,8 @@ def _other_numbers(record: Record, failure: Failure, part: int) -> Failure:
     elif averaged := statements.naming(record, "make_step", "model", "pmean"):
         own, hint = averaged, failure.hint or PARTS_ADDED
     elif added := statements.naming(record, "make_step", "model", "psum"):
-        own, hint = added, failure.hint or OVER_MODEL
+        specs = statements.entry(record, "make_step", "in_specs")
+        own, hint = [*added, *specs], failure.hint or OVER_MODEL
     return Failure(failure.expected, observed, own, hint)
 
 

@@ -102,7 +102,12 @@ def _layout(submission: ModuleType, mesh: Any, structs: Any) -> Any:
         got = f"a {type(layout).__name__} of {size}{', '.join(kinds)}"
         got += lacking("params", structs, layout)
         raise Misused(promise, f"for {len(structs)} blocks it returned {got}")
-    for place in jax.tree.leaves(layout):
+    named = jax.tree_util.tree_leaves_with_path(structs)
+    for (path, struct), place in zip(named, jax.tree.leaves(layout), strict=True):
+        if len(place.spec) > struct.ndim:
+            array = f"`params{jax.tree_util.keystr(path)}`"
+            observed = f"it returned {place.spec} for {array}, which has {struct.ndim} dimension"
+            raise Misused("each sharding that `layout` returns fits its array", observed)
         if list(place.mesh.devices.flat) != list(mesh.devices.flat):
             raise Misused("`layout` uses the mesh that it is given", f"it uses {place.mesh}")
     return layout
