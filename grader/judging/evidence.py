@@ -682,5 +682,6 @@ def _ratio(mine: Any, theirs: Any) -> float | None:
     if mine is None or theirs is None or mine.shape != theirs.shape or not theirs.any():
         return None
     ratio = float(mine @ theirs / (theirs @ theirs))
-    same = np.allclose(mine, ratio * theirs, rtol=1e-2, atol=1e-2 * float(abs(theirs).max()))
+    close = 1e-2 * min(1, abs(ratio)) * float(abs(theirs).max())
+    same = np.allclose(mine, ratio * theirs, rtol=1e-2, atol=close)
     return ratio if same and abs(ratio - 1) > 1e-2 else None

@@ -197,13 +197,13 @@ _TABLE = tuple(
             "In old versions of JAX, `device()` was a method of an array. It is an attribute now.",
         ),
         _Said(
-            r"unsupported operand type\(s\) for (\S+): 'tuple' and '(?:(?:\w+\.)*"
-            r"(?:ArrayImpl|Array|ndarray|\w*Tracer)|int|float)'",
+            r"unsupported operand type\(s\) for (\S+): (?:'tuple' and '(?:(?:\w+\.)*"
+            r"(?:ArrayImpl|Array|ndarray|\w*Tracer)|int|float)'|'\w*Tracer' and 'tuple')",
             r"a tuple stands on one side of `\1`, and an array or a number on the other",
             "A loop returns its whole carry, and a function of two results a pair: `first, second "
             "= pair` takes it apart. Is a tuple passed on whole to a function of several "
             "arguments? `f(*pair)` takes it apart. jax.lax.fori_loop calls its function with (i, "
-            "carry), and jax.lax.scan with (carry, item).",
+            "carry), and jax.lax.scan with (carry, item). Or were two values exchanged?",
         ),
         _Said(
             r"unsupported operand type\(s\) for (\S+): 'list' and '(?:(?:\w+\.)*"
@@ -620,9 +620,9 @@ _TABLE = tuple(
             'jax.P("data") is a spec that names an axis.',
         ),
         _Said(
-            r"'P' object has no attribute '(?:size|shape|axis_names|axis_types|empty|devices)'",
-            "a PartitionSpec stands where a mesh is expected",
-            "jax.NamedSharding(mesh, spec): the mesh comes first.",
+            r"'(?:jaxlib\._jax\.)?(P|NamedSharding)' object has no attribute 'size'",
+            r"a `\1` stands where a mesh is expected",
+            "jax.NamedSharding(mesh, spec): the mesh comes first. That of x is x.sharding.mesh.",
         ),
         _Said(
             r"incompatible function arguments.{1,200}mesh: object, spec: object",

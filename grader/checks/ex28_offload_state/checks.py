@@ -43,6 +43,10 @@ from grader.judging.record import Leaf, Measured, Record
 from grader.judging.verdict import Culprit
 from grader.judging.words import plural, where
 
+OF_THE_UPDATE = (
+    "What is added to a param is the first value that adam.update returns for the gradient and the "
+    "state of that param. What does this line add?"
+)
 TAKES = f"`step` takes its state in {PINNED} memory, and brings it to the device"
 OF_THE_OLD = "The loss is that of the params which the step was given: the gradient is taken there."
 
@@ -212,8 +216,9 @@ def _other_result(record: Record, failure: Failure, name: str) -> Failure:
     place = statements.result(record, "step", *(() if whole else (part, 3)))
     ratio = output_step_ratio(record, name, "") if part == 0 else None
     if ratio is None or failure.hint:
-        hint = OF_THE_OLD if part == 2 and not failure.hint else failure.hint
-        return replace(failure, culprits=place, hint=hint)
+        hints = {0: OF_THE_UPDATE, 2: OF_THE_OLD}
+        hint = "" if part is None else hints.get(part, "")
+        return replace(failure, culprits=place, hint=failure.hint or hint)
     observed = f"{failure.observed}; the step of the params {step_in_words(ratio)}"
     return replace(failure, observed=observed, culprits=place, hint=UPHILL if ratio < 0 else "")
 
