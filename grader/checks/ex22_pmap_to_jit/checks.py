@@ -223,7 +223,7 @@ def _other_numbers(record: Record, found: Failure, number: int, step: int) -> Fa
     ):
         place = statements.computed(record, "make_step", 1, 2)
         return Failure(expected, f"{found.observed}: {AFTER_THE_STEP}", place, BEFORE_IT)
-    length, why = _length(record, number, run.devices)
+    length, why = _length(record, number)
     apart = "on all devices that hold it" in found.expected
     place = statements.call(record, "make_step", "value_and_grad", "grad")
     if apart and not of_loss:
@@ -243,7 +243,7 @@ def _counts(record: Record, number: int) -> str:
     values = wanted(record).values
     old = shares.params(values[before])
     batch = [shares.numbers(leaf) for leaf in values[facts.placed_batch(number)]]
-    change = change_of(record, before, facts.params_after(number, 1))
+    change = change_of(record, *_first_step(number))
     if change is None or run.devices == 1:
         return ""
     size = run.rows // run.devices
@@ -272,20 +272,27 @@ def _stepping(record: Record, part: int, *, exchange: bool) -> list[Culprit]:
     return statements.result(record, "make_step", part, 2, inner=True)
 
 
-def _length(record: Record, run: int, devices: int) -> tuple[str, str]:
+def _length(record: Record, run: int) -> tuple[str, str]:
     """How much too long the first step is, where that is all that is wrong, and a hint."""
-    before, after = facts.placed_params(run), facts.params_after(run, 1)
-    said, why = turned(record, before, after)
+    said, why = turned(record, *_first_step(run))
     if why:
         return said, why
-    ratio = step_ratio(record, before, after)
+    ratio = step_ratio(record, *_first_step(run))
     if not ratio:
         return "", ""
     said = f"; the first step {step_in_words(ratio)}"
-    if devices < 2 or abs(ratio - devices) > 0.01 * devices:
+    runs = _runs(record)
+    ratios = [step_ratio(record, *_first_step(at)) or 1 for at in range(len(runs))]
+    if any(abs(r - one.devices) > 0.01 * one.devices for r, one in zip(ratios, runs, strict=True)):
         return said, LENGTH
     added = ADDED_UNSEEN if "shard_map" in record.source else ""
+    devices = runs[run].devices
     return f"{said}: the {devices} devices' gradients are added, and not averaged", added
+
+
+def _first_step(run: int) -> tuple[str, str]:
+    """The names of the params before and after the first step of a run."""
+    return facts.placed_params(run), facts.params_after(run, 1)
 
 
 @EXERCISE.check(
