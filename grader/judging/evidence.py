@@ -632,8 +632,7 @@ def other_float32_step(
     found = other_step(old, mine, theirs, ROUNDED)
     return found and Failure(
         f"a step changes `params{found[0].removeprefix('[0]')}` as the reference does",
-        f"it differs from that by 1 part in {1 / found[1]:.0f}, as if it were rounded on the way, "
-        "or a little longer",
+        f"it differs from that by 1 part in {1 / found[1]:.0f} of its length",
     )
 
 

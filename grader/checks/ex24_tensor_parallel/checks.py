@@ -141,7 +141,8 @@ def same_numbers(record: Record) -> Result:
     values, name = seen(record).values, f"params after {AFTER[0]}"
     other = other_float32_step(values["params"], values[name], wanted(record).values[name])
     place = statements.computed(record, "make_step", 0, 2)
-    return other and replace(other, culprits=place, hint=OF_PARAMS)
+    expected = f"with float32 params, {other.expected}" if other else ""
+    return other and replace(other, expected=expected, culprits=place, hint=OF_PARAMS)
 
 
 OF_PARAMS = "All of a step has the type of the params. Which line makes it another one?"
