@@ -622,7 +622,8 @@ def other_output_step(record: Record, name: str) -> Failure | None:
     old, got, want = (
         _below(leaves, "[0]") for leaves in (given(record, name), mine.outputs, theirs.outputs)
     )
-    return other_float32_step(old, got, want)
+    params = [replace(leaf, path=leaf.path.removeprefix("[0]")) for leaf in old]
+    return other_float32_step(params, got, want)
 
 
 def other_float32_step(
@@ -631,7 +632,7 @@ def other_float32_step(
     """The failure for the first array whose step, in float32, is not the reference's."""
     found = other_step(old, mine, theirs, ROUNDED)
     return found and Failure(
-        f"a step changes `params{found[0].removeprefix('[0]')}` as the reference does",
+        f"a step changes `params{found[0]}` as the reference does",
         f"it differs from that by 1 part in {1 / found[1]:.0f} of its length",
     )
 

@@ -301,6 +301,9 @@ def _other_bounds(record: Record) -> str:
     swapped = dict(zip(BOUNDS, BOUNDS[::-1], strict=True))
     if all(case.answer["bound"] == swapped[case.bound] for case in cases):
         return ": in each case, it is the other of the two"
+    sides = [[c.intensity for c in cases if c.answer["bound"] == bound] for bound in BOUNDS]
+    if all(sides) and (low := max(sides[0])) < (high := min(sides[1])):
+        return f": in each case, it is as if they met between {low:.3g} and {high:.3g}"
     turned = (BOUNDS[case.intensity >= case.peak_bandwidth / case.peak_flops] for case in cases)
     if all(case.answer["bound"] == bound for case, bound in zip(cases, turned, strict=True)):
         return ": in each case, it is as if they met at peak_bandwidth / peak_flops"
