@@ -231,19 +231,21 @@ def _details(verdict: Verdict, path: str) -> Iterator[tuple[str, str]]:
     yield from _more_places(verdict, path)
     yield "expected", verdict.expected
     yield "observed", verdict.observed
-    line = verdict.culprits[0].line if verdict.culprits else 0
+    places = [place.line for place in verdict.culprits]
+    callers = _callers(verdict, places)
     for frame in verdict.traceback[::-1]:
-        if frame.line not in (place.line for place in verdict.culprits):
-            label = "called by" if frame.line in _callers(verdict, line) else "inside"
+        if frame.line not in places:
+            label = "called by" if frame.line in callers else "inside"
             yield label, f"{path}:{frame.line} ({frame.function})   {frame.text}"
     if verdict.hint:
         yield "hint", verdict.hint
 
 
-def _callers(verdict: Verdict, line: int) -> set[int]:
-    """The lines of a traceback that come before the place that is shown."""
+def _callers(verdict: Verdict, places: list[int]) -> set[int]:
+    """The lines of a traceback that come before the first of the places that stands in it."""
     lines = [frame.line for frame in verdict.traceback]
-    return set(lines[: lines.index(line)]) if line in lines else set(lines)
+    shown = next((lines.index(line) for line in places if line in lines), len(lines))
+    return set(lines[:shown])
 
 
 def print_place(place: Culprit, path: str, out: "Console") -> None:

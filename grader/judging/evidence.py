@@ -4,8 +4,9 @@ Pure functions of records. They answer in the words of `grader.judging.checking`
 verdict: that is for a check and for `grader.judging.judge`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace as replace_in
+from math import prod
 from typing import Any
 
 from msgspec.structs import replace
@@ -60,6 +61,46 @@ def sent_whole(observed: Observed, phase: str, largest: int) -> list[Event]:
     """Copies from the host of more than `largest` bytes that went to each device of a mesh."""
     copies = events(observed, "h2d", phase=phase)
     return [e for e in copies if e.detail == EVERYWHERE and (e.nbytes or 0) > largest]
+
+
+def sent_beyond(record: Record, phase: str, names: Sequence[str]) -> tuple[str, list[Event]] | None:
+    """What several devices got from the host beyond their own parts of values, and by what copies.
+
+    `names` are the values that were placed. One device may get more than its part: it may hold an
+    array before it is split.
+    """
+    right = [leaf for name in names for leaf in wanted(record).values[name]]
+    devices = len(right[0].devices)
+    if devices == 1:
+        return None
+    mine, theirs = (sent_whole(side, phase, SCALAR) for side in (seen(record), wanted(record)))
+    whole, needed = _copied(mine) // devices, _copied(theirs) // devices
+    if whole > needed:
+        sizes = {event.nbytes for event in theirs}
+        more = [event for event in mine if event.nbytes not in sizes] or mine
+        needs = f", and {needed:,} are needed whole" if needed else ""
+        return f"{whole:,} bytes went {EVERYWHERE}{needs}", more
+    alone: dict[str, list[Event]] = {}
+    for event in events(seen(record), "h2d", phase=phase):
+        if event.detail not in ("", EVERYWHERE):
+            alone.setdefault(event.detail, []).append(event)
+    got = {device: whole + _copied(found) for device, found in alone.items()}
+    own = sum(prod(leaf.shard_shape or ()) * int(leaf.dtype[-2:]) // 8 for leaf in right)
+    over = [device for device, nbytes in got.items() if nbytes > own + SCALAR * len(alone[device])]
+    if len(over) < 2:
+        return None
+    observed = " and ".join(f"{got[device]:,} bytes went to {device}" for device in over[:2])
+    lines = [event for device in over for event in alone[device]]
+    return f"{observed}, whose own parts are {own:,}", lines
+
+
+SCALAR = 8
+"""Bytes of a number that may go anywhere: an index, say."""
+
+
+def _copied(found: Iterable[Event]) -> int:
+    """The bytes of all copies that events tell of."""
+    return sum((event.nbytes or 0) * event.count for event in found)
 
 
 SENT_WHOLE = (
@@ -558,10 +599,64 @@ def output_step_ratio(record: Record, name: str, part: str, keep: float = 1) -> 
     if mine is None or theirs is None:
         return None
     old, got, want = (
-        [leaf for leaf in leaves if leaf.path.startswith(f"[0]{part}")]
+        _below(leaves, f"[0]{part}")
         for leaves in (given(record, name), mine.outputs, theirs.outputs)
     )
     return _ratio(_step(old, got, keep), _step(old, want, keep))
+
+
+def _below(leaves: Sequence[Leaf], path: str) -> list[Leaf]:
+    return [leaf for leaf in leaves if leaf.path.startswith(path)]
+
+
+ROUNDED = 2**-11
+"""By how much of its own length a step in float32 may differ from the reference's, in each array.
+Right answers were seen to differ by 2**-19, gradients that are rounded to bfloat16 by 2**-9."""
+
+
+def other_output_step(record: Record, name: str) -> Failure | None:
+    """The failure for the first array of a program's first result whose step is another one.
+
+    That result replaces the program's first argument, and has its form.
+    """
+    mine, theirs = record.measured.get(name), record.reference_measured.get(name)
+    if mine is None or theirs is None:
+        return None
+    old, got, want = (
+        _below(leaves, "[0]") for leaves in (given(record, name), mine.outputs, theirs.outputs)
+    )
+    params = [replace(leaf, path=leaf.path.removeprefix("[0]")) for leaf in old]
+    return other_float32_step(params, got, want)
+
+
+def other_float32_step(
+    old: Sequence[Leaf], mine: Sequence[Leaf], theirs: Sequence[Leaf]
+) -> Failure | None:
+    """The failure for the first array whose step, in float32, is not the reference's."""
+    found = other_step(old, mine, theirs, ROUNDED)
+    return found and Failure(
+        f"a step changes `params{found[0]}` as the reference does",
+        f"it differs from that by 1 part in {1 / found[1]:.0f} of its length",
+    )
+
+
+def other_step(
+    old: Sequence[Leaf], mine: Sequence[Leaf], theirs: Sequence[Leaf], most: float
+) -> tuple[str, float] | None:
+    """The path of the first array whose step is not the reference's, and how far it is from it.
+
+    That is a part of the step's own length, more than `most`. A step is small beside what is
+    stepped, so that a comparison of the new params alone would take no step for a right one.
+    """
+    import numpy as np
+
+    for start, got, right in zip(old, mine, theirs, strict=False):
+        before, found, want = (load(leaf.data or b"") for leaf in (start, got, right))
+        length = float(np.linalg.norm(np.subtract(want, before)))
+        apart = float(np.linalg.norm(np.subtract(found, want)))
+        if apart > most * length:
+            return start.path, apart / length
+    return None
 
 
 def _step(before: Sequence[Leaf], after: Sequence[Leaf], keep: float = 1) -> Any:
@@ -590,5 +685,6 @@ def _ratio(mine: Any, theirs: Any) -> float | None:
     if mine is None or theirs is None or mine.shape != theirs.shape or not theirs.any():
         return None
     ratio = float(mine @ theirs / (theirs @ theirs))
-    same = np.allclose(mine, ratio * theirs, rtol=1e-2, atol=1e-2 * float(abs(theirs).max()))
+    close = 1e-2 * min(1, abs(ratio)) * float(abs(theirs).max())
+    same = np.allclose(mine, ratio * theirs, rtol=1e-2, atol=close)
     return ratio if same and abs(ratio - 1) > 1e-2 else None

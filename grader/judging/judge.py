@@ -40,7 +40,14 @@ from grader.judging.said import (
     without_treedefs,
 )
 from grader.judging.slips import Slip, slips
-from grader.judging.statements import jits_inside, of_jit, of_keys, of_promise, of_spec
+from grader.judging.statements import (
+    jits_inside,
+    of_jit,
+    of_keys,
+    of_promise,
+    of_shard_map,
+    of_spec,
+)
 from grader.judging.unlike import difference
 from grader.judging.verdict import Culprit, Ground, Report, Status, Verdict
 
@@ -203,6 +210,10 @@ def _explain(verdict: Verdict, record: Record, outcome: Outcome, exercise: Exerc
         hint = COMPILES
     if hint:
         verdict.hint, verdict.hint_level, verdict.hints = hint, 1, 1
+    if specs := of_shard_map(record, exercise.edits, outcome.message):
+        verdict.culprits = [*specs, *verdict.culprits]
+        if "contracting dimensions" in outcome.message:
+            verdict.hint, verdict.hint_level, verdict.hints = OF_PARTS, 1, 1
     if forgotten := _no_return(file, outcome, exercise):
         _forgotten(verdict, forgotten, outcome)
 
@@ -210,6 +221,10 @@ def _explain(verdict: Verdict, record: Record, outcome: Outcome, exercise: Exerc
 COMPILES = (
     "Each call of jax.jit makes a new function, for which nothing is compiled yet. Is it made each "
     "time that yours is called? Make it once, outside."
+)
+OF_PARTS = (
+    "The one length is a part of the other. In jax.shard_map each device gets the part of an "
+    "argument that in_specs say, one spec for each argument in its order: P() gives it whole."
 )
 _OF_SPECS = "`out_specs`"
 """What a drive says of a value whose form the specs of shard_map decided."""

@@ -12,6 +12,10 @@ from grader.judging.record import Measured, Memory
 PINNED = "pinned_host"
 HELD = "An array stays where it is as long as a name, a list or a closure holds it."
 """The hint where arrays stay that nobody needs."""
+OF_ITS_OWN = (
+    "The step writes each new array over the old one. What happens to two arrays in one memory?"
+)
+"""The hint where two arrays share their memory."""
 Difference = tuple[str, str]
 """What was expected, and what was observed."""
 
@@ -86,3 +90,11 @@ def left(nbytes: int, function: str) -> Difference | None:
         return None
     observed = f"{nbytes:,} bytes of other arrays stay"
     return f"after `{function}`, no arrays are left but those that it returned", observed
+
+
+def shared(tree: str, paths: Sequence[str]) -> Difference | None:
+    """A difference if two arrays of what is called `tree` share memory; `paths` are theirs."""
+    if not paths:
+        return None
+    one, other = paths
+    return f"`{tree}{one}` and `{tree}{other}` have memory of their own", "both are one array"

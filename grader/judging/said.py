@@ -197,13 +197,13 @@ _TABLE = tuple(
             "In old versions of JAX, `device()` was a method of an array. It is an attribute now.",
         ),
         _Said(
-            r"unsupported operand type\(s\) for (\S+): 'tuple' and '(?:(?:\w+\.)*"
-            r"(?:ArrayImpl|Array|ndarray|\w*Tracer)|int|float)'",
+            r"unsupported operand type\(s\) for (\S+): (?:'tuple' and '(?:(?:\w+\.)*"
+            r"(?:ArrayImpl|Array|ndarray|\w*Tracer)|int|float)'|'\w*Tracer' and 'tuple')",
             r"a tuple stands on one side of `\1`, and an array or a number on the other",
             "A loop returns its whole carry, and a function of two results a pair: `first, second "
             "= pair` takes it apart. Is a tuple passed on whole to a function of several "
             "arguments? `f(*pair)` takes it apart. jax.lax.fori_loop calls its function with (i, "
-            "carry), and jax.lax.scan with (carry, item).",
+            "carry), and jax.lax.scan with (carry, item). Or were two values exchanged?",
         ),
         _Said(
             r"unsupported operand type\(s\) for (\S+): 'list' and '(?:(?:\w+\.)*"
@@ -399,6 +399,12 @@ _TABLE = tuple(
             r"a `\1` was called, or stands where a function is expected",
         ),
         _Said(
+            r"shard_map in_specs",
+            "`in_specs` do not fit the arguments of the function that jax.shard_map calls",
+            "in_specs hold one spec for each argument, in the order of the arguments. Of a tree of "
+            "arrays, that is a spec for all of them, or a tree of specs like it.",
+        ),
+        _Said(
             r"pytree structure error: different types.* has a subtree of type\s+<class "
             r"'(?:\w+\.)*(\w+)'>.* of different type\s+<class '[\w.]*(?:Array|Tracer)\w*'>",
             r"an array stands where a tree is expected that is like the one before: a `\1`",
@@ -587,7 +593,8 @@ _TABLE = tuple(
         _Said(
             r"(?m)^ValueError: pytree structure error",
             "two trees that are taken together have different structures",
-            "Is one of them of a single param, and the other of all?",
+            "Is one of them of a single param, and the other of all? Or were two values exchanged, "
+            "where they were unpacked?",
         ),
         _Said(
             r"Sharding passed to jit does not match the sharding on the respective arg\. Got jit "
@@ -624,6 +631,20 @@ _TABLE = tuple(
             r"'str' object has no attribute 'partitions'",
             "a text stands where a PartitionSpec is expected",
             'jax.P("data") is a spec that names an axis.',
+        ),
+        _Said(
+            r"'(?:jaxlib\._jax\.)?(P|NamedSharding)' object has no attribute 'size'",
+            r"a `\1` stands where a mesh is expected",
+            "jax.NamedSharding(mesh, spec): the mesh comes first. That of x is x.sharding.mesh.",
+        ),
+        _Said(
+            r"incompatible function arguments.{1,200}mesh: object, spec: object",
+            "a NamedSharding is made of a mesh and of a spec, in this order",
+        ),
+        _Said(
+            r"The context mesh cannot be empty",
+            "jax.shard_map was given no mesh, and none is set around its call",
+            "jax.shard_map takes a mesh: `mesh=mesh`.",
         ),
         _Said(
             r"spans? non-addressable",

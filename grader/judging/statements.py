@@ -22,7 +22,8 @@ _OF_KEYS = re.compile(r"`([^`]*\['\w+'\])`")
 """A value, in a failure's words, that a dict holds under a name."""
 _JIT = frozenset(("jit", "pjit", "pmap", "shard_map"))
 _OF_A_CALL = re.compile(
-    r"\b(p?jit|pmap|shard_map|\w+_(specs|shardings|argnums|axes))\b|static arg|donated"
+    r"\b(p?jit|pmap|shard_map|\w+_(specs|shardings|argnums|axes))\b|static arg|donated|"
+    r"context mesh|axis to squeeze out"
 )
 """What JAX's own words name when the call of a jitted function goes wrong."""
 _ARGUMENT = re.compile(r"\b(in_specs|out_specs|in_shardings|out_shardings)\b")
@@ -615,6 +616,27 @@ def _body(top: ast.stmt | None) -> Iterator[ast.AST]:
     """The nodes inside a function; none of anything else."""
     statements = top.body if isinstance(top, Function) else []
     return (node for one in statements for node in ast.walk(one))
+
+
+_TWO_LENGTHS = re.compile(r"contracting dimensions .* got \((\d+),\) and \((\d+),\)")
+
+
+def of_shard_map(record: Record, functions: Iterable[str], message: str) -> list[Culprit]:
+    """What shard_map gets as its specs, if these led to what was raised inside, by `message`.
+
+    A product met a part of what it takes, or in_specs do not fit, or out_specs promise too much.
+    Nothing if not one of `functions` has such specs.
+    """
+    argument = "out_specs" if "Too few leaves for PyTreeDef" in message else "in_specs"
+    if lengths := _TWO_LENGTHS.search(message):
+        less, more = sorted(map(int, lengths.groups()))
+        if not less or more % less:
+            return []
+    elif argument == "in_specs" and "shard_map in_specs" not in message:
+        return []
+    file = File(record.source)
+    found = [place for name in functions for place in _entry(file, name, argument)]
+    return found if len(found) == 1 else []
 
 
 def _jits(node: ast.AST) -> bool:

@@ -8,6 +8,7 @@ import gc
 from typing import Any
 
 import jax
+from jax.tree_util import keystr, tree_leaves_with_path
 
 
 def nbytes() -> int:
@@ -30,3 +31,23 @@ def left_beside(result: Any, before: int) -> int:
 
 def _sum(arrays: Any) -> int:
     return sum(array.nbytes for array in arrays if array.ndim)
+
+
+def in_one_memory(tree: Any) -> list[str]:
+    """The paths of the first two arrays of a tree that share their memory; none if none do."""
+    there: dict[int, str] = {}
+    for path, array in tree_leaves_with_path(tree):
+        for address in _addresses(array):
+            if (other := there.setdefault(address, keystr(path))) != keystr(path):
+                return [other, keystr(path)]
+    return []
+
+
+def _addresses(array: Any) -> list[int]:
+    """Where the parts of an array lie, as far as its devices say that."""
+    if not isinstance(array, jax.Array) or array.is_deleted():
+        return []
+    try:
+        return [shard.data.unsafe_buffer_pointer() for shard in array.addressable_shards]
+    except jax.errors.JaxRuntimeError:
+        return []

@@ -4,7 +4,7 @@ A drive is the half of an exercise that meets JAX (`grader/checks/exNN_slug/driv
 runs in a worker. `grader.worker.observer` answers what it asks.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
@@ -191,6 +191,12 @@ def lacking(word: str, asked: Any, tree: Any) -> str:
     )
     missing = next((path for path in wanted if path not in set(there)), "")
     return f", without one for `{word}{missing}`" if missing else ""
+
+
+def lacking_keys(asked: Mapping[str, Any], tree: Mapping[str, Any]) -> str:
+    """For which names of `asked` another dict has nothing, in words; or ""."""
+    names = ", ".join(f"`{key}`" for key in sorted(asked.keys() - tree.keys()))
+    return f"it has nothing for {names}" if names else ""
 
 
 def named(value: Any) -> str:

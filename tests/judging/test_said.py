@@ -165,6 +165,20 @@ def test_an_exception_that_says_what_is_wrong_is_left_as_it_is() -> None:
             "the text `pinned_host` stands",
         ),
         ("TypeError: cond_fun must return a boolean scalar, but got x", "the condition"),
+        ("AttributeError: 'P' object has no attribute 'size'", "a `P` stands where a mesh"),
+        (
+            "AttributeError: 'jaxlib._jax.NamedSharding' object has no attribute 'size'",
+            "a `NamedSharding` stands where a mesh",
+        ),
+        ("ValueError: The context mesh cannot be empty. Use `jax.set_mesh(mesh)`", "no mesh"),
+        (
+            "TypeError: unsupported operand type(s) for +: 'DynamicJaxprTracer' and 'tuple'",
+            "a tuple stands on one side of `+`",
+        ),
+        (
+            "ValueError: pytree structure error: different types at key path shard_map in_specs[1]",
+            "`in_specs` do not fit the arguments",
+        ),
     ],
 )
 def test_others_get_plain_words_first(message: str, words: str) -> None:

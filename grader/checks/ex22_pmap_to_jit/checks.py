@@ -11,10 +11,10 @@ import msgspec
 from grader.checks.ex22_pmap_to_jit import EXERCISE, facts
 from grader.checks.ex22_pmap_to_jit.facts import (
     FEATURES,
-    PROGRAMS,
     RUNS,
     TARGETS,
     TIMED,
+    WIDTH,
     Run,
     shapes,
 )
@@ -39,7 +39,7 @@ from grader.judging.evidence import (
     probe_gap,
     renamed,
     seen,
-    sent_whole,
+    sent_beyond,
     step_in_words,
     step_ratio,
     target_of,
@@ -51,7 +51,7 @@ from grader.judging.evidence import (
 from grader.judging.memory import HELD, left
 from grader.judging.record import Leaf, Measured, Record
 from grader.judging.verdict import Culprit
-from grader.judging.words import EVERYWHERE, exchanges, plural, where
+from grader.judging.words import exchanges, plural, where
 
 SCALARS = 64
 """Bytes that may be exchanged beside the gradients: for the loss, say, or a count."""
@@ -103,17 +103,13 @@ def batch_is_split(record: Record) -> Result:
 
 
 def _whole_first(record: Record, number: int, run: Run) -> Failure | None:
-    """The failure where all inputs went to each device before they were split."""
-    whole = 4 * run.rows * FEATURES
-    if run.devices == 1 or whole in (4 * prod(shape) for shape in shapes(run.width).values()):
-        return None  # a copy of that size may be one of the params
-    copies = sent_whole(seen(record), facts.placed_batch(number), whole - 1)
-    found = [event for event in copies if event.nbytes == whole]
-    if not found:
+    """The failure where several devices got rows of others before the batch was split."""
+    batch, params = facts.placed_batch(number), facts.placed_params(number)
+    found = sent_beyond(record, batch, (batch, params))
+    if found is None:
         return None
-    expected = f"each of {run.devices} devices gets its own rows of the inputs, and no others"
-    observed = f"all {run.rows} rows went {EVERYWHERE}"
-    return Failure(expected, observed, culprits(record, found), SENT_WHOLE)
+    expected = f"each of {run.devices} devices gets its own rows of the batch, and no others"
+    return Failure(expected, found[0], culprits(record, found[1]), SENT_WHOLE)
 
 
 def _not_split(record: Record, run: Run, leaf: Leaf, columns: int, of: str) -> Failure | None:
@@ -227,7 +223,7 @@ def _other_numbers(record: Record, found: Failure, number: int, step: int) -> Fa
     ):
         place = statements.computed(record, "make_step", 1, 2)
         return Failure(expected, f"{found.observed}: {AFTER_THE_STEP}", place, BEFORE_IT)
-    length, why = _length(record, number, run.devices)
+    length, why = _length(record, number)
     apart = "on all devices that hold it" in found.expected
     place = statements.call(record, "make_step", "value_and_grad", "grad")
     if apart and not of_loss:
@@ -247,7 +243,7 @@ def _counts(record: Record, number: int) -> str:
     values = wanted(record).values
     old = shares.params(values[before])
     batch = [shares.numbers(leaf) for leaf in values[facts.placed_batch(number)]]
-    change = change_of(record, before, facts.params_after(number, 1))
+    change = change_of(record, *_first_step(number))
     if change is None or run.devices == 1:
         return ""
     size = run.rows // run.devices
@@ -276,20 +272,27 @@ def _stepping(record: Record, part: int, *, exchange: bool) -> list[Culprit]:
     return statements.result(record, "make_step", part, 2, inner=True)
 
 
-def _length(record: Record, run: int, devices: int) -> tuple[str, str]:
+def _length(record: Record, run: int) -> tuple[str, str]:
     """How much too long the first step is, where that is all that is wrong, and a hint."""
-    before, after = facts.placed_params(run), facts.params_after(run, 1)
-    said, why = turned(record, before, after)
+    said, why = turned(record, *_first_step(run))
     if why:
         return said, why
-    ratio = step_ratio(record, before, after)
+    ratio = step_ratio(record, *_first_step(run))
     if not ratio:
         return "", ""
     said = f"; the first step {step_in_words(ratio)}"
-    if devices < 2 or abs(ratio - devices) > 0.01 * devices:
+    runs = _runs(record)
+    ratios = [step_ratio(record, *_first_step(at)) or 1 for at in range(len(runs))]
+    if any(abs(r - one.devices) > 0.01 * one.devices for r, one in zip(ratios, runs, strict=True)):
         return said, LENGTH
     added = ADDED_UNSEEN if "shard_map" in record.source else ""
+    devices = runs[run].devices
     return f"{said}: the {devices} devices' gradients are added, and not averaged", added
+
+
+def _first_step(run: int) -> tuple[str, str]:
+    """The names of the params before and after the first step of a run."""
+    return facts.placed_params(run), facts.params_after(run, 1)
 
 
 @EXERCISE.check(
@@ -328,8 +331,9 @@ def only_the_gradients_travel(record: Record) -> Result:
     """The program's only collectives are all-reduces, of the gradients' bytes and little more."""
     if devices_of(record) == 1:
         return Unable("on one device nothing travels")
-    widths: dict[str, int] = wanted(record).facts[PROGRAMS]
-    found = (_other_exchange(record, name, width) for name, width in widths.items())
+    programs = [(facts.program_of(at), run.width) for at, run in enumerate(_runs(record))]
+    programs.append((TIMED, wanted(record).facts[WIDTH]))
+    found = (_other_exchange(record, name, width) for name, width in programs)
     return next((one for one in found if one), None)
 
 
@@ -391,7 +395,7 @@ def all_in_one_exchange(record: Record) -> Result:
     measured = target_program(record, TIMED)
     if not isinstance(measured, Measured):
         return measured
-    gradients = _gradient_bytes(wanted(record).facts[PROGRAMS][TIMED])
+    gradients = _gradient_bytes(wanted(record).facts[WIDTH])
     found = [c for c in measured.collectives if c.op != "all-reduce" or c.nbytes > SCALARS]
     whole = [c.nbytes for c in found if (c.op, c.count, c.runs) == ("all-reduce", 1, 1)]
     if len(found) == len(whole) == 1 and 0 <= whole[0] - gradients <= SCALARS:

@@ -1,12 +1,12 @@
-"""Drives ex22_pmap_to_jit: takes steps on several meshes, and exports the step for two sizes.
+"""Drives ex22_pmap_to_jit: takes steps on several meshes, and exports them.
 
-Drawn: for each of three runs the devices of the mesh and their order (two or four devices, all
-devices, and one of these numbers again, in any order), the width of the network, the rows of the
-batch and the steps (1 to 5), so that a step that counts jax.devices(), or 8, is wrong on one of
-them. Width and rows differ, so that a mean over the wrong dimension shows. Each step takes the
-params that the one before returned. Drawn for the exported programs: the order of all devices,
-width and rows, of a small one and of a large one, which has enough work to drown what a call costs
-and is timed; it gets two sets of inputs, and is compiled for the target, too.
+Drawn: for each of three runs the devices of the mesh and their order (two devices, four, and all
+devices, in any order), the width of the network, the rows of the batch and the steps (1 to 5), so
+that a step that counts jax.devices(), or 8, is wrong on one of them. Width and rows differ, so that
+a mean over the wrong dimension shows. Each step takes the params that the one before returned. The
+step of each run is exported, too. So is a large one, with enough work to drown what a call costs:
+it is for all devices, in another order, gets two sets of inputs and is timed, and is compiled for
+the target as well.
 """
 
 from types import ModuleType
@@ -19,21 +19,22 @@ import numpy as np
 from grader.checks.ex22_pmap_to_jit import facts
 from grader.checks.ex22_pmap_to_jit.facts import (
     FEATURES,
-    PROGRAMS,
     RUNS,
-    SMALL,
     TARGETS,
     TIMED,
+    WIDTH,
     Run,
     shapes,
 )
 from grader.probes import alive
-from grader.probes.observe import Misused, Observe, unpack
+from grader.probes.observe import Misused, Observe, from_last, unpack
 
-WIDTHS, ROWS, STEPS = (1, 5), (1, 5), (1, 6)
-"""Width in sixteens, rows on one device in eights, and steps of a run: from, and below."""
-SIZES = {SMALL: ((2, 13), (1, 5)), TIMED: ((14, 18), (28, 36))}
-"""Of each program, its width in sixteens and the rows on one device of eight in eights."""
+WIDTHS = (1, 5), (5, 9), (9, 13)
+"""Width in sixteens, from and below: one run has each, in any order."""
+ROWS, STEPS = (1, 5), (1, 6)
+"""Rows on one device in eights, and steps of a run: from, and below."""
+LARGE = (14, 18), (28, 36)
+"""Of the program that is timed, the same width and rows, on a mesh of all devices."""
 
 
 def _params(rng: Any, width: int) -> dict[str, Any]:
@@ -48,7 +49,7 @@ def _batch(rng: Any, rows: int) -> tuple[Any, Any]:
     return inputs, np.tanh(inputs[:, :TARGETS])
 
 
-PLACED = "`place` returns (params, batch)"
+PLACED, STEPPED = "`place` returns (params, batch)", "`step` returns (params, loss)"
 
 
 def _placed(submission: ModuleType, rng: Any, mesh: Any, width: int, rows: int) -> Any:
@@ -67,10 +68,9 @@ def _mesh(rng: Any, count: int) -> Any:
 
 
 def _counts(rng: Any) -> list[int]:
-    """How many devices the mesh of each run has."""
+    """How many devices the mesh of each run has: two, four, and all."""
     most = len(jax.devices())
-    few, any_count = rng.choice([2, 4]), rng.choice([2, 4, most])
-    return [min(int(count), most) for count in rng.permutation([few, most, any_count])]
+    return [min(int(count), most) for count in rng.permutation([2, 4, most])]
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
@@ -80,11 +80,11 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         runs = [
             Run(
                 devices=count,
-                width=16 * int(rng.integers(*WIDTHS)),
+                width=16 * int(rng.integers(*width)),
                 rows=count * 8 * int(rng.integers(*ROWS)),
                 steps=int(rng.integers(*STEPS)),
             )
-            for count in _counts(rng)
+            for count, width in zip(_counts(rng), rng.permutation(WIDTHS), strict=True)
         ]
         observe.fact(RUNS, msgspec.to_builtins(runs))
         placed = [_place_run(submission, observe, rng, at, run) for at, run in enumerate(runs)]
@@ -93,7 +93,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             if not observe.jitted("step", step):
                 return
             _take_steps(step, observe, number, run, params, batch)
-        _export(submission, observe, rng)
+            observe.program(facts.program_of(number), step, params, batch)
+        _export_large(submission, observe, rng)
 
 
 def _place_run(submission: ModuleType, observe: Observe, rng: Any, number: int, run: Run) -> Any:
@@ -112,24 +113,22 @@ def _take_steps(
     step: Any, observe: Observe, number: int, run: Run, params: Any, batch: Any
 ) -> None:
     """The steps of one run, each with the params that the one before returned."""
+    before = params
     for index in range(1, run.steps + 1):
-        params, loss = unpack(step(params, batch), 2, "`step` returns (params, loss)")
+        with from_last("params", before, params, STEPPED):
+            made = step(params, batch)
+        before, (params, loss) = params, unpack(made, 2, STEPPED)
         observe.value(facts.params_after(number, index), params)
         observe.value(facts.loss_of(number, index), loss)
 
 
-def _export(submission: ModuleType, observe: Observe, rng: Any) -> None:
-    """Export the programs for all devices."""
-    widths = {}
+def _export_large(submission: ModuleType, observe: Observe, rng: Any) -> None:
+    """Export the program that is timed, and compiled for the target."""
     mesh = _mesh(rng, len(jax.devices()))
     step = submission.make_step(mesh)
     if not observe.jitted("step", step):
         return
-    for name, (width_span, rows_span) in SIZES.items():
-        width, rows = 16 * int(rng.integers(*width_span)), 64 * int(rng.integers(*rows_span))
-        widths[name] = width
-        for _ in range(2 if name == TIMED else 1):
-            observe.program(name, step, *_placed(submission, rng, mesh, width, rows))
-        if name == TIMED:
-            observe.target(name, step, *_placed(submission, rng, mesh, width, rows))
-    observe.fact(PROGRAMS, widths)
+    width, rows = (int(rng.integers(*span)) for span in LARGE)
+    observe.fact(WIDTH, 16 * width)
+    for take in (observe.program, observe.program, observe.target):
+        take(TIMED, step, *_placed(submission, rng, mesh, 16 * width, 8 * mesh.size * rows))

@@ -4,12 +4,10 @@ import msgspec
 
 FEATURES, TARGETS = 32, 8
 """Columns of the inputs and of the targets."""
-RUNS, PROGRAMS = "runs", "programs"
-"""The facts that list each `Run`, and the width of each program, by its name."""
+RUNS, WIDTH = "runs", "width of the program that is timed"
+"""The facts that list each `Run`, and say the width of `TIMED`."""
 TIMED = "step"
 """The program that is timed, and compiled for a target."""
-SMALL = "step of another size"
-"""A program that is only compiled and run."""
 
 
 class Run(msgspec.Struct):
@@ -44,6 +42,11 @@ def params_after(run: int, step: int) -> str:
 def loss_of(run: int, step: int) -> str:
     """The name of the loss that step `step`, from 1, of a run returned."""
     return f"loss of step {step} of run {run}"
+
+
+def program_of(run: int) -> str:
+    """The name of the program of the step that a run took, which is compiled and run apart."""
+    return f"step of run {run}"
 
 
 def left(run: int) -> str:

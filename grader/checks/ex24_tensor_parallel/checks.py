@@ -6,7 +6,6 @@ target.
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from typing import NamedTuple
@@ -15,11 +14,12 @@ from grader.checks.ex24_tensor_parallel import EXERCISE
 from grader.checks.ex24_tensor_parallel.facts import (
     AFTER,
     EXPORTED,
+    IN_FLOAT32,
     LARGE,
     TARGET_DATA,
 )
 from grader.judging import statements
-from grader.judging.arrays import OF_WHAT_WENT_IN, load
+from grader.judging.arrays import OF_WHAT_WENT_IN
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     AFTER_THE_STEP,
@@ -33,7 +33,9 @@ from grader.judging.evidence import (
     exchanged,
     is_the_others,
     not_jitted,
+    other_float32_step,
     other_parts,
+    other_step,
     seen,
     step_ratio,
     target_of,
@@ -137,22 +139,13 @@ def same_numbers(record: Record) -> Result:
             if failure:
                 return _other_numbers(record, failure, part)
     values, name = seen(record).values, f"params after {AFTER[0]}"
-    found = _other_step(values["params"], values[name], wanted(record).values[name], ROUNDED)
-    if found is None:
-        return None
-    path, apart = found
-    return Failure(
-        f"with float32 params, a step changes `params{path}` as the reference does",
-        f"it differs from that by 1 part in {1 / apart:.0f}, as if it were rounded on the way",
-        statements.computed(record, "make_step", 0, 2),
-        IN_FLOAT32,
-    )
+    other = other_float32_step(values["params"], values[name], wanted(record).values[name])
+    place = statements.computed(record, "make_step", 0, 2)
+    expected = f"with float32 params, {other.expected}" if other else ""
+    return other and replace(other, expected=expected, culprits=place, hint=OF_PARAMS)
 
 
-ROUNDED = 2**-11
-"""By how much of its own length a step in float32 may differ from the reference's, in each array.
-Right answers were seen to differ by 2**-19, gradients that are rounded to bfloat16 by 2**-9."""
-IN_FLOAT32 = "All of a step has the type of the params. Which line makes it another one?"
+OF_PARAMS = "All of a step has the type of the params. Which line makes it another one?"
 OF_LOSS_FN = (
     "A step takes 0.1 of the gradient of `loss_fn` from the params, once. What else changes them?"
 )
@@ -183,7 +176,8 @@ def _other_numbers(record: Record, failure: Failure, part: int) -> Failure:
     elif averaged := statements.naming(record, "make_step", "model", "pmean"):
         own, hint = averaged, failure.hint or PARTS_ADDED
     elif added := statements.naming(record, "make_step", "model", "psum"):
-        own, hint = added, failure.hint or OVER_MODEL
+        specs = statements.entry(record, "make_step", "in_specs")
+        own, hint = [*added, *specs], failure.hint or OVER_MODEL
     return Failure(failure.expected, observed, own, hint)
 
 
@@ -382,10 +376,6 @@ def within_budget(record: Record) -> Result:
     measured = compiled_program(record, "step")
     if not isinstance(measured, Measured):
         return measured
-    itemsize = 4 if record.machine and record.machine.platform == "cpu" else 2
-    data = wanted(record).facts["data"][-1]
-    found = wanted(record).facts["sizes"] | {"data": data, "model": devices_of(record) // data}
-    budget = _Budget(**found, itemsize=itemsize)
     wrong = differing_output(record, "step", rtol=5e-2, atol=2e-2, any_float=("[1]",))
     wrong = wrong or _other_step_in_bfloat16(record)
     if wrong:
@@ -394,36 +384,30 @@ def within_budget(record: Record) -> Result:
         called = re.sub(r"`step\(\.\.\.\)\[0\](.*?)`", r"the new `params\1`", wrong.expected)
         expected = f"with params in bfloat16, {called}"
         return Failure(expected, wrong.observed, place, IN_BFLOAT16)
-    return _within(record, measured.collectives, budget)
+    itemsize = 4 if record.machine and record.machine.platform == "cpu" else 2
+    failure = _within(record, measured.collectives, _budget(record, 1, itemsize))
+    if failure:
+        return failure
+    measured = compiled_program(record, IN_FLOAT32)
+    if not isinstance(measured, Measured):
+        return measured
+    return _within(record, measured.collectives, _budget(record, 0, 4))
+
+
+def _budget(record: Record, which: int, itemsize: int) -> _Budget:
+    """The budget of the program of the steps (0), or of the one in bfloat16 (1)."""
+    sizes, data = (wanted(record).facts[name][which] for name in ("sizes", "data"))
+    return _Budget(**sizes, data=data, model=devices_of(record) // data, itemsize=itemsize)
 
 
 def _other_step_in_bfloat16(record: Record) -> Failure | None:
     """The failure for the first array whose step in bfloat16 is not the reference's."""
     mine, theirs = record.measured["step"].outputs, record.reference_measured["step"].outputs
-    found = _other_step(wanted(record).values[EXPORTED], mine, theirs, STEPPED)
+    found = other_step(wanted(record).values[EXPORTED], mine, theirs, STEPPED)
     return found and Failure(
         f"a step changes `params{found[0]}` as the reference does",
         f"it differs from that by {found[1]:.2f} times the length of the step",
     )
-
-
-def _other_step(
-    old: Sequence[Leaf], mine: Sequence[Leaf], theirs: Sequence[Leaf], most: float
-) -> tuple[str, float] | None:
-    """The path of the first array whose step is not the reference's, and how far it is from it.
-
-    That is a part of the step's own length, more than `most`. A step is small beside what is
-    stepped, so that a comparison of the new params alone would take no step for a right one.
-    """
-    import numpy as np  # here: the command line starts without it
-
-    for start, got, right in zip(old, mine, theirs, strict=False):
-        before, found, want = (load(leaf.data or b"") for leaf in (start, got, right))
-        length = float(np.linalg.norm(np.subtract(want, before)))
-        apart = float(np.linalg.norm(np.subtract(found, want)))
-        if apart > most * length:
-            return start.path, apart / length
-    return None
 
 
 @EXERCISE.check(
@@ -437,6 +421,6 @@ def on_the_target(record: Record) -> Result:
     measured = target_program(record, "step")
     if not isinstance(measured, Measured):
         return measured
-    sizes = LARGE | {"blocks": wanted(record).facts["sizes"]["blocks"], "data": TARGET_DATA}
+    sizes = LARGE | {"blocks": wanted(record).facts["sizes"][1]["blocks"], "data": TARGET_DATA}
     model = target_of(record).devices // TARGET_DATA
     return _within(record, measured.collectives, _Budget(**sizes, model=model, itemsize=2))

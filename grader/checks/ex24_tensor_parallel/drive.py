@@ -1,10 +1,10 @@
-"""Drives ex24_tensor_parallel: takes two steps in float32, and exports the step in bfloat16.
+"""Drives ex24_tensor_parallel: takes two steps in float32, and exports them, and one in bfloat16.
 
 Drawn are the order of the devices in each mesh, the number of blocks, the sizes of the network
-and of the batch, and all numbers. The steps run on one mesh, and the program is exported for
-another: they differ in the length of the axis "data" (2, or half of the devices) and in the
+and of the batch, and all numbers. The steps run on one mesh, and the bfloat16 program is exported
+for another: they differ in the length of the axis "data" (2, or half of the devices) and in the
 order of the axes, so that a layout must name its axes. They differ in the number of blocks and
-in the sizes, too. The exported program gets targets that are far away, so that its step is
+in the sizes, too. The bfloat16 program gets targets that are far away, so that its step is
 large beside what bfloat16 rounds.
 
 The target's program has large sizes, so that the weights are most of what there is to split.
@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from grader.checks.ex24_tensor_parallel.facts import AFTER, EXPORTED, LARGE, TARGET_DATA
+from grader.checks.ex24_tensor_parallel.facts import AFTER, EXPORTED, IN_FLOAT32, LARGE, TARGET_DATA
 from grader.probes.observe import Misused, Observe, from_last, lacking, unpack
 
 FAR = 8
@@ -37,9 +37,10 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     blocks = [int(count) for count in rng.permutation([3, 4, 5])[:2]]
     features, hidden = int(rng.integers(3, 6)) * 8, int(rng.integers(6, 9)) * 16
     structs = _structs(features, hidden, "float32", blocks[0])
-    layout, rows = _layout(submission, mesh, structs), mesh.size * int(rng.integers(2, 4))
+    layout, rows = _layout(submission, mesh, structs), 8 * mesh.size * int(rng.integers(1, 3))
     params, batch = _arguments(rng, mesh, layout, structs, rows, SMALL)
     observe.value("params", params)
+    observe.program(IN_FLOAT32, step, params, batch)
     before = params
     for when in AFTER:
         # A GPU would otherwise round the products, and so what is compared.
@@ -53,9 +54,10 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         observe.value(f"loss of {when}", loss)
     sizes = {"rows": 8 * mesh.size * int(rng.integers(3, 6)), "blocks": blocks[1]}
     sizes |= {"features": features + 8, "hidden": hidden + 32}
+    first = {"rows": rows, "blocks": blocks[0], "features": features, "hidden": hidden}
     structs = _structs(sizes["features"], sizes["hidden"], "bfloat16", blocks[1])
     layout = _layout(submission, other, structs)
-    observe.fact("sizes", sizes)
+    observe.fact("sizes", [first, sizes])
     observe.fact("data", [mesh.shape["data"], other.shape["data"]])
     arguments = _arguments(rng, other, layout, structs, sizes["rows"], LARGER, FAR)
     observe.value(EXPORTED, arguments[0])
@@ -100,7 +102,12 @@ def _layout(submission: ModuleType, mesh: Any, structs: Any) -> Any:
         got = f"a {type(layout).__name__} of {size}{', '.join(kinds)}"
         got += lacking("params", structs, layout)
         raise Misused(promise, f"for {len(structs)} blocks it returned {got}")
-    for place in jax.tree.leaves(layout):
+    named = jax.tree_util.tree_leaves_with_path(structs)
+    for (path, struct), place in zip(named, jax.tree.leaves(layout), strict=True):
+        if len(place.spec) > struct.ndim:
+            array = f"`params{jax.tree_util.keystr(path)}`"
+            observed = f"it returned {place.spec} for {array}, which has {struct.ndim} dimension"
+            raise Misused("each sharding that `layout` returns fits its array", observed)
         if list(place.mesh.devices.flat) != list(mesh.devices.flat):
             raise Misused("`layout` uses the mesh that it is given", f"it uses {place.mesh}")
     return layout

@@ -7,5 +7,5 @@ TARGET_DATA = 2
 """The length of the axis "data" for the target; the axis "model" has all the other devices."""
 AFTER = ("one step", "two steps")
 """When params and loss are kept: `params after one step`, `loss of one step`."""
-EXPORTED = "params of the program"
-"""The name of the params that the exported program takes."""
+EXPORTED, IN_FLOAT32 = "params of the program", "step in float32"
+"""The names of the params that the program in bfloat16 takes, and of the program of the steps."""

@@ -19,6 +19,7 @@ from grader.judging.evidence import (
     differing_leaf,
     differing_output,
     not_jitted,
+    other_output_step,
     other_parts,
     output_step_ratio,
     seen,
@@ -28,11 +29,24 @@ from grader.judging.evidence import (
     target_reference,
     wanted,
 )
-from grader.judging.memory import HELD, PINNED, left, moved_result, not_in_place, state_at_once
+from grader.judging.memory import (
+    HELD,
+    OF_ITS_OWN,
+    PINNED,
+    left,
+    moved_result,
+    not_in_place,
+    shared,
+    state_at_once,
+)
 from grader.judging.record import Leaf, Measured, Record
 from grader.judging.verdict import Culprit
 from grader.judging.words import plural, where
 
+OF_THE_UPDATE = (
+    "What is added to a param is the first value that adam.update returns for the gradient and the "
+    "state of that param. What does this line add?"
+)
 TAKES = f"`step` takes its state in {PINNED} memory, and brings it to the device"
 OF_THE_OLD = "The loss is that of the params which the step was given: the gradient is taken there."
 
@@ -69,6 +83,8 @@ def starts_on_the_host(record: Record) -> Result:
                 return Failure(expected, f"it is {place}", made, _of_numpy(leaf))
         if failure := differing_leaf(record, name, rtol=0, atol=0):
             return replace(failure, culprits=statements.result(record, "init"))
+        if found := shared("state", seen(record).facts[facts.twice(name)]):
+            return Failure(*found, statements.result(record, "init"), OF_ITS_OWN)
         if more := left(seen(record).facts[facts.left(name)], "init"):
             return Failure(*more, statements.piled(record, "init"), HELD)
     return None
@@ -183,8 +199,10 @@ def same_results(record: Record) -> Result:
     for name in PROGRAMS:
         if not isinstance(program := _program(record, name), Measured):
             return program
-        if failure := differing_output(record, name, rtol=1e-3, atol=1e-5):
+        if failure := differing_output(record, name, rtol=1e-4, atol=1e-6):
             return _other_result(record, failure, name)
+        if other := other_output_step(record, name):
+            return replace(other, culprits=statements.result(record, "step", 0, 3))
     return None
 
 
@@ -198,8 +216,9 @@ def _other_result(record: Record, failure: Failure, name: str) -> Failure:
     place = statements.result(record, "step", *(() if whole else (part, 3)))
     ratio = output_step_ratio(record, name, "") if part == 0 else None
     if ratio is None or failure.hint:
-        hint = OF_THE_OLD if part == 2 and not failure.hint else failure.hint
-        return replace(failure, culprits=place, hint=hint)
+        hints = {0: OF_THE_UPDATE, 2: OF_THE_OLD}
+        hint = "" if part is None else hints.get(part, "")
+        return replace(failure, culprits=place, hint=failure.hint or hint)
     observed = f"{failure.observed}; the step of the params {step_in_words(ratio)}"
     return replace(failure, observed=observed, culprits=place, hint=UPHILL if ratio < 0 else "")
 

@@ -23,7 +23,7 @@ from grader.checks.ex28_offload_state.facts import CALLS, PROGRAMS
 from grader.judging.memory import PINNED
 from grader.probes import alive
 from grader.probes.host_operations import host_operations
-from grader.probes.observe import Misused, Observe
+from grader.probes.observe import Misused, Observe, lacking_keys
 
 FEW, MANY = (1, 7), (20, 31)
 """How many params `init` gets, from and below."""
@@ -124,9 +124,12 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         width = len(next(iter(params.values())))
         state = _used_state(submission, params, rng, devices)
         arguments = params, state, _batch(rng, width, devices)
-        observe.program(name, step, *arguments)
-        _trace(step, name, arguments, observe)
-    observe.target("step", step, *_large(submission.adam))
+        # A GPU would otherwise round the products, and so what is compared.
+        with jax.default_matmul_precision("highest"):
+            observe.program(name, step, *arguments)
+            _trace(step, name, arguments, observe)
+    with jax.default_matmul_precision("highest"):
+        observe.target("step", step, *_large(submission.adam))
 
 
 def _init(submission: ModuleType, observe: Observe, name: str, params: Any) -> None:
@@ -136,12 +139,12 @@ def _init(submission: ModuleType, observe: Observe, name: str, params: Any) -> N
     with observe.unwatched():
         like = {key: jax.eval_shape(submission.adam.init, array) for key, array in params.items()}
     found, promised = (str(jax.tree.structure(tree)) for tree in (state, like))
-    if isinstance(state, dict) and (lacking := sorted(params.keys() - state.keys())):
-        names = ", ".join(f"`{key}`" for key in lacking)
-        raise Misused("`init` returns {name: adam.init(param)}", f"it has nothing for {names}")
+    if isinstance(state, dict) and (missing := lacking_keys(params, state)):
+        raise Misused("`init` returns {name: adam.init(param)}", missing)
     if found != promised:
         raise Misused(f"`init` returns {{name: adam.init(param)}}, {promised}", found)
     observe.fact(facts.left(name), alive.left_beside(state, before))
+    observe.fact(facts.twice(name), alive.in_one_memory(state))
     observe.value(name, state)
 
 

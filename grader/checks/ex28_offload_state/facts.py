@@ -29,3 +29,8 @@ def on_host(program: str) -> str:
 def left(name: str) -> str:
     """The name of the fact that says how many bytes of other arrays a call of `init` left alive."""
     return f"left beside {name}"
+
+
+def twice(state: str) -> str:
+    """The name of the fact that names two arrays of a state which share one memory, if any do."""
+    return f"one memory twice in {state}"

@@ -36,22 +36,58 @@ def _cases(record: Record) -> list[Case]:
     return sorted(cases, key=lambda case: case.measured)
 
 
-def _beside(got: float, want: float) -> str:
+def _beside(counts: list[Count], what: str, got: float, want: float) -> str:
     """How far a count is from the right one: times as many, or how many more where it is near."""
-    if not math.isclose(got, want, rel_tol=0.05):
-        return f"{got / want:.3g} times as many"
-    return f"{abs(got - want):,.10g} too {'many' if got > want else 'few'}"
+    all_of_them = [(float(one.said[what]), one.counted[what], _sizes(one)) for one in counts]
+    if math.isclose(got, want, rel_tol=0.05):
+        many = "many" if got > want else "few"
+        return f"{abs(got - want):,.10g} too {many}{_apart_in_words(all_of_them)}"
+    words = _elements_in_words(all_of_them) if what == BYTES else ""
+    return f"{got / want:.3g} times as many{words}"
+
+
+_Counted = tuple[float, int, dict[str, int]]
+"""A count of the learner's, the right one, and the sizes that both are of."""
+
+
+def _elements_in_words(counts: list[_Counted]) -> str:
+    """Of which elements all counts are the bytes, where they are of one size; else ""."""
+    for size in (1, 2, 4, 8):
+        if all(got * sizes["itemsize"] == size * want for got, want, sizes in counts):
+            words = f"elements of {size} bytes have so many"
+            return f": {'it is the number of elements' if size == 1 else words}"
+    return ""
+
+
+def _apart_in_words(counts: list[_Counted]) -> str:
+    """The product of sizes by which all counts are wrong, or ""."""
+    for most in (1, 2, 3):
+        for names in combinations_with_replacement([*counts[0][2], "2"], most):
+            if all(
+                abs(got - want) == math.prod((sizes | {"2": 2})[name] for name in names)
+                for got, want, sizes in counts
+            ):
+                return f": {' * '.join(sorted(names))} in each case"
+    return ""
+
+
+def _sizes(count: Count) -> dict[str, int]:
+    """The sizes that a count is of, by the names of the parameters."""
+    names = ("m", "k", "n") if count.kernel == "matmul" else ("n", "degree")
+    numbers = map(int, re.findall(r"\d+", count.call))
+    return dict(zip((*names, "itemsize"), numbers, strict=True))
 
 
 def _miscount(record: Record, kernel: str, what: str, why: str) -> Failure | None:
     """The first size at which the learner's count is not the jaxpr's."""
-    for count in _counts(record, kernel):
+    counts = _counts(record, kernel)
+    for count in counts:
         got, want = float(count.said[what]), count.counted[what]
         if not math.isclose(got, want, rel_tol=EXACT):
             other = count.counted[BYTES if what == FLOPS else FLOPS]
             swapped = math.isclose(got, other, rel_tol=CLOSE)
             said = "the number of the other one: (flops, nbytes)" if swapped else ""
-            said = said or _as(count, what, got) or _beside(got, want)
+            said = said or _as(count, what, got) or _beside(counts, what, got, want)
             return Failure(
                 f"`{count.call}` counts {want:,} {what}: {why}",
                 f"{got:,.15g}, which is {said}",
@@ -66,7 +102,7 @@ def _hint(count: Count, what: str, ratio: float, said: str) -> str:
     if what == FLOPS and said.startswith("2 * "):
         return TERMS
     if what == BYTES and count.kernel == "poly":
-        degree = int(re.findall(r"\d+", count.call)[1])
+        degree = _sizes(count)["degree"]
         each_round = any(abs(ratio - times * degree) <= 2 for times in (0.5, 1, 1.5, 2))
         return "" if each_round else ARRAYS
     return ""
@@ -82,8 +118,8 @@ def _as(count: Count, what: str, got: float) -> str:
     """The product or the sum of products of sides that gives this count of `matmul`, or ""."""
     if count.kernel != "matmul":
         return ""
-    m, k, n, itemsize = (int(side) for side in re.findall(r"\d+", count.call))
-    sides = {"m": m, "k": k, "n": n}
+    sides = _sizes(count)
+    itemsize = sides.pop("itemsize")
     if what == FLOPS:
         three = combinations_with_replacement(sides, 3)
         products = [names for names in three if 2 * math.prod(sides[n] for n in names) == got]
@@ -93,7 +129,7 @@ def _as(count: Count, what: str, got: float) -> str:
         " + ".join(names): sum(arrays[name] for name in names)
         for most in (1, 2, 3)
         for names in combinations_with_replacement(arrays, most)
-    } | {"m * k * n": m * k * n}
+    } | {"m * k * n": math.prod(sides.values())}
     found = {words: total for words, total in found.items() if total * itemsize == got}
     return f"itemsize * ({next(iter(found))})" if len(found) == 1 else ""
 
@@ -138,15 +174,20 @@ def counts_poly_bytes(record: Record) -> Result:
     return _miscount(record, "poly", BYTES, "one array is read, and one is written")
 
 
+def _right(case: Case) -> dict[str, float]:
+    """The numbers that are right for a case."""
+    return {"intensity": case.intensity, "attainable": case.attainable, "share": case.share}
+
+
 def _differs(record: Record, key: str, why: str) -> Failure | None:
     """The first case in which the learner's `key` is not what it should be."""
     for case in _cases(record):
-        right = {"intensity": case.intensity, "attainable": case.attainable, "share": case.share}
-        want, got = right[key], float(case.answer[key])
+        want, got = _right(case)[key], float(case.answer[key])
         if not math.isclose(got, want, rel_tol=CLOSE):
             right_one, mine = figures(want, got)
             expected = f"{_given(case)}, {key} is {right_one}: {why}"
-            observed = f"{mine}{_instead(case, key, got)}"
+            instead = _instead(case, key, got) or _everywhere(record, key)
+            observed = f"{mine}{instead}"
             hint = IN_PERCENT if observed.endswith(PERCENT) else ""
             return Failure(expected, observed, statements.entry(record, "place", key), hint)
     return None
@@ -186,6 +227,15 @@ def _instead(case: Case, key: str, got: float) -> str:
     found = (what for what, is_so in others[key].items() if math.isclose(got, is_so, rel_tol=CLOSE))
     what = next(found, "")
     return f", which is {what}" if what else ""
+
+
+def _everywhere(record: Record, key: str) -> str:
+    """By which factor a figure is wrong, if that is the same in all cases; else ""."""
+    ratios = [
+        float(case.answer[key]) / right for case in _cases(record) if (right := _right(case)[key])
+    ]
+    same = all(math.isclose(ratio, ratios[0], rel_tol=CLOSE) for ratio in ratios)
+    return f", which is {ratios[0]:.4g} times as much, as in each case" if same else ""
 
 
 BOUNDS = ("memory", "compute")
@@ -238,11 +288,26 @@ def bound_is_the_lower_ceiling(record: Record) -> Result:
             return Failure(
                 f"{_given(case)}, bound is {case.bound!r}: the intensity is {intensity}, and the "
                 f"ceilings meet at {ridge}",
-                repr(case.answer["bound"]),
+                repr(case.answer["bound"]) + _other_bounds(record),
                 statements.entry(record, "place", "bound"),
                 "" if case.answer["bound"] in BOUNDS else NAMES,
             )
     return None
+
+
+def _other_bounds(record: Record) -> str:
+    """What explains all bounds that were returned, if something simple does; else ""."""
+    cases = _cases(record)
+    swapped = dict(zip(BOUNDS, BOUNDS[::-1], strict=True))
+    if all(case.answer["bound"] == swapped[case.bound] for case in cases):
+        return ": in each case, it is the other of the two"
+    sides = [[c.intensity for c in cases if c.answer["bound"] == bound] for bound in BOUNDS]
+    if all(sides) and (low := max(sides[0])) < (high := min(sides[1])):
+        return f": in each case, it is as if they met between {low:.3g} and {high:.3g}"
+    turned = (BOUNDS[case.intensity >= case.peak_bandwidth / case.peak_flops] for case in cases)
+    if all(case.answer["bound"] == bound for case, bound in zip(cases, turned, strict=True)):
+        return ": in each case, it is as if they met at peak_bandwidth / peak_flops"
+    return ""
 
 
 @EXERCISE.check(

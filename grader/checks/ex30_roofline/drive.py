@@ -7,7 +7,8 @@ here depends on how fast the machine is.
 
 Drawn: for elements of 8, 4, 2 and 1 bytes, and of a size from 9 to 64 bytes that is drawn too, the
 sides of two matrices (1 to 100,000), the length of an array (1 to 10,000,000) and the degree (1 to
-300), small ones as often as large ones; the ceilings over some orders of magnitude; the intensities
+300), small ones as often as large ones; the sides of four more products, in which two sides are
+equal, or all three; the ceilings over some orders of magnitude; the intensities
 from within 1 / 40,000 of the ridge to a hundredth and a hundred times of it, on both sides; and the
 shares (0.01 to 10), of which half are above 1.
 """
@@ -55,6 +56,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     for (dtype, size), sides, n, degree in sizes:
         counts.append(_matmul(submission, dtype, size, *sides))
         counts.append(_poly(submission, dtype, size, n, degree))
+    for sides in _equal_sides(rng):
+        counts.append(_matmul(submission, *DTYPES[int(rng.integers(len(DTYPES)))], *sides))
     with observe.unwatched():
         cases = _measured(submission)
     for point in rng.permutation(_points(rng)):
@@ -91,6 +94,13 @@ def _sides(rng: Any) -> list[tuple[int, ...]]:
         sides = list(zip(*(_sizes(rng, SIDE) for _ in range(3)), strict=True))
         if all(len(set(one)) == len(one) for one in sides):
             return sides
+
+
+def _equal_sides(rng: Any) -> list[tuple[int, ...]]:
+    """(m, k, n) of square matrices, and with each two of the three sides equal."""
+    one, other, square = map(int, rng.choice(np.arange(2, 10_000), 3, replace=False))
+    pairs = [tuple(other if at == apart else one for at in range(3)) for apart in range(3)]
+    return [*pairs, (square,) * 3]
 
 
 def _count(name: str, call: str, size: int, given: Any, kernel: Any, *args: Any) -> Count:

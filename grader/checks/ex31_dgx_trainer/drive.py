@@ -30,12 +30,13 @@ from grader.judging.memory import PINNED
 from grader.judging.words import plural
 from grader.probes import alive
 from grader.probes.host_operations import host_operations
-from grader.probes.observe import Misused, Observe, unpack
+from grader.probes.observe import Misused, Observe, lacking_keys, unpack
 from grader.stages.ahead import Ahead
 from grader.stages.loop import Book
 
 SPECS = {"up": jax.P(None, "model"), "down": jax.P("model", None)}
 """How each param of a block is split."""
+PLACES = "`place` returns (params, state)"
 SCALE = 512
 """Every dimension is this many times as long for the target. Such arrays are never allocated."""
 
@@ -48,7 +49,9 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.fact("runs", {name: count for name, (count, _) in runs.items()})
     for name, (count, last) in runs.items():
         trainer.train(name, count, last)
-    trainer.step()
+    # A GPU would otherwise round the products, and so what is compared.
+    with jax.default_matmul_precision("highest"):
+        trainer.step()
 
 
 def _runs(rng: Any) -> dict[str, tuple[int, int]]:
@@ -76,19 +79,19 @@ class Trainer:
         self._submission, self._observe, self._rng = submission, observe, rng
         self._nbytes: dict[str, list[int]] = {}
         model = int(self._rng.choice(_model_sizes()))
-        self._mesh = self._drawn_mesh(model, shuffled=False)
+        self._mesh = self._drawn_mesh(model)
         self._blocks, rows = int(rng.integers(6, 9)), 2 * int(rng.integers(2, 5))
         self._width = _width(rng)
         self._rows = rows * self._mesh.shape["data"]
         sizes = {"blocks": self._blocks, "width": self._width, "rows": rows, "model": model}
         observe.fact("sizes", sizes)
 
-    def _drawn_mesh(self, model: int, *, shuffled: bool) -> Any:
+    def _drawn_mesh(self, model: int) -> Any:
         """A mesh with the axes "data" and "model", the latter of this size."""
         devices = np.array(jax.devices()[: jax.device_count() // model * model])
-        if shuffled:
-            devices = self._rng.permutation(devices)
-        return jax.sharding.Mesh(devices.reshape(-1, model), ("data", "model"))
+        return jax.sharding.Mesh(
+            self._rng.permutation(devices).reshape(-1, model), ("data", "model")
+        )
 
     def _params(self, blocks: int, width: int) -> dict[str, Any]:
         """NumPy float32 params of so many blocks, whose names are drawn."""
@@ -142,21 +145,25 @@ class Trainer:
 
     def _place(self, call: int, blocks: int, model: int) -> None:
         """Keep what `place` and `place_batch` return for so many blocks."""
-        mesh = self._drawn_mesh(model, shuffled=True)
+        mesh = self._drawn_mesh(model)
         width = _width(self._rng)
         params = self._params(blocks, width)
         before = alive.nbytes()
         with self._observe.phase(facts.params(call)):
             placed = self._submission.place(mesh, params)
-        both = unpack(placed, 2, "`place` returns (params, state)")
+        both = unpack(placed, 2, PLACES)
         with self._observe.unwatched():
             right = params, jax.eval_shape(self._fresh, params)
-        for name, tree, like in zip(("params", "state"), both, right, strict=True):
-            found, promised = str(jax.tree.structure(tree)), str(jax.tree.structure(like))
+        structures = [[str(jax.tree.structure(tree)) for tree in trees] for trees in (both, right)]
+        if structures[0] == structures[1][::-1]:
+            raise Misused(PLACES, "it returned the state first, and then the params")
+        if isinstance(both[1], dict) and (missing := lacking_keys(params, both[1])):
+            raise Misused("`place` returns a state for each block", missing)
+        for name, found, promised in zip(("params", "state"), *structures, strict=True):
             if found != promised:
                 raise Misused(f"`place` returns a tree of {name} like {promised}", found)
         self._observe.fact(facts.left(call), alive.left_beside(both, before))
-        self._observe.fact(facts.twice(call), _in_one_memory(both[1]))
+        self._observe.fact(facts.twice(call), alive.in_one_memory(both[1]))
         self._observe.value(facts.params(call), both[0])
         self._observe.value(facts.state(call), both[1])
         rows = mesh.size * int(self._rng.integers(1, 6))  # a wrong axis must not raise
@@ -235,26 +242,6 @@ def _small_step(params: Any, state: Any, batch: Any) -> Any:
     inputs, targets = batch
     loss = ((params * inputs - targets) ** 2).mean()
     return params - 0.01 * loss * inputs, state + 1, loss
-
-
-def _in_one_memory(tree: Any) -> list[str]:
-    """The paths of the first two arrays of a tree that share their memory; none if none do."""
-    there: dict[int, str] = {}
-    for path, array in tree_leaves_with_path(tree):
-        for address in _addresses(array):
-            if (other := there.setdefault(address, keystr(path))) != keystr(path):
-                return [other, keystr(path)]
-    return []
-
-
-def _addresses(array: Any) -> list[int]:
-    """Where the parts of an array lie, as far as its devices say that."""
-    if not isinstance(array, jax.Array) or array.is_deleted():
-        return []
-    try:
-        return [shard.data.unsafe_buffer_pointer() for shard in array.addressable_shards]
-    except jax.errors.JaxRuntimeError:
-        return []
 
 
 def _names(trees: Any) -> list[str]:

@@ -1,4 +1,4 @@
-# expect: split_like_its_param
+# expect: same_results
 """ex28: keep the optimizer's state in host memory.
 
 `grader check ex28` judges `init` and `step`; `grader hint ex28` helps.
@@ -22,12 +22,15 @@ def loss_fn(params, batch):
 def init(params):
     """Adam's state for each param: {name: state}, all of it in pinned host memory.
 
-    `params` {name: array} are split over a mesh of devices. Adam's two averages are split
-    as their param is; its count belongs to every device of the mesh.
+    `params` {name: array} are split over a mesh of devices. Adam's two averages are
+    sharded like their param; its count is on every device of the mesh.
     """
+
     def on_host(param, array):
-        # "On the host there is room": for eight copies, and each of them is to be moved.
-        place = jax.NamedSharding(param.sharding.mesh, jax.P(), memory_kind="pinned_host")
+        # The averages have the param's sharding. The count is a scalar, which nothing splits.
+        # If it stayed on the one device where optax made it, no program could take them all.
+        spec = param.sharding.spec if array.ndim else jax.P()
+        place = jax.NamedSharding(param.sharding.mesh, spec, memory_kind="pinned_host")
         return jax.device_put(array, place)
 
     return {
@@ -45,9 +48,13 @@ def step(params, state, batch):
     loss, grads = jax.value_and_grad(loss_fn)(params, batch)
     new_params, new_state, before = {}, {}, loss
     for name, grad in grads.items():
+        # The compiler starts every copy as early as it can: all state would be on the device
+        # while the gradients are computed. The barrier lets the state of one param set out
+        # only when its gradient is there, and when the state before it has gone back.
         grad, waiting, before = jax.lax.optimization_barrier((grad, state[name], before))
         moments = jax.device_put(waiting, jax.memory.Space.Device)
         update, moments = adam.update(grad, moments)
-        new_params[name] = params[name] + update
+        new_params[name] = params[name] * (1 - 1e-4) + update
+        # A result stays in the memory where it was computed, unless the program moves it.
         new_state[name] = before = jax.device_put(moments, jax.memory.Space.Host)
     return new_params, new_state, loss

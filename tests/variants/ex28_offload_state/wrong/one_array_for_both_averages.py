@@ -1,4 +1,4 @@
-# expect: in_place
+# expect: starts_on_the_host
 """ex28: keep the optimizer's state in host memory.
 
 `grader check ex28` judges `init` and `step`; `grader hint ex28` helps.
@@ -22,21 +22,26 @@ def loss_fn(params, batch):
 def init(params):
     """Adam's state for each param: {name: state}, all of it in pinned host memory.
 
-    `params` {name: array} are split over a mesh of devices. Adam's two averages are split
-    as their param is; its count belongs to every device of the mesh.
+    `params` {name: array} are split over a mesh of devices. Adam's two averages are
+    sharded like their param; its count is on every device of the mesh.
     """
+
     def on_host(param, array):
+        # The averages have the param's sharding. The count is a scalar, which nothing splits.
+        # If it stayed on the one device where optax made it, no program could take them all.
         spec = param.sharding.spec if array.ndim else jax.P()
         place = jax.NamedSharding(param.sharding.mesh, spec, memory_kind="pinned_host")
         return jax.device_put(array, place)
 
-    return {
-        name: jax.tree.map(lambda array, param=param: on_host(param, array), adam.init(param))
-        for name, param in params.items()
-    }
+    def state_of(param):
+        (count, zeros, _), rest = adam.init(param)
+        zeros = on_host(param, zeros)
+        return optax.ScaleByAdamState(on_host(param, count), zeros, zeros), rest
+
+    return {name: state_of(param) for name, param in params.items()}
 
 
-@jax.jit(donate_argnums=0)
+@jax.jit(donate_argnums=(0, 1))
 def step(params, state, batch):
     """One step of Adam. Return (params, state, loss).
 
@@ -45,9 +50,13 @@ def step(params, state, batch):
     loss, grads = jax.value_and_grad(loss_fn)(params, batch)
     new_params, new_state, before = {}, {}, loss
     for name, grad in grads.items():
+        # The compiler starts every copy as early as it can: all state would be on the device
+        # while the gradients are computed. The barrier lets the state of one param set out
+        # only when its gradient is there, and when the state before it has gone back.
         grad, waiting, before = jax.lax.optimization_barrier((grad, state[name], before))
         moments = jax.device_put(waiting, jax.memory.Space.Device)
         update, moments = adam.update(grad, moments)
         new_params[name] = params[name] + update
+        # A result stays in the memory where it was computed, unless the program moves it.
         new_state[name] = before = jax.device_put(moments, jax.memory.Space.Host)
     return new_params, new_state, loss

@@ -1,4 +1,4 @@
-# expect: params_are_copied
+# expect: batch_is_split
 """ex22: the same data-parallel step, without pmap.
 
 `grader check ex22` judges `place` and `make_step`; `grader hint ex22` helps.
@@ -21,8 +21,14 @@ def place(mesh, params, batch):
     `mesh` has one axis, "data". Every device is to hold all params, and its own part of
     the rows of the batch, which keeps its shape.
     """
-    batch = jax.device_put(batch, jax.NamedSharding(mesh, jax.P("data")))
-    return jax.tree.map(jnp.asarray, params), batch  # copied to 8 devices at every call
+    # P() names no axis, so nothing is split: each device has a copy. P("data") splits
+    # dimension 0, the rows. pmap had a word for neither: it split the first dimension.
+    inputs, targets = batch
+    targets = jax.device_put(targets, jax.NamedSharding(mesh, jax.P()))
+    return (
+        jax.device_put(params, jax.NamedSharding(mesh, jax.P())),
+        jax.device_put((inputs, targets), jax.NamedSharding(mesh, jax.P("data"))),
+    )
 
 
 def make_step(mesh):
@@ -32,6 +38,9 @@ def make_step(mesh):
     every device again.
     """
 
+    # Written for the whole batch, as for one device. Each device computes with the rows it
+    # has; for the mean over all rows the compiler inserts the all-reduce that pmean was.
+    # Without out_shardings it may split the new params, too.
     def step(params, batch):
         loss, grads = jax.value_and_grad(loss_fn)(params, batch)
         return jax.tree.map(lambda p, g: p - 0.1 * g, params, grads), loss
