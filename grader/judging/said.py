@@ -95,6 +95,8 @@ _TABLE = tuple(
         _Said(
             r"of type '?<class '(?:[\w<>]+\.)*(\w+)'>'? is not a valid JAX type",
             r"a `\1` stands where an array, or a tree of arrays, is expected",
+            "JAX takes arrays, numbers and trees of them. What of this object is an array: an "
+            "attribute, or what it gives when it is called or indexed?",
         ),
         _Said(
             r"entry not a 2- or 3- ?tuple",
@@ -226,7 +228,8 @@ _TABLE = tuple(
         ),
         _Said(
             r"(?:not supported between|unsupported operand).*"
-            r"'(?:function|method|builtin_function_or_method|PjitFunction)'",
+            r"'(?:function|method|builtin_function_or_method|PjitFunction)'"
+            r"|'(?:function|method|PjitFunction)' object is not subscriptable",
             "a function stands where a value is expected: was it not called?",
             "`f` is the function, and `f()` what it returns.",
         ),
@@ -390,6 +393,16 @@ _TABLE = tuple(
             _PARTS,
         ),
         _Said(
+            r"only integers, slices \(`:`\), ellipsis",
+            "something that is no whole number, slice or array of them was used as an index",
+            f"`items()` of a dict gives pairs of (key, value). {_ORDER}",
+        ),
+        _Said(
+            r"RecursionError",
+            "a function calls itself again and again, without an end",
+            "Which function was to be called there? It may have another name.",
+        ),
+        _Said(
             r"Sharding' object is not callable",
             "a sharding was called, as if it were a function",
             "`x.sharding` is an attribute of an array: no brackets follow.",
@@ -397,6 +410,8 @@ _TABLE = tuple(
         _Said(
             r"'(?:\w+\.)*(\w+)' object is not callable",
             r"a `\1` was called, or stands where a function is expected",
+            "`f(x)` calls a function, and `x[i]` indexes a value. Does a value stand there, or a "
+            "name in quotes, where a function is meant?",
         ),
         _Said(
             r"pytree structure error: different types.* has a subtree of type\s+<class "

@@ -23,6 +23,13 @@ def test_an_exception_that_says_what_is_wrong_is_left_as_it_is() -> None:
     ("message", "words"),
     [
         ("ValueError: Non-hashable static arguments are used: [[1\n2]]", "`static_argnums` is not"),
+        ("TypeError: 'function' object is not subscriptable", "a function stands where a value"),
+        ("RecursionError: Recursively calling `step`", "a function calls itself"),
+        (
+            "IndexError: only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and "
+            "integer or boolean arrays are valid indices",
+            "was used as an index",
+        ),
         (
             "TypeError: scan body function carry input and carry output must have equal types:",
             "the body of a loop",
