@@ -564,6 +564,18 @@ _TABLE = tuple(
             "dimension before it.",
         ),
         _Said(
+            r"(in_specs\[\d+\]\S*) is (P\(.*?\)) which has length (\d+), but the passed "
+            r"args\[\d+\](\S*), where \S+ is bound to \S+ parameter '(\w+)', has shape \S+, which "
+            r"has rank (\d+)",
+            r"`\1` is \2: it is for arrays of \3 dimensions or more, and `\5\4` has \6",
+            "The specs stand in the order of the parameters. Is each of them in its place?",
+        ),
+        _Said(
+            r"DuplicateSpecError.*?but (P\(.*?\)) has duplicate entries for `(\w+)`",
+            r"\1 names the axis \2 twice: an axis of the mesh splits one dimension of an array",
+            "Which of these dimensions is to be split? The others get None.",
+        ),
+        _Said(
             r"pytree structure error: different lengths of (?:tuple|list) at key path\s+shard_map "
             r"(in_specs|out_specs).*? of length (\d+),.* of length (\d+)",
             r"`\1` has \2 entries, and there are \3 values for them",
