@@ -60,7 +60,7 @@ def same_state(record: Record) -> Result:
 
 def _made(record: Record, observed: str) -> list[Culprit]:
     """What a function inside returns, as a loop's body does, or the call that loops."""
-    if not observed.endswith(COUNTED):
+    if not observed.endswith(AROUND_THE_STEPS):
         body = statements.result(record, "simulate", inner=True)
         if body != definition(record, "simulate"):
             return body
@@ -71,7 +71,7 @@ def _loop(record: Record) -> list[Culprit]:
     return statements.call(record, "simulate", "fori_loop", "scan", "while_loop")
 
 
-COUNTED = ("one step short", "one step too far", "exchanged at the start")
+AROUND_THE_STEPS = ("one step short", "one step too far", "exchanged at the start")
 """How it ends what is said of a state of which each step may be right."""
 
 

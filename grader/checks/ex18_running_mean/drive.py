@@ -171,7 +171,7 @@ def _written(mean: Any, x: Any, rates: Any) -> tuple[int, int]:
         traced = mean.trace(x, rates).jaxpr
     except Exception:  # noqa: BLE001 (whatever is raised, the exported program reports it)
         return 0, 0
-    return _length(traced.jaxpr), sum(np.asarray(const).nbytes for const in traced.consts)
+    return _length(traced.jaxpr), sum(const.nbytes for const in traced.consts)
 
 
 def _length(jaxpr: Any) -> int:
