@@ -166,6 +166,9 @@ def _launched(run: Run) -> str:
     """How many launches there were, and of what: "140 launches, 2 for each step: 70 of `sin`"."""
     if not run.launches:
         return "no program is launched: the device computes nothing"
+    if _is_on_the_host(run):
+        placing = f"{run.launches} of `stage`, by which jnp.asarray places a NumPy array"
+        return f"nothing is launched but {placing}: the device computes nothing"
     each = run.launches / run.steps
     often = f", {each:.3g} for each step" if each >= 1 else ""
     names = [f"{count} of `{name}`" for name, count in run.functions.items()]

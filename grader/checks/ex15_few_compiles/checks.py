@@ -129,7 +129,7 @@ def _with_reason(record: Record, failure: Failure, served: Served) -> Failure:
         why, hint = f"; the masks count {counted} of the {given} rows", MASK
         made = statements.argument(record, "predict_all", "model", 2)
     elif others := [call.why for call in calls if call.batch is None]:
-        why = f"; in {len(others)} of {plural(len(calls), 'call')} of `model`, the mask counts "
+        why = f"; in {len(others)} of {len(calls)} calls of `model`, the mask counts "
         why += "other rows than those of one batch" + (others[0] and f": {others[0]}")
         hint = WHY_NOT.get(others[0], NOT_ONE_BATCH)
     observed = failure.observed + why
