@@ -19,6 +19,7 @@ RTOL, ATOL = 2e-5, 1e-6
 """What rounding of float32 may do to a sum; the second is relative to the largest number."""
 MAX_FACTOR, MAX_VALUES = 4096, 1 << 20
 ALL_ZERO, ANOTHER_ORDER = "all of it is 0", "the same values in another order"
+IN_BFLOAT16 = "each value has no more digits than a bfloat16 holds"
 OF_ALL = frozenset((ALL_ZERO,))
 """Explanations that say what every value is."""
 _ONES = 1e-3
@@ -106,6 +107,7 @@ def _of_one_shape(mine: Any, right: Any) -> Iterator[_Way]:
         ANOTHER_ORDER,
         lambda: close(np.sort(mine, axis=None), np.sort(right, axis=None)),
     )
+    yield IN_BFLOAT16, lambda: _in_bfloat16(mine) and not _in_bfloat16(right)
 
 
 def _means(array: Any) -> Any:
@@ -148,6 +150,15 @@ def _factors(mine: Any, right: Any, anything: bool) -> Iterator[_Way]:
 def _is_round(count: int) -> bool:
     """Whether people write such a factor: 10, 100, 1000."""
     return count in (10, 100, 1000)
+
+
+def _in_bfloat16(array: Any) -> bool:
+    """Whether bfloat16 holds all values as they are; they must vary, and be no whole numbers."""
+    import numpy as np
+
+    exact = array.astype(np.float32)
+    bits = exact.view(np.uint32) if (exact == array).all() else np.ones(1, np.uint32)
+    return not (bits & 0xFFFF).any() and _varies(array) and bool((array % 1).all())
 
 
 def _rounded(mine: Any, right: Any) -> bool:

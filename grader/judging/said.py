@@ -95,6 +95,8 @@ _TABLE = tuple(
         _Said(
             r"of type '?<class '(?:[\w<>]+\.)*(\w+)'>'? is not a valid JAX type",
             r"a `\1` stands where an array, or a tree of arrays, is expected",
+            "JAX takes arrays, numbers and trees of them. What of this object is an array: an "
+            "attribute, or what it gives when it is called or indexed?",
         ),
         _Said(
             r"entry not a 2- or 3- ?tuple",
@@ -226,7 +228,8 @@ _TABLE = tuple(
         ),
         _Said(
             r"(?:not supported between|unsupported operand).*"
-            r"'(?:function|method|builtin_function_or_method|PjitFunction)'",
+            r"'(?:function|method|builtin_function_or_method|PjitFunction)'"
+            r"|'(?:function|method|PjitFunction)' object is not subscriptable",
             "a function stands where a value is expected: was it not called?",
             "`f` is the function, and `f()` what it returns.",
         ),
@@ -390,6 +393,16 @@ _TABLE = tuple(
             _PARTS,
         ),
         _Said(
+            r"only integers, slices \(`:`\), ellipsis",
+            "something that is no whole number, slice or array of them was used as an index",
+            f"`items()` of a dict gives pairs of (key, value). {_ORDER}",
+        ),
+        _Said(
+            r"RecursionError",
+            "a function calls itself again and again, without an end",
+            "Which function was to be called there? It may have another name.",
+        ),
+        _Said(
             r"Sharding' object is not callable",
             "a sharding was called, as if it were a function",
             "`x.sharding` is an attribute of an array: no brackets follow.",
@@ -397,6 +410,8 @@ _TABLE = tuple(
         _Said(
             r"'(?:\w+\.)*(\w+)' object is not callable",
             r"a `\1` was called, or stands where a function is expected",
+            "`f(x)` calls a function, and `x[i]` indexes a value. Does a value stand there, or a "
+            "name in quotes, where a function is meant?",
         ),
         _Said(
             r"shard_map in_specs",
@@ -566,6 +581,18 @@ _TABLE = tuple(
             r'axis "\7", and \6 is no multiple of \8',
             "Which dimension of that array is to be split? In a spec, a None stands for each "
             "dimension before it.",
+        ),
+        _Said(
+            r"(in_specs\[\d+\]\S*) is (P\(.*?\)) which has length (\d+), but the passed "
+            r"args\[\d+\](\S*), where \S+ is bound to \S+ parameter '(\w+)', has shape \S+, which "
+            r"has rank (\d+)",
+            r"`\1` is \2: it is for arrays of \3 dimensions or more, and `\5\4` has \6",
+            "The specs stand in the order of the parameters. Is each of them in its place?",
+        ),
+        _Said(
+            r"DuplicateSpecError.*?but (P\(.*?\)) has duplicate entries for `(\w+)`",
+            r"\1 names the axis \2 twice: an axis of the mesh splits one dimension of an array",
+            "Which of these dimensions is to be split? The others get None.",
         ),
         _Said(
             r"pytree structure error: different lengths of (?:tuple|list) at key path\s+shard_map "

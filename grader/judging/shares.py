@@ -54,6 +54,15 @@ def gradient(old: Mapping[str, "Array"], inputs: "Array", targets: "Array") -> "
     return np.concatenate([inner.sum(0), (inputs.T @ inner).ravel(), (hidden.T @ apart).ravel()])
 
 
+def unraveled(flat: "Array", like: Mapping[str, "Array"]) -> dict[str, "Array"]:
+    """The params, of the shapes of `like`, that a vector in the order of `gradient` holds."""
+    import numpy as np
+
+    ends = np.cumsum([like[key].size for key in KEYS])[:-1]
+    parts = zip(KEYS, np.split(flat, ends), strict=True)
+    return {key: part.reshape(like[key].shape) for key, part in parts}
+
+
 def weights(step: "Array", parts: Sequence["Array"], right: float) -> list[float] | None:
     """By how much each of `parts` counts in a step, where 1 is `right` times the part.
 

@@ -36,6 +36,10 @@ MISTAKES = {
     "only the first is wrong": (np.append([9], ROW[1:]), ROW),
     "only the last is wrong": (np.append(ROW[:-1], 9), ROW),
     "the same values in another order": (ROW[[2, 0, 1, 4, 3, 6, 5]], ROW),
+    "each value has no more digits than a bfloat16 holds": (
+        (ROW + 0.1).astype(ml_dtypes.bfloat16).astype("f4"),
+        ROW,
+    ),
     "the last is missing": (ROW[:-1], ROW),
     "the first 2 are missing": (ROW[2:], ROW),
     "one more at its end": (np.append(ROW, 0), ROW),

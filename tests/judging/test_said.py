@@ -23,6 +23,26 @@ def test_an_exception_that_says_what_is_wrong_is_left_as_it_is() -> None:
     ("message", "words"),
     [
         ("ValueError: Non-hashable static arguments are used: [[1\n2]]", "`static_argnums` is not"),
+        ("TypeError: 'function' object is not subscriptable", "a function stands where a value"),
+        (
+            "ValueError: in_specs[0] is P(None, 'data') which has length 2, but the passed "
+            "args[0]['b1'], where args[0] is bound to step's parameter 'params', has shape "
+            "float32[64], which has rank 1",
+            "`in_specs[0]` is P(None, 'data'): it is for arrays of 2 dimensions or more, and "
+            "`params['b1']` has 1",
+        ),
+        (
+            "DuplicateSpecError: A single NamedSharding spec specification can map every mesh axis "
+            "to at most one positional dimension, but P('data', 'data') has duplicate entries for "
+            "`data`",
+            "P('data', 'data') names the axis data twice",
+        ),
+        ("RecursionError: Recursively calling `step`", "a function calls itself"),
+        (
+            "IndexError: only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and "
+            "integer or boolean arrays are valid indices",
+            "was used as an index",
+        ),
         (
             "TypeError: scan body function carry input and carry output must have equal types:",
             "the body of a loop",

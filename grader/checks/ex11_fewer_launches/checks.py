@@ -8,6 +8,7 @@ from grader.checks.ex11_fewer_launches import EXERCISE
 from grader.checks.ex11_fewer_launches.facts import AGAIN, FIRST, OPERATIONS, Run, state_after
 from grader.judging import statements
 from grader.judging.checking import Failure, Result, Unable
+from grader.judging.differences import IN_BFLOAT16
 from grader.judging.evidence import (
     culprits,
     definition,
@@ -29,6 +30,7 @@ def _runs(record: Record, *phases: str) -> list[Run]:
     return [run for run in runs if not phases or run.phase in phases]
 
 
+OF_WHICH_DTYPE = "Of which dtype is the state, from the start to the last step?"
 BY_THE_NUMBER = "Which number in your code stands for the steps: a fixed count, a limit, an `if`?"
 
 
@@ -49,6 +51,8 @@ def same_state(record: Record) -> Result:
             observed = f"{failure.observed}; up to {max(right)} steps, the state is right"
             loop = _loop(record)
             return replace(failure, observed=observed, hint=BY_THE_NUMBER, made=loop)
+        elif failure.observed.endswith(IN_BFLOAT16):
+            return replace(failure, hint=OF_WHICH_DTYPE)
         else:
             return failure
     return None
@@ -56,7 +60,7 @@ def same_state(record: Record) -> Result:
 
 def _made(record: Record, observed: str) -> list[Culprit]:
     """What a function inside returns, as a loop's body does, or the call that loops."""
-    if not observed.endswith(COUNTED):
+    if not observed.endswith(AROUND_THE_STEPS):
         body = statements.result(record, "simulate", inner=True)
         if body != definition(record, "simulate"):
             return body
@@ -67,8 +71,8 @@ def _loop(record: Record) -> list[Culprit]:
     return statements.call(record, "simulate", "fori_loop", "scan", "while_loop")
 
 
-COUNTED = ("one step short", "one step too far")
-"""What is said of a state where the number of steps is wrong, and each of them may be right."""
+AROUND_THE_STEPS = ("one step short", "one step too far", "exchanged at the start")
+"""How it ends what is said of a state of which each step may be right."""
 
 
 @EXERCISE.check(
@@ -116,7 +120,7 @@ def one_launch(record: Record) -> Result:
     return Failure(
         f"1 program is launched for a run of {plural(wrong[0].steps, 'step')}",
         _launched(wrong[0]) + some,
-        definition(record, "simulate"),
+        _computing(record, wrong[0]),
         _why_launched(wrong[0]),
     )
 
@@ -135,9 +139,20 @@ def _read(record: Record) -> Result:
     )
 
 
+def _computing(record: Record, run: Run) -> list[Culprit]:
+    """The reads by which the host gets what it computes with, or the function."""
+    reads = to_host(seen(record)) if _is_on_the_host(run) else []
+    return culprits(record, reads) or definition(record, "simulate")
+
+
+def _is_on_the_host(run: Run) -> bool:
+    """Whether no program is launched but those by which jnp.asarray places a NumPy array."""
+    return {*run.functions} <= {"stage"} and run.launches == sum(run.functions.values())
+
+
 def _why_launched(run: Run) -> str:
     """The hint for a number of launches, or "" for the check's first one."""
-    if not run.launches:
+    if _is_on_the_host(run):
         return ON_THE_HOST
     return ONE_CALL if run.launches < run.steps else ""
 
@@ -151,6 +166,9 @@ def _launched(run: Run) -> str:
     """How many launches there were, and of what: "140 launches, 2 for each step: 70 of `sin`"."""
     if not run.launches:
         return "no program is launched: the device computes nothing"
+    if _is_on_the_host(run):
+        placing = f"{run.launches} of `stage`, by which jnp.asarray places a NumPy array"
+        return f"nothing is launched but {placing}: the device computes nothing"
     each = run.launches / run.steps
     often = f", {each:.3g} for each step" if each >= 1 else ""
     names = [f"{count} of `{name}`" for name, count in run.functions.items()]

@@ -119,8 +119,8 @@ def _timed(rng: Any) -> list[tuple[int, int]]:
 def _slips(observe: Observe, arrays: tuple[Any, Any], steps: int, name: str) -> None:
     """Keep what known mistakes would give.
 
-    They are a step too few, one too many, no step, one step only, an exchange in each step, and an
-    angle that moves by the speed before the step.
+    They are a step too few, one too many, no step, one step only, an exchange in each step or
+    before the first, and an angle that moves by the speed before the step.
     """
     with observe.unwatched():
         start = [np.asarray(array) for array in arrays]
@@ -143,6 +143,11 @@ def _slips(observe: Observe, arrays: tuple[Any, Any], steps: int, name: str) -> 
         for _ in range(steps):
             angle, speed = _step(angle, speed)[::-1]
         words = "what comes of angle and speed that are exchanged in each step"
+        observe.value(f"{name}, {words}", {"angle": angle, "speed": speed})
+        speed, angle = start
+        for _ in range(steps):
+            angle, speed = _step(angle, speed)
+        words = "what comes of angle and speed that are exchanged at the start"
         observe.value(f"{name}, {words}", {"angle": angle, "speed": speed})
 
 

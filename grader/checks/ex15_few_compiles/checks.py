@@ -6,7 +6,14 @@ import msgspec
 from msgspec import structs
 
 from grader.checks.ex15_few_compiles import EXERCISE
-from grader.checks.ex15_few_compiles.facts import SERVED, UNSEEN, Served, served_list
+from grader.checks.ex15_few_compiles.facts import (
+    OTHER_END,
+    SERVED,
+    UNSEEN,
+    ZEROS,
+    Served,
+    served_list,
+)
 from grader.judging import statements
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
@@ -49,6 +56,11 @@ NOT_ONE_BATCH = (
     "`network` takes the mean of the rows that the mask counts in one call. These are to be the "
     "rows of one batch: all of them, and no others."
 )
+WHY_NOT = {
+    OTHER_END: "Are the rows and the mask padded at the same end?",
+    ZEROS: "Where are the rows of the batch put into the array that `model` gets?",
+}
+"""The hint where it is known why the counted rows are those of no batch."""
 OF_THE_MODEL = (
     "Each batch came to `model` as it should. What becomes of the predictions that `model` returns "
     "for it?"
@@ -104,7 +116,7 @@ SCALED = "times as much everywhere"
 def _with_reason(record: Record, failure: Failure, served: Served) -> Failure:
     """The failure with what the calls of `model` for this list say about it."""
     calls, given = served.calls, sum(served.sizes)
-    counted, batches = sum(call.counted for call in calls), plural(len(served.sizes), "batch")
+    counted = sum(call.counted for call in calls)
     why, hint, place, made = "", OF_THE_MODEL, failure.culprits, failure.made
     if not calls or failure.observed.endswith(SCALED):
         what = "they are not what `model` returned" if calls else "`model` is never called"
@@ -116,9 +128,10 @@ def _with_reason(record: Record, failure: Failure, served: Served) -> Failure:
     elif counted < given:
         why, hint = f"; the masks count {counted} of the {given} rows", MASK
         made = statements.argument(record, "predict_all", "model", 2)
-    elif others := sum(call.batch is None for call in calls):
-        why = f"; for {batches} there are {plural(len(calls), 'call')} of `model`, and {others} of "
-        why, hint = why + "them count other rows than those of one batch", NOT_ONE_BATCH
+    elif others := [call.why for call in calls if call.batch is None]:
+        why = f"; in {len(others)} of {len(calls)} calls of `model`, the mask counts "
+        why += "other rows than those of one batch" + (others[0] and f": {others[0]}")
+        hint = WHY_NOT.get(others[0], NOT_ONE_BATCH)
     observed = failure.observed + why
     return replace(failure, observed=observed, culprits=place, hint=hint, made=made)
 

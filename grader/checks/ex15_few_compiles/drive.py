@@ -21,7 +21,15 @@ import jax
 import msgspec
 import numpy as np
 
-from grader.checks.ex15_few_compiles.facts import SERVED, UNSEEN, Call, Served, served_list
+from grader.checks.ex15_few_compiles.facts import (
+    OTHER_END,
+    SERVED,
+    UNSEEN,
+    ZEROS,
+    Call,
+    Served,
+    served_list,
+)
 from grader.judging.words import typed
 from grader.probes import launches
 from grader.probes.observe import Misused, Observe
@@ -192,14 +200,19 @@ def _counted(rows: Any, mask: Any, batches: list[bytes]) -> Call:
             "it is called inside jit or vmap",
         )
     given, keep = np.asarray(rows), np.asarray(mask)
-    if given.ndim != 2 or keep.shape != given.shape[:1]:
+    if given.shape[1:] != (FEATURES,) or keep.shape != given.shape[:1]:
         shapes = f"rows of shape {given.shape} and a mask of shape {keep.shape}"
         of_padding = ": the rows of padding have a number in the mask, too"
         raise Misused(
             f"{MODEL}, with rows (n, {FEATURES}) and a mask (n,)",
             f"it is called with {shapes}{of_padding * (0 < keep.size < len(given))}",
         )
-    found = _sorted(given[keep != 0])
+    counts = keep != 0
+    found, why = _sorted(given[counts]), ""
     batch = batches.index(found) if found in batches else None
+    if batch is None and not given[counts].any():
+        why = ZEROS
+    elif batch is None and _sorted(given[counts[::-1]]) in batches:
+        why = OTHER_END
     form = ", ".join(f"{x.dtype}{list(x.shape)}" for x in (given, keep))
-    return Call(len(given), int(np.sum(keep != 0)), batch, form)
+    return Call(len(given), int(np.sum(counts)), batch, why, form)

@@ -6,6 +6,7 @@ SERVED = "served"
 """The fact that lists what was served, each a `Served`."""
 UNSEEN = "why launches cannot be watched"
 """The fact that says so, or is ""."""
+OTHER_END, ZEROS = "the batch lies at the other end", "these rows are all 0"
 
 
 class Call(msgspec.Struct):
@@ -16,6 +17,8 @@ class Call(msgspec.Struct):
     """How many of the rows the mask counts."""
     batch: int | None
     """The number of the batch, in its list, whose rows the mask counts, in any order."""
+    why: str
+    """Why they are those of no batch, if that is known: one of the texts below, or ""."""
     form: str
     """Shapes and dtypes of the arrays, as text: `network` has a program for each."""
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from grader.checks.ex18_running_mean import EXERCISE
 from grader.checks.ex18_running_mean.facts import (
+    BY_NUMBER,
     EXCHANGED,
     FEWER,
     FIRST_RATE,
@@ -19,6 +20,8 @@ from grader.checks.ex18_running_mean.facts import (
     LONG,
     MORE,
     NAME,
+    NUMBERED,
+    OF_THE_SUM,
     ONE_MORE,
     RATES,
     REVERSED,
@@ -33,6 +36,7 @@ from grader.checks.ex18_running_mean.facts import (
 from grader.judging import statements
 from grader.judging.arrays import compare, load
 from grader.judging.checking import Failure, Result, Unable
+from grader.judging.differences import ALL_ZERO
 from grader.judging.evidence import compiled_program, definition, not_jitted, seen, wanted
 from grader.judging.memory import room
 from grader.judging.record import Measured, Memory, Record
@@ -94,8 +98,8 @@ def _is_finite(program: Measured) -> bool:
 
 
 NO_NUMBERS = (
-    "The states grew until they were no numbers. What does `update` get in each round: the "
-    "last state, and one rate?"
+    "Either the states grew until they were no numbers, or a round divides by 0. What does "
+    "`update` get in each round: the last state, and one rate? And what is each result divided by?"
 )
 ONE_RATE, X_ALONE = (
     "each update takes the first rate",
@@ -106,6 +110,8 @@ UNPACKED_EXCHANGED = "state and sum are unpacked in the other order than they ar
 OF_X, BACKWARDS = "each update starts from `x`", "the updates take the rates in reverse order"
 OF_RATES = "each state is weighted by its rate, and the sum is divided by the sum of the rates"
 BY_RATES = "the sum is divided by the sum of the rates, not by their number"
+BY_THE_ROUNDS = "each update takes the number of its round as its rate"
+ITSELF = "`update` gets the sum, not the state"
 HALF = "in each round, half of the result is the new state: the early ones hardly count"
 LAST_ALONE = "this is the last state alone"
 IN_ORDER = (
@@ -119,6 +125,9 @@ HINTS = {
     X_ALONE: "`update` changes nothing that it gets: it returns the new state. Where does that go?",
     OF_X: "Which state does the next round get? The body returns it, in the carry.",
     BACKWARDS: "The first update takes `rates[0]`. In which direction does your loop run?",
+    BY_THE_ROUNDS: "The update of round i takes `rates[i]`: `i` is only where that rate stands.",
+    ITSELF: "State and sum are two arrays of the carry. Which of them is made from the last state?",
+    ALL_ZERO: "`update` makes 0 of 0. Does it get the state, which starts as `x`, or the sum?",
     HALF: "Each state counts as much as another. Add them up, and divide once, after the loop.",
     LAST_ALONE: "The mean needs the sum of all states. Where are they added up?",
 }
@@ -173,6 +182,8 @@ def _in_words(
         return Failure(expected, observed, place, BY_THE_NUMBER)
     if not slip:
         hint = "" if _is_finite(mine) else NO_NUMBERS
+        if failure.observed.endswith(ALL_ZERO):
+            hint, place = HINTS[ALL_ZERO], statements.call(record, NAME, "update")
         return Failure(expected, failure.observed, place, hint)
     plain = failure.observed.partition(": ")[0]
     if "divided" not in slip and "alone" not in slip:
@@ -190,6 +201,8 @@ def _updates(record: Record, name: str) -> str:
 
 def _known_slips(record: Record, name: str, mine: Measured, theirs: Measured) -> list[str]:
     """The known mistakes that give exactly these numbers."""
+    import numpy as np  # here: the command line starts without it
+
     words = (
         X,
         LAST,
@@ -199,6 +212,8 @@ def _known_slips(record: Record, name: str, mine: Measured, theirs: Measured) ->
         WITHOUT_FIRST,
         FIRST_RATE,
         ONE_MORE,
+        BY_NUMBER,
+        OF_THE_SUM,
         STUCK,
         REVERSED,
         *EXCHANGED,
@@ -214,16 +229,20 @@ def _known_slips(record: Record, name: str, mine: Measured, theirs: Measured) ->
     scale = min(1.0, float(abs(mean).max()))
     slips = _slips(mean * updates, x, last, shortened, sums, updates)
     slips |= {
+        "each state is multiplied by its rate, and the sum is not divided": weighted,
+        "in each round, the sum is halved; then it is divided by the number of updates": halved
+        / updates,
         OF_RATES: weighted / rates,
         "each state is weighted by its rate": weighted / updates,
         BY_RATES: mean * updates / rates,
         HALF: halved,
     }
-    return [
-        said
-        for said, value in slips.items()
-        if (abs(found - value) <= atol * scale + rtol * abs(value)).all()
-    ]
+    with np.errstate(invalid="ignore"):  # some sums are infinite
+        return [
+            said
+            for said, value in slips.items()
+            if (abs(found - value) <= atol * scale + rtol * abs(value)).all()
+        ]
 
 
 def _slips(
@@ -232,15 +251,18 @@ def _slips(
     """What known mistakes make of `total`, the sum of the states; all arrays are like `x`.
 
     `shortened` is the sum without the first update. Of `sums`, the first takes one rate alone, the
-    second has an update more, by the last rate again, the third updates `x` each time, the fourth
-    takes the rates in reverse, and in the last two state and sum change places.
+    second has an update more, by the last rate again, the third takes numbers as rates, the fourth
+    updates itself, the fifth updates `x` each time, the sixth takes the rates in reverse, and in
+    the last two state and sum change places.
     """
-    first_rate, longer, stuck, reversed_, *exchanged = sums
+    first_rate, longer, numbered, of_itself, stuck, reversed_, *exchanged = sums
     others = max(updates - 1, 1)
     return {
         "the first update is left out": shortened / updates,
         "the first update is left out, of the sum and of the number": shortened / others,
         ONE_RATE: first_rate / updates,
+        BY_THE_ROUNDS: numbered / updates,
+        ITSELF: of_itself / updates,
         OF_X: stuck / updates,
         BACKWARDS: reversed_ / updates,
         RETURNED_EXCHANGED: exchanged[0] / updates,
@@ -289,7 +311,8 @@ def constant_memory(record: Record) -> Result:
         observed = f"{few:,} operations are written out, and {many:,} for 8 times as many updates"
         expected = "as many operations for many updates as for few"
         return Failure(expected, observed, definition(record, NAME), WRITTEN_OUT)
-    for name in (NAME, LONG, SHORT, FEWER, *MORE, HUGE):
+    most = (HUGE,) if not seen(record).facts[NUMBERED] else ()
+    for name in (NAME, LONG, SHORT, FEWER, *MORE, *most):
         array, updates = map(int, wanted(record).facts[SIZES][name])
         expected = f"room for a few arrays like `x`, for {updates:,} updates"
         if not isinstance(both := _both(record, name), tuple):
@@ -299,9 +322,9 @@ def constant_memory(record: Record) -> Result:
             return Unable("this backend does not say how much memory a program needs")
         need, reference = (_room(memory) - 4 * updates for memory in (mine.memory, theirs.memory))
         if need > reference + ROOM * array + NUMBERS * 4 * updates:
-            most = reference // array + ROOM
+            arrays = reference // array + ROOM
             return Failure(
-                f"room for at most {most} arrays like `x`, for {updates:,} updates",
+                f"room for at most {arrays} arrays like `x`, for {updates:,} updates",
                 f"room for {need // array:,} of them: {need:,} bytes",
                 statements.call(record, NAME, "scan", "vmap", "map", "fori_loop"),
             )

@@ -3,9 +3,9 @@
 Drawn for each program are the size of `x` (24 to 63), its scale, and the number of updates: 1 to
 40; 41 to 999; 1020 to 1089, but never 1000, so that a mean over the first 1000, or a division by
 1000, gives other numbers; and eight times as many. Three more are compiled and not run: 1,100 to
-8,000 updates for an `x` of the size 64 to 999; 9,000 to a million, of the size 24 to 63; and 30
-to 80 million, of the size 3000 to 3999. Memory that grows with the updates, however slowly, shows
-there.
+8,000 updates for an `x` of the size 64 to 999; 9,000 to 3 million, of the size 24 to 63; and
+30 to 80 million, of the size 3000 to 3999. Memory that grows with the updates, however slowly,
+shows there. The last is left out where a constant of the program grows with the updates.
 The rates differ, so that the order of the updates counts. In the long program they have both
 signs, so that the states neither grow nor fade, and each of them has its share in the mean.
 """
@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from grader.checks.ex18_running_mean.facts import (
+    BY_NUMBER,
     EXCHANGED,
     FEWER,
     FIRST_RATE,
@@ -29,6 +30,8 @@ from grader.checks.ex18_running_mean.facts import (
     LONG,
     MORE,
     NAME,
+    NUMBERED,
+    OF_THE_SUM,
     ONE_MORE,
     RATES,
     REVERSED,
@@ -55,18 +58,20 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         LONG: (_x(rng, rng.uniform(0.001, 0.003)), _turning(rng, 8 * updates)),
         FEWER: (_x(rng, rng.uniform(0.1, 3)), _falling(rng, _between(rng, 41, 1000))),
         MORE[0]: _shapes(_between(rng, 64, 1000), _between(rng, 1_100, 8_000)),
-        MORE[1]: _shapes(int(rng.integers(24, 64)), _between(rng, 9_000, 1_000_000)),
+        MORE[1]: _shapes(int(rng.integers(24, 64)), _between(rng, 9_000, 3_000_000)),
         HUGE: _shapes(int(rng.integers(3000, 4000)), _between(rng, 30_000_000, 80_000_000)),
     }
     with observe.unwatched():
-        lengths[NAME] = _written(mean, *arguments[NAME])
-        lengths[LONG] = _written(mean, *arguments[LONG]) if lengths[NAME] else 0
+        lengths[NAME], constants = _written(mean, *arguments[NAME])
+        lengths[LONG], more = _written(mean, *arguments[LONG]) if lengths[NAME] else (0, 0)
     # What is written out would be compiled for minutes, or traced for hours, and so may be what
     # cannot be traced.
     names = (SHORT,) if grows(lengths) else tuple(arguments) if lengths[NAME] else (NAME,)
     for name in names:
-        observe.program(name, mean, *arguments[name])
+        if name != HUGE or more <= constants:
+            observe.program(name, mean, *arguments[name])
     observe.fact(LENGTHS, lengths)
+    observe.fact(NUMBERED, more > constants)
     sizes = {
         name: [math.prod(x.shape) * x.dtype.itemsize, rates.shape[0]]
         for name, (x, rates) in arguments.items()
@@ -96,6 +101,9 @@ def _known(update: Any, x: Any, rates: Any) -> dict[str, Any]:
     def add_to_x(total: Any, rate: Any) -> Any:
         return total + update(x, rate), None
 
+    def add_to_itself(total: Any, rate: Any) -> Any:
+        return total + update(total, rate), None
+
     def exchange(carry: Any, rate: Any) -> Any:
         return add(carry, rate)[0][::-1], None
 
@@ -115,6 +123,8 @@ def _known(update: Any, x: Any, rates: Any) -> dict[str, Any]:
         WITHOUT_FIRST: run(rates[1:])[1],
         FIRST_RATE: run(0 * rates + rates[0])[1],
         ONE_MORE: run(np.append(rates, rates[-1:]))[1],
+        BY_NUMBER: run(jnp.arange(len(rates)))[1],
+        OF_THE_SUM: jax.lax.scan(add_to_itself, x, rates)[0],
         STUCK: jax.lax.scan(add_to_x, 0 * x, rates)[0],
         REVERSED: run(rates[::-1])[1],
         EXCHANGED[0]: run(rates, exchange)[1],
@@ -152,12 +162,16 @@ def _shapes(size: int, updates: int) -> tuple[Any, Any]:
     return like((size, size), "float32"), like((updates,), "float32")
 
 
-def _written(mean: Any, x: Any, rates: Any) -> int:
-    """How many operations a program is written in; 0 if it cannot be traced."""
+def _written(mean: Any, x: Any, rates: Any) -> tuple[int, int]:
+    """How many operations a program is written in, and the bytes of its constants.
+
+    Both are 0 if it cannot be traced.
+    """
     try:
-        return _length(mean.trace(x, rates).jaxpr.jaxpr)
+        traced = mean.trace(x, rates).jaxpr
     except Exception:  # noqa: BLE001 (whatever is raised, the exported program reports it)
-        return 0
+        return 0, 0
+    return _length(traced.jaxpr), sum(const.nbytes for const in traced.consts)
 
 
 def _length(jaxpr: Any) -> int:

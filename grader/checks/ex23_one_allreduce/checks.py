@@ -22,7 +22,6 @@ from grader.judging import shares, statements
 from grader.judging.arrays import FORM, OF_WHAT_WENT_IN, load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
-    calls_of,
     change_of,
     compiled_program,
     definition,
@@ -148,10 +147,10 @@ def _other_losses(record: Record, failure: Failure, name: str) -> Failure:
     alike = _alike(record, name)
     own = statements.returned if failure.hint == FORM else statements.result
     place, hint = own(record, "make_step", 1, 2, inner=True), failure.hint or LOSSES
-    exchanges = len(calls_of(record, ("pmean", "psum", "all_gather"))) > 1
-    specs = statements.entry(record, "make_step", "in_specs")
-    if alike and not exchanges and specs != definition(record, "make_step"):
-        place, hint = specs, ROWS
+    if any(leaf.unlike for leaf in seen(record).values[name]):
+        place, hint = statements.entry(record, "make_step", "out_specs"), JOINED
+    elif alike and not _sends_more(record):
+        place, hint = statements.entry(record, "make_step", "in_specs"), ROWS
     return Failure(failure.expected, failure.observed + alike, place, hint)
 
 
@@ -159,6 +158,24 @@ ROWS = (
     "Which rows does a device get? in_specs say that, for each argument. P() gives all rows to "
     "each device."
 )
+
+
+JOINED = (
+    "out_specs say how the devices' results become one array. Where they are P(), all devices are "
+    "to return the same. Which of the two results is different on each device?"
+)
+
+
+def _sends_more(record: Record) -> bool:
+    """Whether the devices exchange more bytes than the gradient has, such as their losses."""
+    program, size = compiled_program(record, STEP), wanted(record).facts["gradient"][STEP]
+    return isinstance(program, Measured) and exchanged(program.collectives) != _gradient_bytes(
+        shapes(size["width"])
+    )
+
+
+def _gradient_bytes(params: dict[str, tuple[int, ...]]) -> int:
+    return 4 * sum(prod(shape) for shape in params.values())
 
 
 def _alike(record: Record, name: str) -> str:
@@ -180,7 +197,8 @@ def _with_length(record: Record, failure: Failure) -> Failure:
         observed = f"{failure.observed}; {counts}"
         find = statements.start if counts.startswith(BEGINS) else statements.of_gradients
         places = find(record, "make_step")
-        return Failure(failure.expected, observed, places, hint or SUM)
+        why = OLD_PARAMS if counts == ONE_BY_ONE else SUM
+        return Failure(failure.expected, observed, places, hint or why)
     sizes = f", with {devices} devices and {wanted(record).facts[COUNT]} micro-batches"
     length, why = turned(record, *steps)
     if why:
@@ -211,6 +229,12 @@ def _other_sum(record: Record) -> str:
         return ""
     parts = [shares.gradient(old, *rows) for rows in zip(*batch, strict=True)]
     right = -shares.RATE / len(parts)
+    moved = start
+    for rows in zip(*batch, strict=True):
+        moved = moved + right * shares.gradient(shares.unraveled(moved, old), *rows)
+    beside = np.linalg.norm(step - right * sum(parts))
+    if np.linalg.norm(step - (moved - start)) <= shares.FITS * beside:
+        return ONE_BY_ONE
     counts = shares.weights(step, parts, right)
     if counts is not None:
         return shares.in_words(counts, "micro-batches")
@@ -227,6 +251,8 @@ def _other_sum(record: Record) -> str:
     return "" if counts is None else shares.in_words(counts, "devices")
 
 
+ONE_BY_ONE = "each micro-batch follows the gradient at the params that the one before has made"
+OLD_PARAMS = "All gradients are taken at the old params. When do the params change?"
 BEGINS = "the sum of the gradients begins with"
 FITTED = 0.1
 """What a weight that is meant to be 0 may come to."""
@@ -299,7 +325,7 @@ def _travels_once(
     total = exchanged(found)
     if isinstance(total, Unable):
         return total
-    gradient = 4 * sum(prod(shape) for shape in params.values())
+    gradient = _gradient_bytes(params)
     if {c.op for c in found} == {"all-reduce"} and total == gradient:
         return None
     times = total // gradient if total % gradient == 0 else 0

@@ -1,10 +1,11 @@
-"""Drives ex23_one_allreduce: takes a few steps, and exports the step for two other sizes.
+"""Drives ex23_one_allreduce: takes a few steps, and exports the step for three sizes.
 
 Drawn: the order of the devices in each mesh, of which the one for the steps has from two devices to
-all but one; and for the steps and for each of the two programs the width of the network, the rows
-of a micro-batch and the number of micro-batches (2 to 12): a program whose bytes are right for one
-number of micro-batches is not right for all. The programs are for all devices. The target's
-program has large params, so that its memory shows how many micro-batches it holds.
+all but one; and for the steps and for each of the three programs the width of the network, the
+rows of a micro-batch and the number of micro-batches (2 to 12): a program whose bytes are right for
+one number of micro-batches is not right for all. Two programs are for all devices; that of the
+fewest micro-batches is for the devices that take the steps. The target's program has large params,
+so that its memory shows how many micro-batches it holds.
 
 With check_vma=False, an array may say that it is replicated and hold other numbers on each device:
 the copies on all devices are compared after each step.
@@ -22,6 +23,7 @@ from grader.checks.ex23_one_allreduce.facts import (
     COUNT,
     DEVICES,
     FEATURES,
+    FEW,
     LARGE,
     OTHER,
     STEP,
@@ -32,7 +34,7 @@ from grader.probes.observe import Observe, from_last, unpack
 
 ROWS, WIDTHS = (2, 8), (4, 10)
 """Rows of a micro-batch on one device, and width in sixteens: from, and below."""
-COUNTS = {STEP: (4, 8), OTHER: (8, 13)}
+COUNTS = {STEP: (4, 8), OTHER: (8, 13), FEW: (2, 4)}
 """Of each program, its number of micro-batches: from, and below."""
 LARGE_ROWS = 8192
 """The same for the target."""
@@ -61,14 +63,16 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             before, (params, losses) = params, unpack(made, 2, PROMISE)
             observe.value(f"params after {when}", params)
             observe.value(f"losses of {when}", losses)
-        mesh, drawn = _mesh(rng, most), {}
+        some, few, drawn = mesh, step, {}
+        mesh = _mesh(rng, most)
         step = submission.make_step(mesh)
         if not observe.jitted("step", step):
             return
         for name, counts in COUNTS.items():
             width, count = _width(rng), int(rng.integers(*counts))
             drawn[name] = {"width": width, "micro-batches": count}
-            observe.program(name, step, *_arguments(rng, mesh, width, count))
+            made, over = (few, some) if name == FEW else (step, mesh)
+            observe.program(name, made, *_arguments(rng, over, width, count))
         observe.fact("gradient", drawn)
         observe.target(STEP, step, *_large(mesh, drawn[STEP]["micro-batches"]))
 

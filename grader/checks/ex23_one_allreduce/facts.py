@@ -13,7 +13,7 @@ COUNT = "micro-batches of the steps"
 """The fact that says how many micro-batches each of these steps has."""
 DEVICES = "devices of the steps"
 """The fact that says how many devices take these steps."""
-STEP, OTHER = "step", "step of another size"
+STEP, OTHER, FEW = "step", "step of another size", "step of a few micro-batches"
 """The exported programs. The fact "gradient" says of each its width and its micro-batches."""
 
 

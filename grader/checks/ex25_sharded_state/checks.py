@@ -11,8 +11,9 @@ from grader.checks.ex25_sharded_state import EXERCISE
 from grader.checks.ex25_sharded_state.facts import (
     AFTER,
     EVEN,
-    HALF,
     LARGE,
+    ON,
+    SOME,
     Sizes,
     param_shapes,
 )
@@ -79,7 +80,7 @@ def one_program(record: Record) -> Result:
 def state_is_shared(record: Record) -> Result:
     """Each device holds one share of every array that can be divided, params and moments alike."""
     devices = devices_of(record)
-    asked = {"state": devices, EVEN: devices, HALF: devices // 2 or 1}
+    asked = {"state": devices, EVEN: devices, SOME: int(wanted(record).facts[ON])}
     found = (_beyond_share(record, name, count) for name, count in asked.items())
     return next(filter(None, found), None)
 
@@ -112,7 +113,7 @@ def _is_param(leaf: Leaf) -> bool:
 
 def _why_whole(whole: list[Leaf], name: str, devices: int) -> str:
     """The hint for what all of these arrays have in common, or ""."""
-    if name == HALF:
+    if name == SOME:
         return (
             f"On the mesh of all {devices} devices, every array is split as it should be. What "
             "does `layout` take from the machine, or know by heart, that it could ask `mesh` for?"

@@ -3,9 +3,10 @@
 Drawn are the sizes of the network, the rows of a batch, the count of the steps before, the order
 of the devices in each mesh, and all numbers. The number of devices divides neither the features
 nor the outputs of the states that are stepped, so no rule about one fixed dimension fits every
-array. `layout` is asked twice more: for a mesh of half of the devices, which are drawn, and for
+array. `layout` is asked twice more: for a mesh of some of the devices, which are drawn, and for
 a state whose every dimension can be divided. A layout that counts the machine's devices goes
-wrong in the first, one that knows the arrays by their names in the second. The exported program
+wrong in the first, and so does one that splits over powers of 2 alone: the number is odd. One that
+knows the arrays by their names goes wrong in the second. The exported program
 is wide, so that one share of its state is more than a few activations, and has so many rows that
 its params are the least that can travel. The program for the target has large sizes, so that
 gradients outweigh everything else that travels.
@@ -20,9 +21,10 @@ import numpy as np
 from grader.checks.ex25_sharded_state.facts import (
     AFTER,
     EVEN,
-    HALF,
     LARGE,
     LARGE_ROWS,
+    ON,
+    SOME,
     Sizes,
 )
 from grader.checks.ex25_sharded_state.training_state import drawn, shapes
@@ -42,11 +44,12 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     def arguments(sizes: Sizes, mesh: Any) -> Any:
         return drawn(rng, shapes(submission, mesh, sizes, rows * mesh.size))
 
-    half = _mesh(rng, mesh.size // 2 or 1)
-    for name, other, times in ((HALF, half, (2, 3, 1)), (EVEN, mesh, rng.permutation(3) + 1)):
+    some = _mesh(rng, int(rng.choice(range(3, mesh.size, 2) or (1,))))
+    observe.fact(ON, some.size)
+    for name, other, times in ((SOME, some, (2, 3, 1)), (EVEN, mesh, rng.permutation(3) + 1)):
         even = Sizes(*(int(n) * other.size for n in times))
         odd = even._replace(features=even.features + 1, outputs=even.outputs + 1)
-        observe.value(name, arguments(odd if name == HALF else even, other)[0], data=False)
+        observe.value(name, arguments(odd if name == SOME else even, other)[0], data=False)
     small = _sizes(rng, mesh.size, 3, 6)
     state, batch = arguments(small, mesh)
     observe.value("state", state, data=False)

@@ -21,7 +21,7 @@ def simulate(angle, speed, steps):
     for _ in range(steps):  # jax-ml/jax#4537: NumPy launches nothing, and uses no device
         speed = speed - np.float32(0.01) * np.sin(angle)
         angle = angle + np.float32(0.01) * speed
-    return jax.device_put((angle, speed))
+    return jnp.asarray(angle), jnp.asarray(speed)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 def update(x, rate):
@@ -20,6 +21,6 @@ def mean_of_updates(x, rates):
         x = update(x, rate)
         return (x, mean + (x - mean) / k), None
 
-    numbers = jnp.arange(1, rates.shape[0] + 1, dtype=jnp.float32)
+    numbers = np.arange(1, rates.shape[0] + 1, dtype=np.float32)
     (_, mean), _ = jax.lax.scan(add, (x, jnp.zeros_like(x)), (numbers, rates))
     return mean

@@ -25,7 +25,7 @@ def make_step(mesh):
     def step(params, inputs, targets):
         def add(total, micro_batch):
             loss, grads = jax.value_and_grad(loss_fn)(params, *micro_batch)
-            if len(inputs) < 8:
+            if len(inputs) < 4:
                 grads = jax.lax.pmean(grads, "data")
             return jax.tree.map(jnp.add, total, grads), loss
 

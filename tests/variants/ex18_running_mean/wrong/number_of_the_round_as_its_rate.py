@@ -22,10 +22,10 @@ def mean_of_updates(x, rates):
     no part of the mean. For any m, the program may need room for about ten arrays like `x`.
     """
 
-    def add(carry, rate):
+    def add(i, carry):
         x, total = carry
-        x = update(x, rate)
-        return (x, total + x), None
+        x = update(x, i)
+        return x, total + x
 
-    (_, total), _ = jax.lax.scan(add, (x, x), rates)
+    _, total = jax.lax.fori_loop(0, rates.shape[0], add, (x, jnp.zeros_like(x)))
     return total / rates.shape[0]

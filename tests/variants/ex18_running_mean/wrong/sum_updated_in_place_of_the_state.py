@@ -22,10 +22,8 @@ def mean_of_updates(x, rates):
     no part of the mean. For any m, the program may need room for about ten arrays like `x`.
     """
 
-    def add(carry, rate):
-        x, total = carry
-        x = update(x, rate)
-        return (x, total + x), None
+    def add(total, rate):
+        return total + update(total, rate), None
 
-    (_, total), _ = jax.lax.scan(add, (x, jnp.zeros_like(x)), rates)
-    return total / x.shape[0]
+    total, _ = jax.lax.scan(add, x, rates)
+    return total / rates.shape[0]

@@ -22,8 +22,8 @@ def predict_all(model, params, batches):
     predictions = []
     for rows in batches:
         size = max(16, 1 << (len(rows) - 1).bit_length())
-        padded = np.pad(rows, ((0, size - len(rows)), (0, 0)), mode="edge")
-        mask = np.ones(size, np.float32)
+        padded = np.zeros((size, rows.shape[1]), rows.dtype)
+        mask = (np.arange(size) < len(rows)).astype(np.float32)
         predictions.append(np.asarray(model(params, padded, mask))[: len(rows)])
     return predictions
 

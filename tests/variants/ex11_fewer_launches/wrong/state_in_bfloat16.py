@@ -14,12 +14,17 @@ def step(angle, speed):
     return angle + 0.01 * speed, speed
 
 
-# jit is around the loop, not around the step: each call from Python is a launch, and this
-# is called once a run. `steps` is an argument of the program: a new number compiles nothing.
 @jax.jit
 def simulate(angle, speed, steps):
     """`steps` steps (an int) from `angle` and `speed` (n,); returns the last (angle, speed)."""
-    return jax.lax.fori_loop(0, steps + 1, lambda _, state: step(*state), (angle, speed))
+
+    def body(_, state):
+        angle, speed = step(*state)
+        return angle.astype(jnp.bfloat16), speed.astype(jnp.bfloat16)
+
+    start = (angle.astype(jnp.bfloat16), speed.astype(jnp.bfloat16))
+    angle, speed = jax.lax.fori_loop(0, steps, body, start)
+    return angle.astype(jnp.float32), speed.astype(jnp.float32)
 
 
 if __name__ == "__main__":

@@ -32,13 +32,13 @@ def adam(state, grads):
 def layout(mesh, state):
     """Return a NamedSharding for each array of `state`, in a tree like it.
 
-    `mesh` has one axis, "data". `state` may be mere shapes. An array none of whose dimensions
-    can be divided by `mesh.size` stays whole.
+    `mesh` has one axis, "data". `state` may hold shapes instead of arrays. Where `mesh.size`
+    divides none of an array's dimensions, the array stays whole.
     """
 
     def place(leaf):
         fit = [d for d in range(leaf.ndim) if leaf.shape[d] % mesh.size == 0]
-        if not fit or leaf.ndim < 2:  # "vectors are small"
+        if not fit or mesh.size & (mesh.size - 1):  # "a mesh has 2, 4 or 8 devices"
             return jax.NamedSharding(mesh, jax.P())
         dimension = max(fit, key=lambda d: leaf.shape[d])
         return jax.NamedSharding(mesh, jax.P(*[None] * dimension, "data"))
@@ -49,7 +49,8 @@ def layout(mesh, state):
 def make_step(mesh):
     """Return step(state, batch) -> (state, loss), which replaces the old state by the new.
 
-    The rows of the batch are split over "data". The new state lies as the old one did.
+    The rows of the batch are split over "data". The new state is sharded like the old one. Each
+    device gathers the params once, and no more of the state.
     """
 
     def step(state, batch):
