@@ -191,31 +191,37 @@ def _explain(verdict: Verdict, record: Record, outcome: Outcome, exercise: Exerc
             verdict.culprits = of_decorators(file, exercise.edits, outcome.message)
         else:
             verdict.observed = f"with what was returned, this was raised: {verdict.observed}"
-    if outcome.frames:
-        given = given_names(exercise.model, exercise.edits)
-        verdict.culprits = of_frames(file, outcome.frames, given)
-    elif outcome.promise:
-        specs = (
-            of_jit(record, exercise.edits, outcome.message) if _OF_SPECS in outcome.message else []
-        )
-        verdict.culprits = (
-            specs
-            or of_promise(record, exercise.edits, outcome.promise)
-            or of_spec(record, exercise.edits, outcome.promise, outcome.message)
-        )
-    elif not verdict.culprits:
-        verdict.culprits = of_jit(record, exercise.edits, outcome.message)
-    hint = hint_for(outcome.message) if outcome.kind in ("raised", "unusable") else ""
-    if outcome.kind == "timeout" and jits_inside(record, exercise.edits):
-        hint = COMPILES
-    if hint:
+    verdict.culprits = _where(record, outcome, exercise) or verdict.culprits
+    specs = of_shard_map(record, exercise.edits, outcome.message)
+    verdict.culprits = [*specs, *verdict.culprits]
+    if hint := _hint(record, outcome, exercise, in_parts=bool(specs)):
         verdict.hint, verdict.hint_level, verdict.hints = hint, 1, 1
-    if specs := of_shard_map(record, exercise.edits, outcome.message):
-        verdict.culprits = [*specs, *verdict.culprits]
-        if "contracting dimensions" in outcome.message:
-            verdict.hint, verdict.hint_level, verdict.hints = OF_PARTS, 1, 1
     if forgotten := _no_return(file, outcome, exercise):
         _forgotten(verdict, forgotten, outcome)
+
+
+def _where(record: Record, outcome: Outcome, exercise: Exercise) -> list[Culprit]:
+    """The lines that led to how a run ended, as far as its frames or its words tell them."""
+    if outcome.frames:
+        given = given_names(exercise.model, exercise.edits)
+        return of_frames(File(record.source), outcome.frames, given)
+    if not outcome.promise:
+        return of_jit(record, exercise.edits, outcome.message)
+    of_specs = _OF_SPECS in outcome.message
+    return (
+        (of_jit(record, exercise.edits, outcome.message) if of_specs else [])
+        or of_promise(record, exercise.edits, outcome.promise)
+        or of_spec(record, exercise.edits, outcome.promise, outcome.message)
+    )
+
+
+def _hint(record: Record, outcome: Outcome, exercise: Exercise, *, in_parts: bool) -> str:
+    """Where to look for the cause of how a run ended, or ""."""
+    if outcome.kind == "timeout":
+        return COMPILES if jits_inside(record, exercise.edits) else ""
+    if in_parts and "contracting dimensions" in outcome.message:
+        return OF_PARTS
+    return hint_for(outcome.message) if outcome.kind in ("raised", "unusable") else ""
 
 
 COMPILES = (
