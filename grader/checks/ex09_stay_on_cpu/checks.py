@@ -68,7 +68,7 @@ def _in_words(copies: list[Event]) -> str:
     ),
 )
 def same_batch(record: Record) -> Result:
-    """`prepare` returns the reference's numbers."""
+    """`prepare` returns the reference's numbers, for its `raw` and its `seed`."""
     for name in (batch(call) for call in range(len(_prepared(record)))):
         if failure := differing_leaf(record, name, rtol=1e-4, atol=1e-5):
             return _named(record, failure, name, "prepare")
@@ -122,6 +122,12 @@ OUTSIDE = (
 )
 
 
+def _astray(record: Record, call: int) -> list[Event]:
+    """The copies from the host that a call of `prepare` makes to the default device."""
+    sent = events(seen(record), "h2d", phase=f"prepare {call}")
+    return [event for event in sent if event.detail == _prepared(record)[call][1]]
+
+
 def _calls_first(record: Record, found: list[Culprit]) -> list[Culprit]:
     """The learner's calls of the given functions that hold these lines, and then the lines."""
     file = File(record.source)
@@ -151,18 +157,20 @@ def no_visit_to_the_accelerator(record: Record) -> Result:
     )
     if visits:
         between = any(event.kind == "d2d" for event in visits)
+        first = [
+            event for call, _ in enumerate(_prepared(record)) for event in _astray(record, call)
+        ]
         why = "an array was made on another device first" if between else "an array was read"
         return Failure(
             expected,
             f"{_in_words(visits)} in {plural(len(_prepared(record)), 'call')}: {why}",
-            _calls_first(record, culprits(record, visits)),
+            _calls_first(record, [*culprits(record, first), *culprits(record, visits)]),
             "" if between else "NumPy, float() and print read an array. Nothing here needs that.",
         )
     if problem := seen(record).facts[UNSEEN]:
         return Unable(str(problem))
     for call, (cpu, default) in enumerate(_prepared(record)):
-        sent = list(events(seen(record), "h2d", phase=f"prepare {call}"))
-        astray = [event for event in sent if event.detail == default]
+        astray = _astray(record, call)
         went = ["an array was made"] if astray else []
         went += ["a program ran"] if default in seen(record).facts[ran_on(call)] else []
         if went:

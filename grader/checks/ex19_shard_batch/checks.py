@@ -115,12 +115,17 @@ def batch_is_split(record: Record) -> Result:
                 )
             if leaf.kind in ("jax", "numpy") and leaf.shape[1:] != right.shape[1:]:
                 return _other_columns(record, name, key)
+            if leaf.shape[:1] == (0,):
+                continue  # `as_few_rows_as_it_takes` counts rows
             on_all = len(leaf.devices) == batch.devices
             if not (on_all and _parts(leaf) == batch.parts and _by_data(leaf, batch.parts)):
                 expected = f'`{key}` is split over "data" into {plural(batch.parts, "part")}'
                 observed = _lies(leaf, batch.devices)
                 batch_of = f"{name} ({plural(batch.rows, 'row')})"
-                failure = _failure(record, expected, observed, batch_of, _placing(record))
+                place = statements.result(record, "shard_batch", ARRAYS.index(key), len(ARRAYS))
+                if on_all or place == definition(record, "shard_batch"):
+                    place = _placing(record)
+                failure = _failure(record, expected, observed, batch_of, place)
                 return replace(failure, hint=_how_to_split(leaf, batch))
             if leaf.shape[:1] == (batch.full,) and (exchanged := other_parts(leaf, right)):
                 expected = f"the devices hold `{key}` in the order of the mesh"
@@ -144,10 +149,11 @@ def _cannot_be_split(record: Record, name: str, batch: Batch, shape: Sequence[in
     if got == rows and missing:
         why, hint = ", its own alone", "Which arrays get the missing rows, and which are returned?"
         place = _making(record, key) if key else definition(record, "shard_batch")
+        made = statements.call(record, "shard_batch", "device_put")
     else:
         why = f", without {rows - got} of its own" if got < rows else f": {got - rows} were added"
         hint = ALL_KEPT if got < rows else NOT_MISSING if missing else NONE_MISSING
-        place = _adding(record)
+        place, made = _adding(record), _padding(record)
     failure = _failure(
         record,
         f"`{key}` has {plural(batch.full, 'row')}{own}" if key else f"{batch.full} rows{own}",
@@ -155,7 +161,7 @@ def _cannot_be_split(record: Record, name: str, batch: Batch, shape: Sequence[in
         name,
         place,
     )
-    return replace(failure, hint=hint, made=_padding(record))
+    return replace(failure, hint=hint, made=made)
 
 
 def _other_columns(record: Record, name: str, key: str) -> Failure:
@@ -189,8 +195,6 @@ def _lies(leaf: Leaf, devices: int) -> str:
     """How an array lies on the devices, in words."""
     if leaf.kind != "jax":
         return where(leaf)
-    if not leaf.shape or not leaf.shape[0]:
-        return "it has no rows"
     if len(leaf.devices) != devices:
         return f"it lies on {where(leaf)} alone"
     match _parts(leaf):

@@ -34,14 +34,24 @@ def _batches(devices: int, rng: Any) -> list[Batch]:
     half = devices // 2 or 1
     few, long = rng.integers(1, 10, 3), rng.integers(30, 60, 1)
     times = [int(n) for n in rng.permutation([*few, *long])]
-    some, one, other = (int(rng.integers(1, max(parts, 2))) for parts in (devices, half, half))
+    some = int(rng.integers(1, max(devices, 2)))
+    one, other = (int(n) for n in rng.choice(_telling(half, devices // half), 2))
     return [
         Batch(parts=devices, rows=times[0] * devices, devices=devices),
         Batch(parts=devices, rows=times[1] * devices + some, devices=devices),
         Batch(parts=devices, rows=1, devices=devices),
-        Batch(parts=half, rows=times[2] * half + one, devices=devices),
-        Batch(parts=half, rows=times[3] * half + other, devices=devices, first=True),
+        Batch(parts=half, rows=times[2] * devices + one, devices=devices),
+        Batch(parts=half, rows=times[3] * devices + other, devices=devices, first=True),
     ]
+
+
+def _telling(parts: int, others: int) -> list[int]:
+    """How many rows one part may have, so that `parts` lack others than `others` would.
+
+    All of them where none tells: on few devices.
+    """
+    ragged = range(1, max(parts, 2))
+    return [n for n in ragged if -n % parts != -n % others] or [*ragged]
 
 
 def _mesh(devices: Any, batch: Batch, rng: Any) -> Any:

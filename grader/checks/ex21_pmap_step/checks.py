@@ -1,5 +1,6 @@
 """Checks of ex21_pmap_step: where the copies lie, the steps, the losses, and what is exchanged."""
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -11,6 +12,7 @@ from grader.judging import statements
 from grader.judging.arrays import OF_WHAT_WENT_IN, load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
+    TURNED,
     compiled_program,
     culprits,
     definition,
@@ -145,19 +147,28 @@ def copies_stay_equal(record: Record) -> Result:
 
 def _unequal(record: Record, run: int, step: int, devices: int) -> Failure | None:
     """The failure where the copies of an array differ after a step."""
-    for leaf in seen(record).values[facts.params(run, step)]:
-        values = _values(leaf)
-        if values is None or leaf.shape[:1] != (devices,):
-            continue  # `steps_along_the_mean` compares shapes
-        apart = abs(values - values[:1]).reshape(len(values), -1).max(axis=1)
-        if not (apart == 0).all():
-            differ = f"{int((apart != 0).sum())} of {len(values)} copies differ"
-            observed = f"after step {step}, {differ} from the first, by up to "
-            observed += f"{float(apart.max()):.3g}{_only_the_loss(record, run)}"
-            expected = f"all copies of `params{leaf.path}` are equal"
-            place = statements.call(record, "update", "value_and_grad", "grad")
-            return Failure(expected, observed, place)
-    return None
+    apart = {
+        leaf.path: abs(values - values[:1]).reshape(len(values), -1).max(axis=1)
+        for leaf in seen(record).values[facts.params(run, step)]
+        # `steps_along_the_mean` compares shapes
+        if (values := _values(leaf)) is not None and leaf.shape[:1] == (devices,)
+    }
+    differ = [path for path, by in apart.items() if not (by == 0).all()]
+    if not differ:
+        return None
+    path, equal = differ[0], [f"`params{path}`" for path in apart if path not in differ]
+    by = apart[path]
+    observed = f"after step {step}, {int((by != 0).sum())} of {devices} copies differ from the "
+    observed += f"first, by up to {float(by.max()):.3g}"
+    observed += (
+        f": those of {' and '.join(equal)} are equal" if equal else _only_the_loss(record, run)
+    )
+    place = statements.call(record, "update", "value_and_grad", "grad")
+    hint = EACH_ARRAY if equal else ""
+    return Failure(f"all copies of `params{path}` are equal", observed, place, hint)
+
+
+EACH_ARRAY = "Which arrays of the gradient are exchanged, and which are not?"
 
 
 def _stepping(record: Record) -> list[Culprit]:
@@ -194,6 +205,10 @@ EXCHANGES = (
 )
 DIVIDED = "If a mean over all devices was taken, it is divided already. Which division is left?"
 RATE = "The length of the step is 0.1 of the gradient. By what is yours multiplied?"
+OTHERWISE = (
+    "Other numbers of devices and of rows give another length. By what is a sum over the devices "
+    "divided?"
+)
 SUM = "A sum over n devices is n times as long as their mean."
 
 
@@ -222,7 +237,7 @@ def steps_along_the_mean(record: Record) -> Result:
                 return Failure(
                     found.expected + when,
                     found.observed + length,
-                    own if why not in ("", SUM, DIVIDED) or known else _stepping(record),
+                    own if why in (RATE, *TURNED) or known else _stepping(record),
                     found.hint or why,
                 )
     return None
@@ -235,13 +250,22 @@ def _length(record: Record, run: int) -> tuple[str, str]:
     ratio = step_ratio(record, *steps)
     if why or not ratio:
         return said, why
-    devices = len(_runs(record)[run].order)
-    why = RATE
-    if abs(ratio - devices) < 1e-2 * devices:
-        why = SUM
-    elif abs(ratio * devices - 1) < 1e-2:
-        why = DIVIDED
+    every = [
+        (step_ratio(record, facts.start(number), facts.params(number, 1)) or 1.0, len(each.order))
+        for number, each in enumerate(_runs(record))
+    ]
+    known = {
+        SUM: [one / devices for one, devices in every],
+        DIVIDED: [one * devices for one, devices in every],
+        RATE: [one / ratio for one, _ in every],
+    }
+    why = next((why for why, ones in known.items() if _are_ones(ones)), OTHERWISE)
     return f"; the first step is {ratio:.4g} times as long as the mean's", why
+
+
+def _are_ones(numbers: Sequence[float]) -> bool:
+    """Whether all of them are 1, to rounding."""
+    return all(abs(number - 1) < 1e-2 for number in numbers)
 
 
 OF_ITS_OWN = (
@@ -318,8 +342,10 @@ def rows_stay(record: Record) -> Result:
     few, many = (sum(c.nbytes * c.count * c.runs for c in found) for found in sizes)
     if few == many:
         return None
+    largest = max((c for found in sizes for c in found), key=lambda c: c.nbytes)
+    place = statements.sending(record, "update", largest.op) or definition(record, "update")
     return Failure(
         f"however many rows there are, and however long, the devices exchange {few:,} bytes",
         f"for other rows they exchange {many:,} bytes: {exchanges(sizes[1])}",
-        definition(record, "update"),
+        place,
     )

@@ -102,7 +102,7 @@ def _hint(processes: list[Process]) -> str:
         return ""
     if failed.told.doing == "join":
         return STARTED if "before any JAX calls" in failed.message else HANDED_OVER
-    words = ("non-addressable", "addressable", "same on each process", "shard shape")
+    words = ("non-addressable", "same on each process", "shard shape")
     return "" if any(word in failed.message for word in words) else CAUSE
 
 
@@ -348,6 +348,7 @@ def mean_is_global(record: Record) -> Result:
             return None
         what = _what_mean(told.mean, given, index, number)
         hint = "How many values are in a row?" if "a row" in what else ""
+        hint = DIVIDED if "divided" in what else hint
         return Failure(expected, f"{told.mean:.6g}{what}", place, hint)
 
     def stays(_: Given, index: int, told: Told) -> Failure | None:
@@ -384,6 +385,9 @@ def no_rows_are_gathered(record: Record) -> Result:
         return Failure(expected, observed, place)
 
     return _each_round(record, judge)
+
+
+DIVIDED = "The mean of the global array is over all rows already. Which division is left?"
 
 
 def _kind(told: str) -> str:
