@@ -157,14 +157,13 @@ def no_visit_to_the_accelerator(record: Record) -> Result:
     )
     if visits:
         between = any(event.kind == "d2d" for event in visits)
-        first = [
-            event for call, _ in enumerate(_prepared(record)) for event in _astray(record, call)
-        ]
+        calls = range(len(_prepared(record)))
+        first = [event for call in calls for event in _astray(record, call)]
         why = "an array was made on another device first" if between else "an array was read"
         return Failure(
             expected,
-            f"{_in_words(visits)} in {plural(len(_prepared(record)), 'call')}: {why}",
-            _calls_first(record, [*culprits(record, first), *culprits(record, visits)]),
+            f"{_in_words(visits)} in {plural(len(calls), 'call')}: {why}",
+            _calls_first(record, culprits(record, [*first, *visits])),
             "" if between else "NumPy, float() and print read an array. Nothing here needs that.",
         )
     if problem := seen(record).facts[UNSEEN]:

@@ -134,6 +134,10 @@ def batch_is_split(record: Record) -> Result:
     return None
 
 
+LENGTH = (
+    'This mesh has two axes, and the rows are split over "data" alone. With the length of which '
+    "axis does the marked line count?"
+)
 NOT_MISSING = (
     "rows % parts is how many rows the last part has where it is not full. -rows % parts is how "
     "many it lacks."
@@ -146,13 +150,16 @@ def _cannot_be_split(record: Record, name: str, batch: Batch, shape: Sequence[in
     key = of_columns.get(tuple(shape[1:]), "")
     rows, got, missing = batch.rows, shape[0], batch.full - batch.rows
     own = f": {rows} of the batch and {missing} added" if missing else ""
-    if got == rows and missing:
-        why, hint = ", its own alone", "Which arrays get the missing rows, and which are returned?"
+    why = ", its own alone" if got == rows else f": {got - rows} were added"
+    if got == rows and missing and batch.parts == batch.devices:
+        hint = "Which arrays get the missing rows, and which are returned?"
         place = _making(record, key) if key else definition(record, "shard_batch")
         made = statements.call(record, "shard_batch", "device_put")
     else:
-        why = f", without {rows - got} of its own" if got < rows else f": {got - rows} were added"
-        hint = ALL_KEPT if got < rows else NOT_MISSING if missing else NONE_MISSING
+        hint = NOT_MISSING if missing else NONE_MISSING
+        hint = hint if batch.parts == batch.devices else LENGTH
+        if got < rows:
+            why, hint = f", without {rows - got} of its own", ALL_KEPT
         place, made = _adding(record), _padding(record)
     failure = _failure(
         record,
@@ -252,11 +259,12 @@ def as_few_rows_as_it_takes(record: Record) -> Result:
 
 def _too_many(got: int, batch: Batch) -> str:
     """How a batch came to have so many rows, where that is known."""
-    if got == batch.rows + -batch.rows % batch.devices:
-        return (
-            f", which can be split into {batch.devices} parts: the mesh has {batch.devices} "
-            f'devices, and its axis "data" a length of {batch.parts}'
-        )
+    for length in (batch.devices, batch.devices // batch.parts):
+        if got == batch.rows + -batch.rows % length:
+            return (
+                f", which can be split into {plural(length, 'part')}: the mesh has {batch.devices} "
+                f'devices, and its axis "data" a length of {batch.parts}'
+            )
     if got == batch.full + batch.parts:
         return f", {batch.parts} too many: one more for each part"
     return ""

@@ -32,16 +32,17 @@ PROMISE = "`shard_batch` returns (inputs, targets, mask)"
 def _batches(devices: int, rng: Any) -> list[Batch]:
     """The batches, in the order of their names."""
     half = devices // 2 or 1
+    second, first = (int(n) for n in rng.permutation([half, devices // half]))
     few, long = rng.integers(1, 10, 3), rng.integers(30, 60, 1)
     times = [int(n) for n in rng.permutation([*few, *long])]
     some = int(rng.integers(1, max(devices, 2)))
-    one, other = (int(n) for n in rng.choice(_telling(half, devices // half), 2))
+    one, other = (int(rng.choice(_telling(n, devices // n))) for n in (second, first))
     return [
         Batch(parts=devices, rows=times[0] * devices, devices=devices),
         Batch(parts=devices, rows=times[1] * devices + some, devices=devices),
         Batch(parts=devices, rows=1, devices=devices),
-        Batch(parts=half, rows=times[2] * devices + one, devices=devices),
-        Batch(parts=half, rows=times[3] * devices + other, devices=devices, first=True),
+        Batch(parts=second, rows=times[2] * devices + one, devices=devices),
+        Batch(parts=first, rows=times[3] * devices + other, devices=devices, first=True),
     ]
 
 

@@ -106,14 +106,19 @@ def straight_to_its_device(record: Record) -> Result:
 
 def _more_than_a_copy(record: Record) -> Failure | None:
     """The failure where devices receive more than one copy of the params."""
-    whole = [e for e in events(seen(record), "h2d", phase="replicate") if e.detail]
+    mine, theirs = (list(events(of(record), "h2d", phase="replicate")) for of in (seen, wanted))
+    whole = [event for event in mine if event.detail]
     received = sum(event.count * (event.nbytes or 0) for event in whole)
     copies = (wanted(record).values[facts.copies(run)] for run, _ in enumerate(_runs(record)))
     needed = sum(4 * prod(leaf.shape) for leaves in copies for leaf in leaves)
-    if received <= needed:
-        return None
-    expected = f"the devices receive one copy each, in all {needed:,} bytes"
-    return Failure(expected, f"they receive {received:,} bytes", culprits(record, whole))
+    if received > needed:
+        expected = f"the devices receive one copy each, in all {needed:,} bytes"
+        return Failure(expected, f"they receive {received:,} bytes", culprits(record, whole))
+    total, fewest = (sum(event.count for event in found) for found in (mine, theirs))
+    if total > fewest:
+        expected = f"each device receives each array once: {plural(fewest, 'copy')}"
+        return Failure(expected, plural(total, "copy"), culprits(record, whole or mine))
+    return None
 
 
 def _lies(leaf: Leaf, count: int) -> str:
@@ -160,12 +165,11 @@ def _unequal(record: Record, run: int, step: int, devices: int) -> Failure | Non
     by = apart[path]
     observed = f"after step {step}, {int((by != 0).sum())} of {devices} copies differ from the "
     observed += f"first, by up to {float(by.max()):.3g}"
-    observed += (
-        f": those of {' and '.join(equal)} are equal" if equal else _only_the_loss(record, run)
-    )
-    place = statements.call(record, "update", "value_and_grad", "grad")
+    why = f": those of {' and '.join(equal)} are equal" if equal else _only_the_loss(record, run)
+    expected = f"all copies of `params{path}` are equal"
     hint = EACH_ARRAY if equal else ""
-    return Failure(f"all copies of `params{path}` are equal", observed, place, hint)
+    made = statements.call(record, "update", "value_and_grad", "grad")
+    return Failure(expected, observed + why, definition(record, "update"), hint, made)
 
 
 EACH_ARRAY = "Which arrays of the gradient are exchanged, and which are not?"
