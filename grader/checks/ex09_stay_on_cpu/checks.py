@@ -128,6 +128,14 @@ def _astray(record: Record, call: int) -> list[Event]:
     return [event for event in sent if event.detail == _prepared(record)[call][1]]
 
 
+def _made_before(record: Record, visits: list[Event]) -> list[Culprit]:
+    """The other lines of `prepare` that made an array on the default device."""
+    file, known = File(record.source), {event.line for event in visits}
+    made = (event for call, _ in enumerate(_prepared(record)) for event in _astray(record, call))
+    lines = (event for event in made if event.line is not None and event.line not in known)
+    return culprits(record, [e for e in lines if file.function_at(e.line or 0) == "prepare"])
+
+
 def _calls_first(record: Record, found: list[Culprit]) -> list[Culprit]:
     """The learner's calls of the given functions that hold these lines, and then the lines."""
     file = File(record.source)
@@ -157,13 +165,11 @@ def no_visit_to_the_accelerator(record: Record) -> Result:
     )
     if visits:
         between = any(event.kind == "d2d" for event in visits)
-        calls = range(len(_prepared(record)))
-        first = [event for call in calls for event in _astray(record, call)]
         why = "an array was made on another device first" if between else "an array was read"
         return Failure(
             expected,
-            f"{_in_words(visits)} in {plural(len(calls), 'call')}: {why}",
-            _calls_first(record, culprits(record, [*first, *visits])),
+            f"{_in_words(visits)} in {plural(len(_prepared(record)), 'call')}: {why}",
+            [*_made_before(record, visits), *_calls_first(record, culprits(record, visits))],
             "" if between else "NumPy, float() and print read an array. Nothing here needs that.",
         )
     if problem := seen(record).facts[UNSEEN]:

@@ -135,8 +135,8 @@ def batch_is_split(record: Record) -> Result:
 
 
 LENGTH = (
-    'This mesh has two axes, and the rows are split over "data" alone. With the length of which '
-    "axis does the marked line count?"
+    'This mesh has two axes, and the rows are split over "data" alone. With which number does '
+    "the marked line count?"
 )
 NOT_MISSING = (
     "rows % parts is how many rows the last part has where it is not full. -rows % parts is how "
@@ -252,7 +252,8 @@ def as_few_rows_as_it_takes(record: Record) -> Result:
                 why = lost or _too_many(got, batch)
                 place = _adding(record)
                 failure = _failure(record, expected, f"{plural(got, 'row')}{why}", name, place)
-                hint = ALL_KEPT if lost else "" if added else NONE_MISSING
+                hint = LENGTH if batch.parts < batch.devices else ""
+                hint = ALL_KEPT if lost else hint if added else NONE_MISSING
                 return replace(failure, hint=hint)
     return None
 

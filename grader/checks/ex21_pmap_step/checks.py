@@ -28,7 +28,7 @@ from grader.judging.evidence import (
     wanted,
 )
 from grader.judging.memory import HELD, left
-from grader.judging.record import Leaf, Record
+from grader.judging.record import Collective, Leaf, Record
 from grader.judging.verdict import Culprit
 from grader.judging.words import exchanges, plural, where
 
@@ -210,8 +210,8 @@ EXCHANGES = (
 DIVIDED = "If a mean over all devices was taken, it is divided already. Which division is left?"
 RATE = "The length of the step is 0.1 of the gradient. By what is yours multiplied?"
 OTHERWISE = (
-    "Other numbers of devices and of rows give another length. By what is a sum over the devices "
-    "divided?"
+    "With other numbers of devices, or of rows, the factor is another one. Which number in "
+    "`update` has to change with them, and which must not?"
 )
 SUM = "A sum over n devices is n times as long as their mean."
 
@@ -343,13 +343,19 @@ def rows_stay(record: Record) -> Result:
             expected = "the compiler knows how often the devices exchange something"
             return Failure(expected, exchanges(measured.collectives), definition(record, "update"))
         sizes.append(measured.collectives)
-    few, many = (sum(c.nbytes * c.count * c.runs for c in found) for found in sizes)
+    few, many = map(_of_op, sizes)
     if few == many:
         return None
-    largest = max((c for found in sizes for c in found), key=lambda c: c.nbytes)
-    place = statements.sending(record, "update", largest.op) or definition(record, "update")
+    ops = sorted({c.op for found in sizes for c in found})
+    grows = next(op for op in ops if _of_op(sizes[0], op) != _of_op(sizes[1], op))
+    place = statements.sending(record, "update", grows) or definition(record, "update")
     return Failure(
         f"however many rows there are, and however long, the devices exchange {few:,} bytes",
         f"for other rows they exchange {many:,} bytes: {exchanges(sizes[1])}",
         place,
     )
+
+
+def _of_op(found: Sequence[Collective], op: str = "") -> int:
+    """The bytes that collectives exchange: those of one kind, or all."""
+    return sum(c.nbytes * c.count * c.runs for c in found if c.op == op or not op)
