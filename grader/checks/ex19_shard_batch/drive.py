@@ -1,8 +1,9 @@
 """Drives ex19_shard_batch: splits four batches over meshes, and takes a loss for each.
 
-There are three meshes: one axis over all devices, and two axes in both orders. So neither the
-number of devices nor the first axis is right for all. One batch needs no added rows, one needs
-a drawn number of them, and one has fewer rows than there are devices.
+There are three meshes: one axis over all devices, and two axes in both orders, of which "data" is
+the longer one once, and the shorter one once. So neither the number of devices nor the first or the
+longest axis is right for all, and the rows are drawn so that each of them asks for another number
+of added rows. One batch needs none, and one has fewer rows than there are devices.
 
 Drawn are the rows and columns of the batches (one of them, which is drawn, has 30 to 59 rows and
 more in each part), the order of the devices in each mesh, and all numbers. Inputs have more columns

@@ -348,7 +348,7 @@ def rows_stay(record: Record) -> Result:
         return None
     ops = sorted({c.op for found in sizes for c in found})
     grows = next(op for op in ops if _of_op(sizes[0], op) != _of_op(sizes[1], op))
-    place = statements.sending(record, "update", grows) or definition(record, "update")
+    place = statements.every_sending(record, "update", grows) or definition(record, "update")
     return Failure(
         f"however many rows there are, and however long, the devices exchange {few:,} bytes",
         f"for other rows they exchange {many:,} bytes: {exchanges(sizes[1])}",
