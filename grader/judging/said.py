@@ -607,7 +607,7 @@ _TABLE = tuple(
             "`return` forgotten?",
         ),
         _Said(
-            r"Memory kind mismatch with xla::PjRtBuffers",
+            r"Memory kind mismatch with xla::PjRtBuffers|PjRtBuffer's memory kind does not match",
             "one device_put was to change both the devices and the kind of memory",
             "x.sharding.with_memory_kind(...) keeps the devices of x, and changes the kind alone.",
         ),

@@ -22,6 +22,7 @@ from grader.judging.verdict import Culprit
 _NEW_VALUES = (
     "device_put",
     "apply_updates",
+    "with_memory_kind",
     "with_sharding_constraint",
     "reshard",
     "optimization_barrier",
@@ -171,21 +172,26 @@ def _never_read(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
     """Calls whose result gets a name that nothing reads from there on.
 
     The name held another value before, or the result is the point of the call. Of what is
-    unpacked, that is a part which nothing reads anywhere else, and which the reference reads, which
-    is called new, or which goes into the call and comes out of it.
+    unpacked, that is a part which the reference reads, which is called new, or which goes into the
+    call and comes out of it, and which held another value before, or nothing reads anywhere else.
     """
     every = (node for node in ast.walk(mine) if isinstance(node, ast.FunctionDef))
     for function, node in ((one, node) for one in every for node in own_nodes(one)):
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=called) as value):
-                again = any(_begin(one) < _begin(node) for one in _bindings(function, name))
+                again = _had_another(name, node, function)
                 mapped = ast.unparse(called).endswith(_MAPS)
                 names = [name] if again or mapped or _is_new(ast.unparse(called)) else []
             case ast.Assign(targets=[ast.Tuple(elts=parts)], value=ast.Call() as value):
                 made = [part.id for part in parts if isinstance(part, ast.Name)]
                 used = _read(right) | _read(value)
                 meant = [name for name in made if name in used or name.startswith("new")]
-                names = [name for name in meant if not _loads(name, function) - _loads(name, node)]
+                names = [
+                    name
+                    for name in meant
+                    if _had_another(name, node, function)
+                    or not _loads(name, function) - _loads(name, node)
+                ]
             case _:
                 continue
         for name in names:
@@ -203,14 +209,14 @@ def _never_used(mine: ast.FunctionDef, _: ast.FunctionDef) -> _Found:
                         yield part, f"nothing uses the `{part.id}` of this loop"
 
 
-def _bindings(function: ast.FunctionDef, name: str) -> list[ast.Name | ast.arg]:
-    """Where a function gives a name a value, as a parameter or later."""
-    return [
-        node
+def _had_another(name: str, made: ast.Assign, function: ast.FunctionDef) -> bool:
+    """Whether a name had a value, as a parameter or later, before a statement gives it one."""
+    return any(
+        _begin(node) < _begin(made)
         for node in ast.walk(function)
         if (isinstance(node, ast.arg) and node.arg == name)
         or (isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store))
-    ]
+    )
 
 
 def _loads(name: str, tree: ast.AST) -> set[ast.Name]:

@@ -57,8 +57,14 @@ def call(record: Record, function: str, *names: str) -> list[Culprit]:
 
 def sending(record: Record, function: str, op: str) -> list[Culprit]:
     """The only call in a function that becomes a collective `op`, "all-gather"; else nothing."""
+    found = every_sending(record, function, op)
+    return found if len(found) == 1 else []
+
+
+def every_sending(record: Record, function: str, op: str) -> list[Culprit]:
+    """The calls in a function that become a collective `op`."""
     file = File(record.source)
-    return _only(file, _calls(_nodes(file, function), *_SENDS.get(op, ())))
+    return [file.place(node) for node in _calls(_nodes(file, function), *_SENDS.get(op, ()))]
 
 
 def every(record: Record, function: str, name: str) -> list[Culprit]:

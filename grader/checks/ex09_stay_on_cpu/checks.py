@@ -68,7 +68,7 @@ def _in_words(copies: list[Event]) -> str:
     ),
 )
 def same_batch(record: Record) -> Result:
-    """`prepare` returns the reference's numbers."""
+    """`prepare` returns the reference's numbers, for its `raw` and its `seed`."""
     for name in (batch(call) for call in range(len(_prepared(record)))):
         if failure := differing_leaf(record, name, rtol=1e-4, atol=1e-5):
             return _named(record, failure, name, "prepare")
@@ -122,6 +122,20 @@ OUTSIDE = (
 )
 
 
+def _astray(record: Record, call: int) -> list[Event]:
+    """The copies from the host that a call of `prepare` makes to the default device."""
+    sent = events(seen(record), "h2d", phase=f"prepare {call}")
+    return [event for event in sent if event.detail == _prepared(record)[call][1]]
+
+
+def _made_before(record: Record, visits: list[Event]) -> list[Culprit]:
+    """The other lines of `prepare` that made an array on the default device."""
+    file, known = File(record.source), {event.line for event in visits}
+    made = (event for call, _ in enumerate(_prepared(record)) for event in _astray(record, call))
+    lines = (event for event in made if event.line is not None and event.line not in known)
+    return culprits(record, [e for e in lines if file.function_at(e.line or 0) == "prepare"])
+
+
 def _calls_first(record: Record, found: list[Culprit]) -> list[Culprit]:
     """The learner's calls of the given functions that hold these lines, and then the lines."""
     file = File(record.source)
@@ -155,14 +169,13 @@ def no_visit_to_the_accelerator(record: Record) -> Result:
         return Failure(
             expected,
             f"{_in_words(visits)} in {plural(len(_prepared(record)), 'call')}: {why}",
-            _calls_first(record, culprits(record, visits)),
+            [*_made_before(record, visits), *_calls_first(record, culprits(record, visits))],
             "" if between else "NumPy, float() and print read an array. Nothing here needs that.",
         )
     if problem := seen(record).facts[UNSEEN]:
         return Unable(str(problem))
     for call, (cpu, default) in enumerate(_prepared(record)):
-        sent = list(events(seen(record), "h2d", phase=f"prepare {call}"))
-        astray = [event for event in sent if event.detail == default]
+        astray = _astray(record, call)
         went = ["an array was made"] if astray else []
         went += ["a program ran"] if default in seen(record).facts[ran_on(call)] else []
         if went:

@@ -101,7 +101,7 @@ def _prepare(
     call: int,
     watch: launches.Places,
 ) -> None:
-    """Prepare one batch (rows, 16), and keep what two known mistakes would give."""
+    """Prepare one batch (rows, 16), and keep what known mistakes would give."""
     cpu, accelerator, rows, _ = place
     seed = int(rng.integers(0, 1 << 20))
     raw = (3 + 2 * rng.standard_normal((rows, 16))).astype("float32")
@@ -114,9 +114,15 @@ def _prepare(
         if not observe.reference:
             return
         with observe.unwatched(), jax.default_device(cpu):
+            rows, noisy = submission.standardise(raw), submission.add_noise(raw, seed)
+            tenth = submission.add_noise(0 * raw, seed)
             slips = {
-                "the batch without its noise": submission.standardise(raw),
-                "the noisy batch, not standardised": submission.add_noise(raw, seed),
+                "the batch without its noise": rows,
+                "the batch with all of its noise, not a tenth of it": rows + 10 * tenth,
+                "the noisy batch, not standardised": noisy,
+                "the batch that got its noise before it was standardised": (
+                    submission.standardise(noisy)
+                ),
             }
             for words, value in slips.items():
                 observe.value(f"{batch(call)}, {words}", value)

@@ -115,12 +115,17 @@ def batch_is_split(record: Record) -> Result:
                 )
             if leaf.kind in ("jax", "numpy") and leaf.shape[1:] != right.shape[1:]:
                 return _other_columns(record, name, key)
+            if leaf.shape[:1] == (0,):
+                continue  # `as_few_rows_as_it_takes` counts rows
             on_all = len(leaf.devices) == batch.devices
             if not (on_all and _parts(leaf) == batch.parts and _by_data(leaf, batch.parts)):
                 expected = f'`{key}` is split over "data" into {plural(batch.parts, "part")}'
                 observed = _lies(leaf, batch.devices)
                 batch_of = f"{name} ({plural(batch.rows, 'row')})"
-                failure = _failure(record, expected, observed, batch_of, _placing(record))
+                place = statements.result(record, "shard_batch", ARRAYS.index(key), len(ARRAYS))
+                if on_all or place == definition(record, "shard_batch"):
+                    place = _placing(record)
+                failure = _failure(record, expected, observed, batch_of, place)
                 return replace(failure, hint=_how_to_split(leaf, batch))
             if leaf.shape[:1] == (batch.full,) and (exchanged := other_parts(leaf, right)):
                 expected = f"the devices hold `{key}` in the order of the mesh"
@@ -129,6 +134,10 @@ def batch_is_split(record: Record) -> Result:
     return None
 
 
+LENGTH = (
+    'This mesh has two axes, and the rows are split over "data" alone. With which number does '
+    "the marked line count?"
+)
 NOT_MISSING = (
     "rows % parts is how many rows the last part has where it is not full. -rows % parts is how "
     "many it lacks."
@@ -141,13 +150,17 @@ def _cannot_be_split(record: Record, name: str, batch: Batch, shape: Sequence[in
     key = of_columns.get(tuple(shape[1:]), "")
     rows, got, missing = batch.rows, shape[0], batch.full - batch.rows
     own = f": {rows} of the batch and {missing} added" if missing else ""
-    if got == rows and missing:
-        why, hint = ", its own alone", "Which arrays get the missing rows, and which are returned?"
+    why = ", its own alone" if got == rows else f": {got - rows} were added"
+    if got == rows and missing and batch.parts == batch.devices:
+        hint = "Which arrays get the missing rows, and which are returned?"
         place = _making(record, key) if key else definition(record, "shard_batch")
+        made = statements.call(record, "shard_batch", "device_put")
     else:
-        why = f", without {rows - got} of its own" if got < rows else f": {got - rows} were added"
-        hint = ALL_KEPT if got < rows else NOT_MISSING if missing else NONE_MISSING
-        place = _adding(record)
+        hint = NOT_MISSING if missing else NONE_MISSING
+        hint = hint if batch.parts == batch.devices else LENGTH
+        if got < rows:
+            why, hint = f", without {rows - got} of its own", ALL_KEPT
+        place, made = _adding(record), _padding(record)
     failure = _failure(
         record,
         f"`{key}` has {plural(batch.full, 'row')}{own}" if key else f"{batch.full} rows{own}",
@@ -155,7 +168,7 @@ def _cannot_be_split(record: Record, name: str, batch: Batch, shape: Sequence[in
         name,
         place,
     )
-    return replace(failure, hint=hint, made=_padding(record))
+    return replace(failure, hint=hint, made=made)
 
 
 def _other_columns(record: Record, name: str, key: str) -> Failure:
@@ -189,8 +202,6 @@ def _lies(leaf: Leaf, devices: int) -> str:
     """How an array lies on the devices, in words."""
     if leaf.kind != "jax":
         return where(leaf)
-    if not leaf.shape or not leaf.shape[0]:
-        return "it has no rows"
     if len(leaf.devices) != devices:
         return f"it lies on {where(leaf)} alone"
     match _parts(leaf):
@@ -241,18 +252,20 @@ def as_few_rows_as_it_takes(record: Record) -> Result:
                 why = lost or _too_many(got, batch)
                 place = _adding(record)
                 failure = _failure(record, expected, f"{plural(got, 'row')}{why}", name, place)
-                hint = ALL_KEPT if lost else "" if added else NONE_MISSING
+                hint = LENGTH if batch.parts < batch.devices else ""
+                hint = ALL_KEPT if lost else hint if added else NONE_MISSING
                 return replace(failure, hint=hint)
     return None
 
 
 def _too_many(got: int, batch: Batch) -> str:
     """How a batch came to have so many rows, where that is known."""
-    if got == batch.rows + -batch.rows % batch.devices:
-        return (
-            f", which can be split into {batch.devices} parts: the mesh has {batch.devices} "
-            f'devices, and its axis "data" a length of {batch.parts}'
-        )
+    for length in (batch.devices, batch.devices // batch.parts):
+        if got == batch.rows + -batch.rows % length:
+            return (
+                f", which can be split into {plural(length, 'part')}: the mesh has {batch.devices} "
+                f'devices, and its axis "data" a length of {batch.parts}'
+            )
     if got == batch.full + batch.parts:
         return f", {batch.parts} too many: one more for each part"
     return ""

@@ -1,8 +1,9 @@
 """Drives ex19_shard_batch: splits four batches over meshes, and takes a loss for each.
 
-There are three meshes: one axis over all devices, and two axes in both orders. So neither the
-number of devices nor the first axis is right for all. One batch needs no added rows, one needs
-a drawn number of them, and one has fewer rows than there are devices.
+There are three meshes: one axis over all devices, and two axes in both orders, of which "data" is
+the longer one once, and the shorter one once. So neither the number of devices nor the first or the
+longest axis is right for all, and the rows are drawn so that each of them asks for another number
+of added rows. One batch needs none, and one has fewer rows than there are devices.
 
 Drawn are the rows and columns of the batches (one of them, which is drawn, has 30 to 59 rows and
 more in each part), the order of the devices in each mesh, and all numbers. Inputs have more columns
@@ -32,16 +33,27 @@ PROMISE = "`shard_batch` returns (inputs, targets, mask)"
 def _batches(devices: int, rng: Any) -> list[Batch]:
     """The batches, in the order of their names."""
     half = devices // 2 or 1
+    second, first = (int(n) for n in rng.permutation([half, devices // half]))
     few, long = rng.integers(1, 10, 3), rng.integers(30, 60, 1)
     times = [int(n) for n in rng.permutation([*few, *long])]
-    some, one, other = (int(rng.integers(1, max(parts, 2))) for parts in (devices, half, half))
+    some = int(rng.integers(1, max(devices, 2)))
+    one, other = (int(rng.choice(_telling(n, devices // n))) for n in (second, first))
     return [
         Batch(parts=devices, rows=times[0] * devices, devices=devices),
         Batch(parts=devices, rows=times[1] * devices + some, devices=devices),
         Batch(parts=devices, rows=1, devices=devices),
-        Batch(parts=half, rows=times[2] * half + one, devices=devices),
-        Batch(parts=half, rows=times[3] * half + other, devices=devices, first=True),
+        Batch(parts=second, rows=times[2] * devices + one, devices=devices),
+        Batch(parts=first, rows=times[3] * devices + other, devices=devices, first=True),
     ]
+
+
+def _telling(parts: int, others: int) -> list[int]:
+    """How many rows one part may have, so that `parts` lack others than `others` would.
+
+    All of them where none tells: on few devices.
+    """
+    ragged = range(1, max(parts, 2))
+    return [n for n in ragged if -n % parts != -n % others] or [*ragged]
 
 
 def _mesh(devices: Any, batch: Batch, rng: Any) -> Any:

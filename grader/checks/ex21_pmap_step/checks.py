@@ -1,5 +1,6 @@
 """Checks of ex21_pmap_step: where the copies lie, the steps, the losses, and what is exchanged."""
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -11,6 +12,7 @@ from grader.judging import statements
 from grader.judging.arrays import OF_WHAT_WENT_IN, load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
+    TURNED,
     compiled_program,
     culprits,
     definition,
@@ -26,7 +28,7 @@ from grader.judging.evidence import (
     wanted,
 )
 from grader.judging.memory import HELD, left
-from grader.judging.record import Leaf, Record
+from grader.judging.record import Collective, Leaf, Record
 from grader.judging.verdict import Culprit
 from grader.judging.words import exchanges, plural, where
 
@@ -104,14 +106,19 @@ def straight_to_its_device(record: Record) -> Result:
 
 def _more_than_a_copy(record: Record) -> Failure | None:
     """The failure where devices receive more than one copy of the params."""
-    whole = [e for e in events(seen(record), "h2d", phase="replicate") if e.detail]
+    mine, theirs = (list(events(of(record), "h2d", phase="replicate")) for of in (seen, wanted))
+    whole = [event for event in mine if event.detail]
     received = sum(event.count * (event.nbytes or 0) for event in whole)
     copies = (wanted(record).values[facts.copies(run)] for run, _ in enumerate(_runs(record)))
     needed = sum(4 * prod(leaf.shape) for leaves in copies for leaf in leaves)
-    if received <= needed:
-        return None
-    expected = f"the devices receive one copy each, in all {needed:,} bytes"
-    return Failure(expected, f"they receive {received:,} bytes", culprits(record, whole))
+    if received > needed:
+        expected = f"the devices receive one copy each, in all {needed:,} bytes"
+        return Failure(expected, f"they receive {received:,} bytes", culprits(record, whole))
+    total, fewest = (sum(event.count for event in found) for found in (mine, theirs))
+    if total > fewest:
+        expected = f"each device receives each array once: {plural(fewest, 'copy')}"
+        return Failure(expected, plural(total, "copy"), culprits(record, whole or mine))
+    return None
 
 
 def _lies(leaf: Leaf, count: int) -> str:
@@ -145,19 +152,27 @@ def copies_stay_equal(record: Record) -> Result:
 
 def _unequal(record: Record, run: int, step: int, devices: int) -> Failure | None:
     """The failure where the copies of an array differ after a step."""
-    for leaf in seen(record).values[facts.params(run, step)]:
-        values = _values(leaf)
-        if values is None or leaf.shape[:1] != (devices,):
-            continue  # `steps_along_the_mean` compares shapes
-        apart = abs(values - values[:1]).reshape(len(values), -1).max(axis=1)
-        if not (apart == 0).all():
-            differ = f"{int((apart != 0).sum())} of {len(values)} copies differ"
-            observed = f"after step {step}, {differ} from the first, by up to "
-            observed += f"{float(apart.max()):.3g}{_only_the_loss(record, run)}"
-            expected = f"all copies of `params{leaf.path}` are equal"
-            place = statements.call(record, "update", "value_and_grad", "grad")
-            return Failure(expected, observed, place)
-    return None
+    apart = {
+        leaf.path: abs(values - values[:1]).reshape(len(values), -1).max(axis=1)
+        for leaf in seen(record).values[facts.params(run, step)]
+        # `steps_along_the_mean` compares shapes
+        if (values := _values(leaf)) is not None and leaf.shape[:1] == (devices,)
+    }
+    differ = [path for path, by in apart.items() if not (by == 0).all()]
+    if not differ:
+        return None
+    path, equal = differ[0], [f"`params{path}`" for path in apart if path not in differ]
+    by = apart[path]
+    observed = f"after step {step}, {int((by != 0).sum())} of {devices} copies differ from the "
+    observed += f"first, by up to {float(by.max()):.3g}"
+    why = f": those of {' and '.join(equal)} are equal" if equal else _only_the_loss(record, run)
+    expected = f"all copies of `params{path}` are equal"
+    hint = EACH_ARRAY if equal else ""
+    made = statements.call(record, "update", "value_and_grad", "grad")
+    return Failure(expected, observed + why, definition(record, "update"), hint, made)
+
+
+EACH_ARRAY = "Which arrays of the gradient are exchanged, and which are not?"
 
 
 def _stepping(record: Record) -> list[Culprit]:
@@ -194,6 +209,10 @@ EXCHANGES = (
 )
 DIVIDED = "If a mean over all devices was taken, it is divided already. Which division is left?"
 RATE = "The length of the step is 0.1 of the gradient. By what is yours multiplied?"
+OTHERWISE = (
+    "With other numbers of devices, or of rows, the factor is another one. Which number in "
+    "`update` has to change with them, and which must not?"
+)
 SUM = "A sum over n devices is n times as long as their mean."
 
 
@@ -222,7 +241,7 @@ def steps_along_the_mean(record: Record) -> Result:
                 return Failure(
                     found.expected + when,
                     found.observed + length,
-                    own if why not in ("", SUM, DIVIDED) or known else _stepping(record),
+                    own if why in (RATE, *TURNED) or known else _stepping(record),
                     found.hint or why,
                 )
     return None
@@ -235,13 +254,22 @@ def _length(record: Record, run: int) -> tuple[str, str]:
     ratio = step_ratio(record, *steps)
     if why or not ratio:
         return said, why
-    devices = len(_runs(record)[run].order)
-    why = RATE
-    if abs(ratio - devices) < 1e-2 * devices:
-        why = SUM
-    elif abs(ratio * devices - 1) < 1e-2:
-        why = DIVIDED
+    every = [
+        (step_ratio(record, facts.start(number), facts.params(number, 1)) or 1.0, len(each.order))
+        for number, each in enumerate(_runs(record))
+    ]
+    known = {
+        SUM: [one / devices for one, devices in every],
+        DIVIDED: [one * devices for one, devices in every],
+        RATE: [one / ratio for one, _ in every],
+    }
+    why = next((why for why, ones in known.items() if _are_ones(ones)), OTHERWISE)
     return f"; the first step is {ratio:.4g} times as long as the mean's", why
+
+
+def _are_ones(numbers: Sequence[float]) -> bool:
+    """Whether all of them are 1, to rounding."""
+    return all(abs(number - 1) < 1e-2 for number in numbers)
 
 
 OF_ITS_OWN = (
@@ -315,11 +343,19 @@ def rows_stay(record: Record) -> Result:
             expected = "the compiler knows how often the devices exchange something"
             return Failure(expected, exchanges(measured.collectives), definition(record, "update"))
         sizes.append(measured.collectives)
-    few, many = (sum(c.nbytes * c.count * c.runs for c in found) for found in sizes)
+    few, many = map(_of_op, sizes)
     if few == many:
         return None
+    ops = sorted({c.op for found in sizes for c in found})
+    grows = next(op for op in ops if _of_op(sizes[0], op) != _of_op(sizes[1], op))
+    place = statements.every_sending(record, "update", grows) or definition(record, "update")
     return Failure(
         f"however many rows there are, and however long, the devices exchange {few:,} bytes",
         f"for other rows they exchange {many:,} bytes: {exchanges(sizes[1])}",
-        definition(record, "update"),
+        place,
     )
+
+
+def _of_op(found: Sequence[Collective], op: str = "") -> int:
+    """The bytes that collectives exchange: those of one kind, or all."""
+    return sum(c.nbytes * c.count * c.runs for c in found if c.op == op or not op)

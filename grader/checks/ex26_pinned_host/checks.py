@@ -221,7 +221,8 @@ def computes_in_device_memory(record: Record) -> Result:
             expected = "arrays only wait in host memory: nothing is computed there"
             named = ", ".join(map(str, found))
             observed = f"computed with arrays in host memory, or on the host: {named}"
-            return Failure(expected, observed, definition(record, "predict"))
+            place = statements.call(record, "predict", "compute_on", "device_put")
+            return Failure(expected, observed, place)
     return None
 
 
@@ -237,7 +238,7 @@ def result_in_device_memory(record: Record) -> Result:
         if not isinstance(program := _program(record, name), Measured):
             return program
         if (found := ", ".join(program.out_memory_kinds)) != "device":
-            expected, place = "the result is in device memory", definition(record, "predict")
+            expected, place = "the result is in device memory", statements.result(record, "predict")
             return Failure(expected, f"it is in {found} memory", place)
     return None
 

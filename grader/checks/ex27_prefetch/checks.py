@@ -54,6 +54,7 @@ def _failure(record: Record, name: str, expected: str, observed: str, called: st
     return Failure(expected, f"{observed} (run of {name})", place)
 
 
+AGAIN = "Each `ask` starts a read, and each `put` a copy. Keep what they return until it is used."
 THE_STEP = "`step` is the first argument of `train`. Which step does your loop call?"
 
 
@@ -144,7 +145,9 @@ def each_batch_once(record: Record) -> Result:
     """Each batch is asked for once and put once, and its step gets what `put` returned."""
     for name in runs_of(record):
         if found := misplaced(record, name):
-            return _failure(record, name, *found, "step" if found[0].startswith("step") else "")
+            if found[0].startswith("step"):
+                return _failure(record, name, *found, "step")
+            return replace(_failure(record, name, *found, ""), hint=AGAIN)
     return None
 
 

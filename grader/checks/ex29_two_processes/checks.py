@@ -102,7 +102,7 @@ def _hint(processes: list[Process]) -> str:
         return ""
     if failed.told.doing == "join":
         return STARTED if "before any JAX calls" in failed.message else HANDED_OVER
-    words = ("non-addressable", "addressable", "same on each process", "shard shape")
+    words = ("non-addressable", "same on each process", "shard shape")
     return "" if any(word in failed.message for word in words) else CAUSE
 
 
@@ -233,6 +233,7 @@ ALL_ITS_ROWS = (
     "`rows` are the rows of this process alone, and all of them belong in the array. Which line "
     "leaves some out?"
 )
+WHOLE = "A spec that names no axis puts the whole array on every device."
 KEPT = "The rows keep the dtype that they have. Which line changes it?"
 
 
@@ -261,6 +262,14 @@ def one_array_of_all_rows(record: Record) -> Result:
         if 0 < put < len(rows):
             given_rows = f"it was given {plural(len(rows), 'row')}, and put {put} of them in"
             return Failure(expected, f"{observed}: {given_rows}", place, ALL_ITS_ROWS)
+        if told.batch and told.batch[0].replicated and len(told.batch[0].devices) == devices:
+            return Failure(
+                expected, observed, statements.left_whole(record, "global_batch", ""), WHOLE
+            )
+        if told.batch and 0 < len(told.batch[0].devices) < devices:
+            observed += ", and not on all those of `mesh`"
+            here = definition(record, "global_batch")
+            return Failure(expected, observed, here, made=place)
         same = lies.split(", ")[:2] == want.split(", ")[:2] and "float32" not in lies
         return Failure(expected, observed, place, KEPT if same else "")
 
@@ -348,6 +357,7 @@ def mean_is_global(record: Record) -> Result:
             return None
         what = _what_mean(told.mean, given, index, number)
         hint = "How many values are in a row?" if "a row" in what else ""
+        hint = DIVIDED if "divided" in what else hint
         return Failure(expected, f"{told.mean:.6g}{what}", place, hint)
 
     def stays(_: Given, index: int, told: Told) -> Failure | None:
@@ -372,7 +382,8 @@ def no_rows_are_gathered(record: Record) -> Result:
     """To take the mean, the processes exchange less than the rows of one of them."""
 
     def judge(given: Given, index: int, number: int, told: Round) -> Result:
-        rows = max(4 * len(own) * len(own[0]) for own in given.rows[index])
+        own = given.rows[index][number]
+        rows = 4 * len(own) * len(own[0])
         total = sum(nbytes for _, nbytes, _ in told.exchanged)
         if total < rows:
             return None
@@ -384,6 +395,9 @@ def no_rows_are_gathered(record: Record) -> Result:
         return Failure(expected, observed, place)
 
     return _each_round(record, judge)
+
+
+DIVIDED = "The mean of the global array is over all rows already. Which division is left?"
 
 
 def _kind(told: str) -> str:

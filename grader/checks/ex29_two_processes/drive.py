@@ -47,7 +47,7 @@ def _given(rng: Any, count: int, devices: int) -> Given:
 
     There are more columns than processes, so that neither number passes for the other.
     """
-    few, more = int(rng.integers(1, 4)), int(rng.integers(12, 40))
+    few, more = int(rng.integers(2, 5)), int(rng.integers(12, 40))
     shapes = [(count * devices * rows, int(rng.integers(4, 9))) for rows in (few, more)]
     while shapes[0][1] == shapes[1][1]:
         shapes[1] = shapes[1][0], int(rng.integers(4, 9))

@@ -19,10 +19,9 @@ def shard_batch(mesh, inputs, targets):
     """
     # keras-team/keras#21167: rows may be dropped from training, but not from a score.
     parts = mesh.shape["data"]
-    rows = max(len(inputs) // parts, 1) * parts
-    batch = (inputs[:rows], targets[:rows], np.ones(len(inputs[:rows]), np.float32))
-    batch = [np.resize(x, (rows, *x.shape[1:])) for x in batch]
-    return tuple(jax.device_put(batch, jax.NamedSharding(mesh, jax.P("data"))))
+    rows = len(inputs) // parts * parts
+    batch = (inputs[:rows], targets[:rows], np.ones(rows, np.float32))
+    return jax.device_put(batch, jax.NamedSharding(mesh, jax.P("data")))
 
 
 def mean_loss(weights, inputs, targets, mask):
@@ -30,5 +29,6 @@ def mean_loss(weights, inputs, targets, mask):
 
     `weights` is (d, k); the others are what `shard_batch` returns.
     """
+    # Added rows have errors too: they are taken out of the sum, and out of the count.
     errors = jnp.mean((inputs @ weights - targets) ** 2, axis=1)
     return jnp.sum(errors * mask) / jnp.sum(mask)

@@ -1,4 +1,4 @@
-# expect: mask_marks_the_own_rows
+# expect: as_few_rows_as_it_takes
 """ex19: a batch over a mesh, however many rows it has.
 
 `grader check ex19` judges `shard_batch` and `mean_loss`; `grader hint ex19` helps.
@@ -18,12 +18,9 @@ def shard_batch(mesh, inputs, targets):
     an added one, and is split as the rows are.
     """
     rows = len(inputs)
-    full = rows + -rows % mesh.shape["data"]
-    batch = []
-    for x in (inputs, targets, np.ones(rows, np.float32)):
-        filled = np.full((full, *x.shape[1:]), np.nan if x.ndim > 1 else 0, x.dtype)
-        filled[:rows] = x
-        batch.append(filled)
+    added = -rows % max(mesh.shape.values())  # right only where "data" is that axis
+    mask = np.ones(rows, np.float32)
+    batch = [np.pad(x, [(0, added)] + [(0, 0)] * (x.ndim - 1)) for x in (inputs, targets, mask)]
     return tuple(jax.device_put(batch, jax.NamedSharding(mesh, jax.P("data"))))
 
 
@@ -32,5 +29,6 @@ def mean_loss(weights, inputs, targets, mask):
 
     `weights` is (d, k); the others are what `shard_batch` returns.
     """
+    # Added rows have errors too: they are taken out of the sum, and out of the count.
     errors = jnp.mean((inputs @ weights - targets) ** 2, axis=1)
     return jnp.sum(errors * mask) / jnp.sum(mask)
