@@ -633,11 +633,16 @@ def other_float32_step(
     old: Sequence[Leaf], mine: Sequence[Leaf], theirs: Sequence[Leaf]
 ) -> Failure | None:
     """The failure for the first array whose step, in float32, is not the reference's."""
-    found = other_step(old, mine, theirs, ROUNDED)
-    return found and Failure(
-        f"a step changes `params{found[0]}` as the reference does",
-        f"it differs from that by 1 part in {1 / found[1]:.0f} of its length",
-    )
+    if (found := other_step(old, mine, theirs, ROUNDED)) is None:
+        return None
+    path, apart = found
+    by = f"1 part in {1 / apart:.0f} of" if apart < HALF else f"{apart:.2g} times"
+    expected = f"a step changes `params{path}` as the reference does"
+    return Failure(expected, f"it differs from that by {by} its length")
+
+
+HALF = 0.5
+"""From this part on, a difference is told in lengths of the step."""
 
 
 def other_step(
@@ -654,7 +659,7 @@ def other_step(
         before, found, want = (load(leaf.data or b"") for leaf in (start, got, right))
         length = float(np.linalg.norm(np.subtract(want, before)))
         apart = float(np.linalg.norm(np.subtract(found, want)))
-        if apart > most * length:
+        if not apart <= most * length:  # a NaN is no step either
             return start.path, apart / length
     return None
 
