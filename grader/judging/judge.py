@@ -188,12 +188,10 @@ def _explain(verdict: Verdict, record: Record, outcome: Outcome, exercise: Exerc
     if outcome.kind == "unusable" and not outcome.promise and _EXCEPTION.match(outcome.message):
         if is_of_a_call(outcome.message):
             verdict.expected = "no exception"
-            verdict.culprits = of_decorators(file, exercise.edits, outcome.message)
         else:
             verdict.observed = f"with what was returned, this was raised: {verdict.observed}"
-    verdict.culprits = _where(record, outcome, exercise) or verdict.culprits
     specs = of_shard_map(record, exercise.edits, outcome.message)
-    verdict.culprits = [*specs, *verdict.culprits]
+    verdict.culprits = [*specs, *_where(record, outcome, exercise)]
     if hint := _hint(record, outcome, exercise, in_parts=bool(specs)):
         verdict.hint, verdict.hint_level, verdict.hints = hint, 1, 1
     if forgotten := _no_return(file, outcome, exercise):
@@ -202,11 +200,13 @@ def _explain(verdict: Verdict, record: Record, outcome: Outcome, exercise: Exerc
 
 def _where(record: Record, outcome: Outcome, exercise: Exercise) -> list[Culprit]:
     """The lines that led to how a run ended, as far as its frames or its words tell them."""
+    file = File(record.source)
     if outcome.frames:
-        given = given_names(exercise.model, exercise.edits)
-        return of_frames(File(record.source), outcome.frames, given)
+        return of_frames(file, outcome.frames, given_names(exercise.model, exercise.edits))
     if not outcome.promise:
-        return of_jit(record, exercise.edits, outcome.message)
+        of_a_call = outcome.kind == "unusable" and is_of_a_call(outcome.message)
+        above = of_decorators(file, exercise.edits, outcome.message) if of_a_call else []
+        return above or of_jit(record, exercise.edits, outcome.message)
     of_specs = _OF_SPECS in outcome.message
     return (
         (of_jit(record, exercise.edits, outcome.message) if of_specs else [])
