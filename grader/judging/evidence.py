@@ -147,30 +147,35 @@ def calls_of(record: Record, names: Sequence[str]) -> list[Culprit]:
     return [culprit(record, line) for line in lines]
 
 
-def compiled_program(record: Record, name: str, expected: str = "") -> Measured | Failure | Unable:
+def compiled_program(
+    record: Record, name: str, expected: str = "", *, made_by: str = ""
+) -> Measured | Failure | Unable:
     """A program of the submission as measured, or why there is none.
 
-    The failure says `expected`, and names the line that defines `name`.
+    The failure says `expected`, and names the line that led to it, or else the one that defines
+    `made_by`, the learner's function that made the program, if that is not called `name`.
     """
     expected = expected or f"`{name}` is a program that can be compiled apart from its file"
     exported, measured = seen(record).programs.get(name), record.measured.get(name)
-    return _compiled(record, name, exported, measured, expected)
+    return _compiled(record, made_by or name, exported, measured, expected)
 
 
-def target_program(record: Record, name: str, expected: str = "") -> Measured | Failure | Unable:
+def target_program(
+    record: Record, name: str, expected: str = "", *, made_by: str = ""
+) -> Measured | Failure | Unable:
     """A program of the submission as compiled for the target, or why there is none.
 
     Nothing ran, so there are no outputs, no times and no count of floating-point operations.
     If the drive gave `Observe.program` a function of the same name, that one ran, and this
-    one must hold the same operations. A failure says `expected`, and names the line that
-    defines `name`.
+    one must hold the same operations. A failure says `expected`, and names a line as that of
+    `compiled_program` does.
     """
     if record.target_problem:
         return Unable(record.target_problem)
     machine = target_of(record).title
     expected = expected or f"`{name}` is a program that can be compiled for {machine}"
     exported, measured = seen(record).targeted.get(name), record.target_measured.get(name)
-    found = _compiled(record, name, exported, measured, expected)
+    found = _compiled(record, made_by or name, exported, measured, expected)
     ran = record.measured.get(name)
     if ran is None or not isinstance(found, Measured):
         return found
@@ -178,7 +183,7 @@ def target_program(record: Record, name: str, expected: str = "") -> Measured | 
     if not difference:
         return found
     expected = f"the `{name}` that is compiled for {machine} is the one that was run"
-    return Failure(expected, difference, definition(record, name))
+    return Failure(expected, difference, definition(record, made_by or name))
 
 
 TRACED = (
@@ -234,12 +239,12 @@ def target_of(record: Record) -> Target:
 
 
 def _compiled(
-    record: Record, name: str, exported: Program | None, measured: Measured | None, expected: str
+    record: Record, maker: str, exported: Program | None, measured: Measured | None, expected: str
 ) -> Measured | Failure | Unable:
     problem = (exported and exported.problem) or (measured and measured.problem)
     if problem:
         line = exported.line if exported else None
-        place = [culprit(record, line)] if line else definition(record, name)
+        place = [culprit(record, line)] if line else definition(record, maker)
         traced = "cannot be traced" in problem or is_known(problem)
         hint = TWO_MEMORIES if "two kinds of memory" in problem else hint_for(problem)
         return Failure(expected, problem, place, hint or (TRACED if traced else ""))

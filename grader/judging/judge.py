@@ -191,7 +191,7 @@ def _explain(verdict: Verdict, record: Record, outcome: Outcome, exercise: Exerc
         else:
             verdict.observed = f"with what was returned, this was raised: {verdict.observed}"
     specs = of_shard_map(record, exercise.edits, outcome.message)
-    verdict.culprits = [*specs, *_where(record, outcome, exercise)]
+    verdict.culprits = specs + [p for p in _where(record, outcome, exercise) if p not in specs]
     if hint := _hint(record, outcome, exercise, in_parts=bool(specs)):
         verdict.hint, verdict.hint_level, verdict.hints = hint, 1, 1
     if forgotten := _no_return(file, outcome, exercise):

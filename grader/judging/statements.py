@@ -57,14 +57,18 @@ def call(record: Record, function: str, *names: str) -> list[Culprit]:
 
 def sending(record: Record, function: str, op: str) -> list[Culprit]:
     """The only call in a function that becomes a collective `op`, "all-gather"; else nothing."""
-    found = every_sending(record, function, op)
-    return found if len(found) == 1 else []
+    file = File(record.source)
+    return _only(file, _sending(file, function, op))
 
 
 def every_sending(record: Record, function: str, op: str) -> list[Culprit]:
     """The calls in a function that become a collective `op`."""
     file = File(record.source)
-    return [file.place(node) for node in _calls(_nodes(file, function), *_SENDS.get(op, ()))]
+    return [file.place(node) for node in _sending(file, function, op)]
+
+
+def _sending(file: File, function: str, op: str) -> Iterator[ast.Call]:
+    return _calls(_nodes(file, function), *_SENDS.get(op, ()))
 
 
 def every(record: Record, function: str, name: str) -> list[Culprit]:

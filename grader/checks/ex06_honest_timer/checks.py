@@ -171,9 +171,9 @@ def _too_short(record: Record, timing: TimedProgram) -> Failure:
 
 def _waits_between_readings(record: Record) -> list[Culprit]:
     """The last jax.block_until_ready between the first and the last reading of the clock."""
+    read = [place.line for place in statements.every(record, NAME, "clock")]
     waits = statements.every(record, NAME, "block_until_ready")
-    first, *_, last = (place.line for place in (*_start(record), *_stop(record)))
-    return [place for place in waits if first < place.line < last][-1:]
+    return [place for place in waits if read and min(read) < place.line < max(read)][-1:]
 
 
 RETURNS = "that is how long the call takes to return"

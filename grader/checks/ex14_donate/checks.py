@@ -43,11 +43,9 @@ def _programs(record: Record) -> list[tuple[str, Measured]] | Failure | Unable:
     found = []
     for number, _ in enumerate(_traced(wanted(record)), 1):
         name = facts.program(number)
-        program = compiled_program(record, name)
-        if isinstance(program, Failure):
-            expected = "`step` is a program that can be compiled apart from its file"
-            return Failure(expected, program.observed, definition(record, "step"))
-        if isinstance(program, Unable):
+        expected = "`step` is a program that can be compiled apart from its file"
+        program = compiled_program(record, name, expected, made_by="step")
+        if not isinstance(program, Measured):
             return program
         found.append((name, program))
     return found

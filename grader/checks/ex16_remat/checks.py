@@ -31,7 +31,10 @@ def _programs(record: Record) -> Iterator[tuple[str, Network, Measured | Failure
     networks = msgspec.convert(wanted(record).facts[NETWORKS], list[Network])
     for number, network in enumerate(networks, 1):
         name = facts.program(number)
-        yield name, network, compiled_program(record, name)
+        yield name, network, compiled_program(record, name, COMPILED, made_by="thrifty")
+
+
+COMPILED = "`gradients` is a program that can be compiled apart from its file"
 
 
 @EXERCISE.check(
@@ -45,7 +48,7 @@ def same_gradients(record: Record) -> Result:
     """The gradients are the reference's."""
     for name, _, program in _programs(record):
         if not isinstance(program, Measured):
-            return _placed(record, program)
+            return program
         if failure := differing_output(record, name, rtol=1e-3, atol=1e-5):
             apart = output_error(record, name)
             small = apart is not None and apart < BFLOAT16
@@ -70,16 +73,6 @@ NEARLY = (
     "So small a difference is rounding, or a function that is nearly the one of `layer`. Compare "
     "your lines with those of `layer`, and the dtypes of what they compute."
 )
-
-
-def _placed(record: Record, found: Failure | Unable) -> Failure | Unable:
-    """Why there is no program; without a line of its own, `thrifty` is the place."""
-    if isinstance(found, Unable):
-        return found
-    expected = "`gradients` is a program that can be compiled apart from its file"
-    return replace(
-        found, expected=expected, culprits=found.culprits or definition(record, "thrifty")
-    )
 
 
 JOINED = (
@@ -126,7 +119,7 @@ def within_memory(record: Record) -> Result:
     """The program's intermediate results take at most 4.5 arrays (n, h) a layer."""
     for _, network, program in _programs(record):
         if not isinstance(program, Measured):
-            return _placed(record, program)
+            return program
         if program.memory is None:
             return Unable("this backend does not say how much memory a program needs")
         one = network.layers * network.array_bytes
@@ -175,7 +168,7 @@ def within_work(record: Record) -> Result:
     """The program's work is at most that of 10.5 matrix products a layer."""
     for _, network, program in _programs(record):
         if not isinstance(program, Measured):
-            return _placed(record, program)
+            return program
         one = network.layers * network.product_flops
         expected = (
             f"work of at most {PRODUCTS} matrix products a layer: {PRODUCTS * one:,.0f} FLOPs"

@@ -61,9 +61,8 @@ def jitted(record: Record) -> Result:
 
 def _both(record: Record, name: str) -> tuple[Measured, Measured] | Failure | Unable:
     """The learner's program of a name, and the reference's."""
-    mine, theirs = compiled_program(record, name), record.reference_measured.get(name)
-    if isinstance(mine, Failure):
-        return replace(mine, culprits=mine.culprits or definition(record, NAME))
+    mine = compiled_program(record, name, made_by=NAME)
+    theirs = record.reference_measured.get(name)
     if not isinstance(mine, Measured):
         return mine
     return (mine, theirs) if theirs else Unable("the reference was not compiled")

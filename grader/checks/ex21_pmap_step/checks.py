@@ -10,7 +10,7 @@ from grader.checks.ex21_pmap_step import EXERCISE, facts
 from grader.checks.ex21_pmap_step.facts import FEW_ROWS, MANY_ROWS, RUNS, Run
 from grader.judging import statements
 from grader.judging.arrays import OF_WHAT_WENT_IN, load
-from grader.judging.checking import Failure, Result, Unable
+from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
     TURNED,
     compiled_program,
@@ -28,7 +28,7 @@ from grader.judging.evidence import (
     wanted,
 )
 from grader.judging.memory import HELD, left
-from grader.judging.record import Collective, Leaf, Record
+from grader.judging.record import Collective, Leaf, Measured, Record
 from grader.judging.verdict import Culprit
 from grader.judging.words import exchanges, plural, where
 
@@ -329,11 +329,9 @@ def rows_stay(record: Record) -> Result:
     """However many rows, and however long, the step is right and exchanges as much: none moves."""
     sizes = []
     for name in (FEW_ROWS, MANY_ROWS):
-        measured = compiled_program(record, name, "the step of `update` can be compiled")
-        if isinstance(measured, Failure):
-            place = definition(record, "update")
-            return Failure(measured.expected, measured.observed, place)
-        if isinstance(measured, Unable):
+        expected = "the step of `update` can be compiled"
+        measured = compiled_program(record, name, expected, made_by="update")
+        if not isinstance(measured, Measured):
             return measured
         if failure := differing_output(record, name, rtol=1e-3, atol=1e-5):
             place = definition(record, "update")

@@ -339,10 +339,9 @@ def only_the_gradients_travel(record: Record) -> Result:
 
 def _other_exchange(record: Record, name: str, width: int) -> Failure | Unable | None:
     """The failure where one program exchanges anything but its gradients and a few scalars."""
-    measured = compiled_program(record, name, "`step` can be compiled apart from its file")
-    if isinstance(measured, Failure):
-        return Failure(measured.expected, measured.observed, definition(record, "make_step"))
-    if isinstance(measured, Unable):
+    expected = "`step` can be compiled apart from its file"
+    measured = compiled_program(record, name, expected, made_by="make_step")
+    if not isinstance(measured, Measured):
         return measured
     if failure := differing_output(record, name, rtol=1e-4, atol=1e-5):
         expected, observed = (
@@ -392,7 +391,7 @@ def _gradient_bytes(width: int) -> int:
 )
 def all_in_one_exchange(record: Record) -> Result:
     """Compiled for the target, all gradients travel in one all-reduce."""
-    measured = target_program(record, TIMED)
+    measured = target_program(record, TIMED, made_by="make_step")
     if not isinstance(measured, Measured):
         return measured
     gradients = _gradient_bytes(wanted(record).facts[WIDTH])

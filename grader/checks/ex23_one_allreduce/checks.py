@@ -297,10 +297,9 @@ def _keys(size: dict[str, int]) -> dict[str, int]:
 
 def _of_program(record: Record, name: str, width: int, count: int) -> Result:
     """The failure of one program, for a network of this width and `count` micro-batches."""
-    measured = compiled_program(record, name, "`step` can be compiled apart from its file")
-    if isinstance(measured, Failure):
-        return Failure(measured.expected, measured.observed, definition(record, "make_step"))
-    if isinstance(measured, Unable):
+    expected = "`step` can be compiled apart from its file"
+    measured = compiled_program(record, name, expected, made_by="make_step")
+    if not isinstance(measured, Measured):
         return measured
     if devices_of(record) == 1:
         return Unable("on one device nothing travels")
@@ -356,7 +355,7 @@ def _travels_once(
 )
 def on_the_target(record: Record) -> Result:
     """Compiled for the target, the gradient travels once, in the memory of one micro-batch."""
-    measured = target_program(record, STEP)
+    measured = target_program(record, STEP, made_by="make_step")
     if not isinstance(measured, Measured):
         return measured
     count = wanted(record).facts["gradient"][STEP]["micro-batches"]

@@ -373,7 +373,7 @@ IN_BFLOAT16 = (
 )
 def within_budget(record: Record) -> Result:
     """The program sends a block's outputs once each way, the gradient once, and nothing else."""
-    measured = compiled_program(record, "step")
+    measured = compiled_program(record, "step", made_by="make_step")
     if not isinstance(measured, Measured):
         return measured
     wrong = differing_output(record, "step", rtol=5e-2, atol=2e-2, any_float=("[1]",))
@@ -388,7 +388,7 @@ def within_budget(record: Record) -> Result:
     failure = _within(record, measured.collectives, _budget(record, 1, itemsize))
     if failure:
         return failure
-    measured = compiled_program(record, IN_FLOAT32)
+    measured = compiled_program(record, IN_FLOAT32, made_by="make_step")
     if not isinstance(measured, Measured):
         return measured
     return _within(record, measured.collectives, _budget(record, 0, 4))
@@ -418,7 +418,7 @@ def _other_step_in_bfloat16(record: Record) -> Failure | None:
 )
 def on_the_target(record: Record) -> Result:
     """Compiled for the target, the step stays within its budget in bfloat16, half of float32's."""
-    measured = target_program(record, "step")
+    measured = target_program(record, "step", made_by="make_step")
     if not isinstance(measured, Measured):
         return measured
     sizes = LARGE | {"blocks": wanted(record).facts["sizes"][1]["blocks"], "data": TARGET_DATA}

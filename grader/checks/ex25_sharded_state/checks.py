@@ -212,7 +212,7 @@ def state_stays_shared(record: Record) -> Result:
 )
 def room_for_one_share(record: Record) -> Result:
     """A device has to hold one share of the state, not an old and a new one."""
-    measured = compiled_program(record, "step")
+    measured = compiled_program(record, "step", made_by="make_step")
     if not isinstance(measured, Measured):
         return measured
     if (memory := measured.memory) is None:
@@ -296,7 +296,8 @@ def _travels(
 )
 def rows_are_shared(record: Record) -> Result:
     """Each device computes with its own share of the rows."""
-    measured, theirs = compiled_program(record, "step"), record.reference_measured.get("step")
+    measured = compiled_program(record, "step", made_by="make_step")
+    theirs = record.reference_measured.get("step")
     if not isinstance(measured, Measured):
         return measured
     if theirs is None or not theirs.work:
@@ -324,7 +325,7 @@ def rows_are_shared(record: Record) -> Result:
 )
 def moments_stay(record: Record) -> Result:
     """Params are gathered once, gradients added once, and the optimizer's moments stay."""
-    measured = compiled_program(record, "step")
+    measured = compiled_program(record, "step", made_by="make_step")
     if not isinstance(measured, Measured):
         return measured
     params = _params_bytes(_sizes(record))
@@ -377,7 +378,8 @@ def _of_the_batch(record: Record, found: list[Collective]) -> list[int]:
 )
 def nothing_else_is_held(record: Record) -> Result:
     """While it works, a device holds no more beside its share than the reference does."""
-    measured, theirs = compiled_program(record, "step"), record.reference_measured.get("step")
+    measured = compiled_program(record, "step", made_by="make_step")
+    theirs = record.reference_measured.get("step")
     if not isinstance(measured, Measured):
         return measured
     if measured.memory is None or theirs is None or theirs.memory is None:
@@ -406,7 +408,7 @@ def nothing_else_is_held(record: Record) -> Result:
 )
 def on_the_target(record: Record) -> Result:
     """On the target, each device receives its own share of the gradient, and no more."""
-    measured = target_program(record, "step")
+    measured = target_program(record, "step", made_by="make_step")
     if not isinstance(measured, Measured):
         return measured
     found, devices = measured.collectives, target_of(record).devices

@@ -48,7 +48,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.fact(ON, some.size)
     for name, other, times in ((SOME, some, (2, 3, 1)), (EVEN, mesh, rng.permutation(3) + 1)):
         even = Sizes(*(int(n) * other.size for n in times))
-        odd = even._replace(features=even.features + 1, outputs=even.outputs + 1)
+        odd = even._replace(features=even.features + 1, outputs=even.outputs + 2)
         observe.value(name, arguments(odd if name == SOME else even, other)[0], data=False)
     small = _sizes(rng, mesh.size, 3, 6)
     state, batch = arguments(small, mesh)

@@ -163,10 +163,7 @@ def not_through_numpy(record: Record) -> Result:
 
 
 def _program(record: Record, name: str) -> Measured | Failure | Unable:
-    found = compiled_program(record, name, TAKES)
-    if isinstance(found, Failure) and not found.culprits:
-        return replace(found, culprits=definition(record, "predict"))
-    return found
+    return compiled_program(record, name, TAKES, made_by="predict")
 
 
 @EXERCISE.check(

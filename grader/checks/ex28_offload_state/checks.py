@@ -57,10 +57,7 @@ def _states(record: Record) -> Iterator[str]:
 
 
 def _program(record: Record, name: str) -> Measured | Failure | Unable:
-    found = compiled_program(record, name, TAKES)
-    if isinstance(found, Failure) and not found.culprits:
-        return replace(found, culprits=definition(record, "step"))
-    return found
+    return compiled_program(record, name, TAKES, made_by="step")
 
 
 @EXERCISE.check(

@@ -209,10 +209,7 @@ def _state_misplaced(record: Record, n: int) -> Failure | None:
 
 
 def _program(record: Record) -> Measured | Failure | Unable:
-    found = compiled_program(record, "step")
-    if isinstance(found, Failure) and not found.culprits:
-        return replace(found, culprits=definition(record, "make_step"))
-    return found
+    return compiled_program(record, "step", made_by="make_step")
 
 
 @EXERCISE.check(
@@ -482,7 +479,7 @@ def nothing_old_is_kept(record: Record) -> Result:
 )
 def fits_on_the_target(record: Record) -> Result:
     """On the target, a device never holds the whole of its state beside its activations."""
-    found = target_program(record, "step")
+    found = target_program(record, "step", made_by="make_step")
     if not isinstance(found, Measured):
         return found
     machine = target_of(record).device_kind
