@@ -20,6 +20,7 @@ from grader.judging.places import (
     given_names,
     led_to,
     of_call,
+    of_cause,
     of_decorators,
     of_definitions,
     of_frames,
@@ -40,6 +41,7 @@ from grader.judging.said import (
     without_treedefs,
 )
 from grader.judging.slips import Slip, slips
+from grader.judging.sole_difference import sole_difference
 from grader.judging.statements import (
     jits_inside,
     of_jit,
@@ -379,6 +381,7 @@ def _place(record: Record, exercise: Exercise, verdicts: Sequence[Verdict], made
     failures = any(verdict.status == "fail" for verdict in verdicts)
     forgotten = missing(file, exercise.model, exercise.edits) if failures else []
     given = given_names(exercise.model, exercise.edits) if failures else []
+    cause = sole_difference(record.source, exercise.model) if failures else None
     for verdict in verdicts:
         if verdict.status != "fail":
             continue
@@ -400,6 +403,8 @@ def _place(record: Record, exercise: Exercise, verdicts: Sequence[Verdict], made
             _note_forgotten(verdict, forgotten)
         if verdict.check != SOURCE and verdict.hint != NO_RETURN:
             _narrow(verdict, file, exercise, made.get(verdict.check, ()))
+            if cause is not None:
+                verdict.culprits = of_cause(file, verdict.culprits, cause)
         verdict.culprits = [shown(file, place) for place in verdict.culprits]
         check = next((check for check in exercise.checks if check.name == verdict.check), None)
         if check and check.hints and not verdict.hint:

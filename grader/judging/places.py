@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator, Sequence, Set
 from functools import cached_property
 
+import msgspec
+
 from grader.judging.record import EventKind, Frame, Record
 from grader.judging.verdict import Culprit
 
@@ -280,6 +282,30 @@ def led_to(file: File, place: Culprit, edits: Sequence[str], given: Sequence[str
     called = {n.id for n in ast.walk(holder) if isinstance(n, ast.Name)} if holder else set()
     own = of_definitions(file, [edit for edit in edits if edit in called][:1])
     return [*of_return(file, own[0]), place] if own else [place]
+
+
+def of_cause(file: File, places: Sequence[Culprit], cause: ast.AST) -> list[Culprit]:
+    """The places of a failure, that of its cause first.
+
+    A place that lies inside a cause of several lines says more. A definition or a `return` says
+    less, unless something happened there several times: failures stand there that have no better
+    place.
+    """
+    found, last = file.place(cause), getattr(cause, "end_lineno", 0)
+    if places and isinstance(cause, _Definition):
+        return list(places)
+    for place in places:
+        if found.line <= place.line <= last:
+            if place.line > found.line:
+                return list(places)
+            column, end = (place.column, place.end) if place.column else file.marked(place.line)
+            if found.column <= column and end <= found.end:
+                return list(places)
+    plain = {n.lineno for n in ast.walk(file.tree) if isinstance(n, _Definition | ast.Return)}
+    others = (place for place in places if place.line != found.line)
+    evidence = [place for place in others if place.count > 1 or place.line not in plain]
+    count = next((place.count for place in places if place.line == found.line), 1)
+    return [msgspec.structs.replace(found, count=count), *evidence]
 
 
 def own_nodes(function: Function) -> Iterator[ast.AST]:

@@ -1,11 +1,14 @@
 """Which line a failure points at, what is marked there, and which `return` was forgotten."""
 
+import ast
+
 import pytest
 
 from grader.judging.places import (
     File,
     led_to,
     of_call,
+    of_cause,
     of_decorators,
     of_definitions,
     of_frames,
@@ -172,3 +175,44 @@ def test_no_other_return_is_missed() -> None:
     assert forgotten("    return losses", "    if losses:\n        return losses") == []
     assert forgotten("@jax.jit", "@keep") == []
     assert forgotten("@jax.jit\ndef step(x):", "@keep\ndef step(x):") == []
+
+
+CAUSE = "def f(x):\n    y = [\n        a(x),\n    ]\n    z = b(c(x))\n    return z\n"
+
+
+@pytest.mark.parametrize(
+    ("cause", "places", "expected"),
+    [
+        ("c(x)", [1], [(5, 11)]),
+        ("c(x)", [6], [(5, 11)]),
+        ("c(x)", [3, 6], [(5, 11), (3, 0)]),
+        ("c(x)", [5], [(5, 11)]),
+        ("b(c(x))", [5], [(5, 9)]),
+        ("[\n        a(x),\n    ]", [3], [(3, 0)]),
+        ("[\n        a(x),\n    ]", [6], [(2, 9)]),
+        ("c(x)", [], [(5, 11)]),
+    ],
+)
+def test_the_cause_stands_before_what_it_led_to(
+    cause: str, places: list[int], expected: list[tuple[int, int]]
+) -> None:
+    file = File(CAUSE)
+    nodes = (node for node in ast.walk(file.tree) if isinstance(node, ast.expr))
+    node = next(node for node in nodes if ast.get_source_segment(CAUSE, node) == cause)
+    found = of_cause(file, [Culprit(line, "") for line in places], node)
+    assert [(place.line, place.column) for place in found] == expected
+
+
+def test_what_happened_several_times_in_a_return_is_still_told() -> None:
+    file = File(CAUSE)
+    node = next(node for node in ast.walk(file.tree) if isinstance(node, ast.List))
+    found = of_cause(file, [Culprit(6, "", 7)], node)
+    assert [(place.line, place.count) for place in found] == [(2, 1), (6, 7)]
+
+
+def test_a_place_keeps_what_is_marked_more_closely_than_its_cause() -> None:
+    file = File(CAUSE)
+    node = next(node for node in ast.walk(file.tree) if isinstance(node, ast.Assign))
+    place = Culprit(2, "", 3, 9, 10)
+    assert of_cause(file, [place], node) == [place]
+    assert of_cause(file, [Culprit(1, "")], file.tree.body[0]) == [Culprit(1, "")]

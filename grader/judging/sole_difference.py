@@ -1,0 +1,279 @@
+"""Finds the one place where a learner's file parts from the reference solution.
+
+Where a submission fails, and all else in it is the reference's, this place is the cause, since the
+reference passes. It makes no difference how a file calls its own variables, how it imports what it
+uses, in which order it gives keywords, which annotations and docstrings it has, and whether it
+gives a name to what its next statement uses. Of two places, one may be harmless: then nothing is
+said, unless one statement holds both.
+
+It compares two texts and runs neither. It tells where to look, never what should stand there.
+"""
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from grader.judging.places import File
+
+Node = ast.expr | ast.stmt | ast.arg | ast.keyword
+_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+_Compound = _Definition | ast.For | ast.While | ast.If | ast.With | ast.Try | ast.Match
+_Way = tuple[Node, ...]
+"""A node of the learner's file that differs, after all the nodes that hold it."""
+_BODIES = ("body", "orelse", "finalbody")
+_NO_MATTER = frozenset(("ctx", "annotation", "returns", "type_comment", "type_params", "kind"))
+_NAMES = frozenset(("id", "arg", "name"))
+
+
+def sole_difference(source: str, model: str) -> Node | None:
+    """The only expression or statement of a file which its `model` does not have at this place.
+
+    None if there are several in more than one statement, or none, or if it is the file that
+    lacks a statement, or if a text is no Python.
+    """
+    try:
+        joined = _differences(source, model, joined=True)
+        apart = _differences(source, model, joined=False) if joined else []
+    except RecursionError:
+        return None
+    return _held_by_all(joined) or _held_by_all(apart)
+
+
+def _differences(source: str, model: str, *, joined: bool) -> list[_Way]:
+    mine, theirs = (_plain(text, joined=joined) for text in (source, model))
+    return list(_Comparison().of_files(mine, theirs))
+
+
+def _held_by_all(found: list[_Way]) -> Node | None:
+    """The innermost node that holds all differences, if it is one of them, or no compound one."""
+    if not found or not all(found):
+        return None
+    for node in reversed(found[0]):
+        if all(node in way for way in found):
+            return None if len(found) > 1 and isinstance(node, _Compound) else node
+    return None
+
+
+def _plain(source: str, *, joined: bool) -> list[ast.stmt]:
+    """What stands in a file, without what makes no difference."""
+    tree = File(source).tree
+    names: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            for alias in node.names:
+                whole = alias.name if alias.asname or module else alias.name.partition(".")[0]
+                names[alias.asname or whole] = module + whole
+    body = list(_Plain(names).visit(tree).body)
+    for definition in body if joined else ():
+        _join_steps(definition)
+    return body
+
+
+class _Plain(ast.NodeTransformer):
+    """Writes imported things with their full names, and other things in one of their forms.
+
+    What is bound in a function inside another, or in a comprehension, gets a name of its own.
+    """
+
+    def __init__(self, names: dict[str, str]) -> None:
+        self._names, self._depth, self._scopes = names, 0, 0
+
+    def visit_Import(self, _: ast.Import) -> None:
+        return None
+
+    def visit_ImportFrom(self, _: ast.ImportFrom) -> None:
+        return None
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        node.id = self._names.get(node.id, node.id)
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        self.generic_visit(node)
+        match node.value:
+            case ast.Name(id=whole) if "." in whole or whole in self._names.values():
+                return ast.copy_location(ast.Name(f"{whole}.{node.attr}", node.ctx), node)
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        if ast.get_docstring(node) is not None:
+            del node.body[0]
+        self._visit_scope(node)
+        return node
+
+    def _visit_scope(self, node: ast.expr | ast.stmt) -> ast.expr | ast.stmt:
+        self._depth += 1
+        self.generic_visit(node)
+        self._depth -= 1
+        if self._depth:
+            self._scopes += 1
+            _Renaming(_variables(node), f"#{self._scopes}").visit(node)
+        return node
+
+    visit_Lambda = visit_ListComp = visit_SetComp = visit_DictComp = _visit_scope
+    visit_GeneratorExp = visit_ClassDef = visit_AsyncFunctionDef = _visit_scope
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        self.generic_visit(node)
+        node.keywords.sort(key=lambda keyword: keyword.arg or "")
+        return node
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.Assign:
+        self.generic_visit(node)
+        changed = ast.copy_location(ast.BinOp(node.target, node.op, node.value), node)
+        return ast.copy_location(ast.Assign([node.target], changed), node)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt | None:
+        self.generic_visit(node)
+        if node.value is None:
+            return None
+        return ast.copy_location(ast.Assign([node.target], node.value), node)
+
+
+class _Renaming(ast.NodeTransformer):
+    """Gives variables an ending. Those of inner scopes have one already."""
+
+    def __init__(self, names: set[str], ending: str) -> None:
+        self._ending, self._names = ending, {name for name in names if "#" not in name}
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        node.id += self._ending * (node.id in self._names)
+        return node
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        node.arg += self._ending * (node.arg in self._names)
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        self.generic_visit(node)
+        node.name += self._ending * (node.name in self._names)
+        return node
+
+
+def _join_steps(definition: ast.stmt) -> None:
+    """Put what a variable stands for in its place, if the next statement alone reads it, once."""
+    uses = Counter(node.id for node in ast.walk(definition) if isinstance(node, ast.Name))
+    for node in ast.walk(definition):
+        bodies = [getattr(node, name, None) for name in _BODIES]
+        for body in (body for body in bodies if isinstance(body, list)):
+            for place in range(len(body) - 2, -1, -1):
+                match body[place]:
+                    case ast.Assign(targets=[ast.Name(id=name)], value=value) if uses[name] == 2:
+                        joining = _Joining(name, value)
+                        joining.visit(body[place + 1])
+                        if joining.done:
+                            del body[place]
+
+
+class _Joining(ast.NodeTransformer):
+    """Puts an expression in the place of a variable that is read."""
+
+    def __init__(self, name: str, value: ast.expr) -> None:
+        self._name, self._value, self.done = name, value, False
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id != self._name or not isinstance(node.ctx, ast.Load):
+            return node
+        self.done = True
+        return self._value
+
+
+class _Comparison:
+    """Two files, side by side. What differs is told by its way; () if the learner's lacks it."""
+
+    def __init__(self) -> None:
+        self._theirs: dict[str, str] = {}
+        """The learner's variables, as met so far, each with the model's that it stands for."""
+        self._own: tuple[set[str], set[str]] = (set(), set())
+        """The variables of the two definitions that are compared."""
+
+    def of_files(self, mine: list[ast.stmt], theirs: list[ast.stmt]) -> Iterator[_Way]:
+        """What differs in two files, whatever the order of their definitions."""
+        left = {_title(node): node for node in theirs}
+        for node in mine:
+            other = left.pop(_title(node), None)
+            if other is None:
+                yield (node,)
+                continue
+            self._theirs, self._own = {}, (_variables(node), _variables(other))
+            yield from self._of(node, other, ())
+        yield from (() for _ in left)
+
+    def _of(self, mine: ast.AST, theirs: ast.AST, way: _Way) -> Iterator[_Way]:
+        if isinstance(mine, Node):
+            way = (*way, mine)
+        if type(mine) is not type(theirs):
+            yield way
+            return
+        # What a comprehension goes over comes before what it makes: it gives the variables.
+        for name in sorted(mine._fields, key=lambda name: name != "generators"):
+            one, other = getattr(mine, name, None), getattr(theirs, name, None)
+            if name in _NO_MATTER:
+                continue
+            if isinstance(one, list) and isinstance(other, list):
+                yield from self._of_lists(one, other, way)
+            elif isinstance(one, ast.AST) and isinstance(other, ast.AST):
+                yield from self._of(one, other, way)
+            elif not self._alike(mine, name, one, other):
+                yield way
+
+    def _alike(self, node: ast.AST, field: str, one: Any, other: Any) -> bool:
+        """Whether two values are alike; of two variables, whether one stands for the other."""
+        is_name = field in _NAMES and not isinstance(node, ast.keyword)
+        if not is_name or one not in self._own[0] or other not in self._own[1]:
+            return repr(one) == repr(other)
+        if one not in self._theirs and other not in self._theirs.values():
+            self._theirs[one] = other
+        return bool(self._theirs.get(one) == other)
+
+    def _of_lists(self, mine: list[Any], theirs: list[Any], way: _Way) -> Iterator[_Way]:
+        """What differs in two lists, between the alike beginnings and the alike ends."""
+        first = 0
+        while first < min(len(mine), len(theirs)) and self._same(mine[first], theirs[first]):
+            first += 1
+        mine, theirs = mine[first:], theirs[first:]
+        while mine and theirs and self._same(mine[-1], theirs[-1]):
+            mine, theirs = mine[:-1], theirs[:-1]
+        if len(mine) == len(theirs):
+            for one, other in zip(mine, theirs, strict=True):
+                both = isinstance(one, ast.AST) and isinstance(other, ast.AST)
+                yield from self._of(one, other, way) if both else (way,)
+        elif len(mine) == 1:
+            yield (*way, mine[0]) if isinstance(mine[0], Node) else way
+        else:
+            statements = any(isinstance(node, ast.stmt) for node in (*mine, *theirs))
+            yield () if statements else way
+
+    def _same(self, one: Any, other: Any) -> bool:
+        """Whether two nodes are alike. If they aren't, they tell nothing about variables."""
+        if not (isinstance(one, ast.AST) and isinstance(other, ast.AST)):
+            return repr(one) == repr(other)
+        before = dict(self._theirs)
+        alike = not any(True for _ in self._of(one, other, ()))
+        if not alike:
+            self._theirs = before
+        return alike
+
+
+def _title(node: ast.stmt) -> str:
+    """What a statement at the top level defines, or else its text."""
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return name
+        case ast.Assign(targets=[ast.Name(id=name)]):
+            return name
+    return ast.unparse(node)
+
+
+def _variables(definition: ast.expr | ast.stmt) -> set[str]:
+    """The names that a definition, or another scope, binds inside itself."""
+    found = set()
+    for node in ast.walk(definition):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+                found.add(name)
+            case ast.FunctionDef(name=name) if node is not definition:
+                found.add(name)
+    return found
