@@ -1,4 +1,4 @@
-"""The order of the pages, and the table of lessons on the start page.
+"""The order of the pages, the table of lessons on the start page, and that of the exercises.
 
 Both come from the files themselves: a lesson says in its front matter which `part` it belongs to,
 and an exercise says in `grader/checks/` which lesson it follows. So adding a lesson or an exercise
@@ -16,7 +16,7 @@ from mkdocs.structure.pages import Page
 import exercise_pages
 import notebooks
 
-MARK = "{{ lessons }}"
+MARK, EXERCISES = "{{ lessons }}", "{{ exercises }}"
 PART, TITLE, DESCRIPTION = r"part: (.+)", r"# (?!%%)(.+)", r"description: (.+)"
 
 
@@ -66,7 +66,9 @@ def nav(docs: Path, others: list[Any]) -> list[Any]:
 
 
 def fill(markdown: str, docs: Path) -> str:
-    """Replace `{{ lessons }}` by the table of lessons."""
+    """Replace `{{ lessons }}` by the table of lessons, `{{ exercises }}` by that of exercises."""
+    if EXERCISES in markdown:
+        markdown = markdown.replace(EXERCISES, _table_of_exercises(docs))
     if MARK not in markdown:
         return markdown
     rows = [
@@ -84,6 +86,28 @@ def fill(markdown: str, docs: Path) -> str:
 def _link(exercise: str) -> str:
     number = exercise.partition("_")[0]
     return f"[{number}](exercises/{exercise}.md)"
+
+
+def _table_of_exercises(docs: Path) -> str:
+    """Every exercise in the order of the lessons, with what its page and its checks say of it."""
+    rows = [
+        '<div class="exercises" markdown>\n',
+        "| exercise | about | difficulty | judged by | you edit |",
+        "|---|---|---|---|---|",
+    ]
+    for entry in entries(docs):
+        for exercise in entry.exercises:
+            text = (docs / "exercises" / f"{exercise}.md").read_text("utf-8")
+            found = exercise_pages.read(docs.parent / "grader" / "checks" / exercise)
+            cells = (
+                f"[{_field(text, TITLE)}]({exercise}.md)",
+                f"{_field(text, 'minutes: (.+)')} min",
+                _field(text, "level: (.+)"),
+                ", ".join(dict.fromkeys(check.ground for check in found.checks)),
+                ", ".join(f"`{name}`" for name in found.edits),
+            )
+            rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*rows, "\n</div>"])
 
 
 def _exercises_by_lesson(checks: Path) -> dict[str, list[str]]:

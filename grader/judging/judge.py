@@ -41,7 +41,7 @@ from grader.judging.said import (
     without_treedefs,
 )
 from grader.judging.slips import Slip, slips
-from grader.judging.sole_difference import sole_difference
+from grader.judging.sole_difference import lines_of_its_own, sole_difference
 from grader.judging.statements import (
     jits_inside,
     of_jit,
@@ -382,6 +382,7 @@ def _place(record: Record, exercise: Exercise, verdicts: Sequence[Verdict], made
     forgotten = missing(file, exercise.model, exercise.edits) if failures else []
     given = given_names(exercise.model, exercise.edits) if failures else []
     cause = sole_difference(record.source, exercise.model) if failures else None
+    own_lines = lines_of_its_own(record.source, exercise.model) if failures else set()
     for verdict in verdicts:
         if verdict.status != "fail":
             continue
@@ -405,6 +406,8 @@ def _place(record: Record, exercise: Exercise, verdicts: Sequence[Verdict], made
             _narrow(verdict, file, exercise, made.get(verdict.check, ()))
             if cause is not None:
                 verdict.culprits = of_cause(file, verdict.culprits, cause)
+            else:
+                verdict.culprits.sort(key=lambda place: place.line not in own_lines)
         verdict.culprits = [shown(file, place) for place in verdict.culprits]
         check = next((check for check in exercise.checks if check.name == verdict.check), None)
         if check and check.hints and not verdict.hint:

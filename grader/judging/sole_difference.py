@@ -4,7 +4,8 @@ Where a submission fails, and all else in it is the reference's, this place is t
 reference passes. It makes no difference how a file calls its own variables, how it imports what it
 uses, in which order it gives keywords, which annotations and docstrings it has, and whether it
 gives a name to what its next statement uses. Of two places, one may be harmless: then nothing is
-said, unless one statement holds both.
+said, unless one statement holds both. A statement that the reference has too is seldom the cause
+by itself.
 
 It compares two texts and runs neither. It tells where to look, never what should stand there.
 """
@@ -38,6 +39,26 @@ def sole_difference(source: str, model: str) -> Node | None:
     except RecursionError:
         return None
     return _held_by_all(joined) or _held_by_all(apart)
+
+
+def lines_of_its_own(source: str, model: str) -> set[int]:
+    """The lines of a file with a statement, or the head of one, that its `model` has nowhere."""
+    try:
+        known = {_head(node) for node in _statements(model)}
+        own = [node for node in _statements(source) if _head(node) not in known]
+    except RecursionError:
+        return set()
+    ends = (n.lineno if isinstance(n, _Compound) else n.end_lineno or n.lineno for n in own)
+    return {n for node, end in zip(own, ends, strict=True) for n in range(node.lineno, end + 1)}
+
+
+def _statements(source: str) -> Iterator[ast.stmt]:
+    return (node for node in ast.walk(File(source).tree) if isinstance(node, ast.stmt))
+
+
+def _head(node: ast.stmt) -> str:
+    """The text of a statement, without the statements inside it."""
+    return ast.unparse(node).partition("\n")[0]
 
 
 def _differences(source: str, model: str, *, joined: bool) -> list[_Way]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from grader.judging.sole_difference import sole_difference
+from grader.judging.sole_difference import lines_of_its_own, sole_difference
 
 MODEL = '''\
 """A trainer."""
@@ -156,3 +156,14 @@ def test_any_text_is_read(text: str) -> None:
 def test_solutions_do_not_differ_from_themselves() -> None:
     for path in sorted((Path(__file__).parents[2] / "solutions").glob("ex*.py")):
         assert sole_difference(path.read_text(), path.read_text()) is None
+
+
+def test_statements_that_the_reference_has_are_not_the_files_own() -> None:
+    assert lines_of_its_own(MODEL, MODEL) == set()
+    mine = changed(
+        ("    for batch in batches:", "    for batch in list(batches):"),
+        ("losses.append(loss)", "losses.append(\n            float(loss)\n        )"),
+    )
+    assert lines_of_its_own(mine, MODEL) == {16, 19, 20, 21}
+    assert lines_of_its_own("def (", MODEL) == set()
+    assert lines_of_its_own("x = " + "-" * 20_000 + "1", MODEL) <= {1}

@@ -222,6 +222,16 @@ def test_the_start_page_lists_every_lesson_by_its_title_and_every_exercise(site)
     ]
 
 
+def test_one_page_lists_every_exercise_with_its_time_and_what_is_edited(site):
+    table = parsed(site / "exercises" / "index.html").select_one("table")
+    rows = {a["href"].strip("/"): row for row in table.select("tr") for a in row.find_all("a")}
+    assert list(rows) == [source.name for source in CHECKS]
+    for row in rows.values():
+        _, minutes, level, grounds, edits = (cell.text for cell in row.select("td"))
+        assert minutes.endswith(" min")
+        assert all((level, edits, grounds))
+
+
 def test_every_link_of_the_site_leads_to_a_page_and_an_anchor_that_exist(site, pages):
     ids = {path: {tag["id"] for tag in page.find_all(id=True)} for path, page in pages.items()}
     broken, seen = [], 0

@@ -73,9 +73,8 @@ def _judged(record: Record, function: str, concerns: Callable[[str], bool]) -> R
             expected = f"`{mine.call}` is {want.answer} on {mine.machine}"
             if right := _right_line(record, mine, want, function):
                 place = deciding(record, mine.line or 0, right)
-                said = (
-                    f"{_said(mine, want)}; line {right}, which is right elsewhere, is not reached"
-                )
+                said = f"{_said(mine, want)}; line {right}, which gives the right answer on other "
+                said += "machines, is not reached"
                 by_default = "JAX_PLATFORMS=cpu" in want.machine
                 return Failure(expected, said, place, DEFAULT if by_default else NUMBERS)
             place, hint = _place(record, mine, function), _hint(record, mine, want)

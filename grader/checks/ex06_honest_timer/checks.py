@@ -176,6 +176,10 @@ def _waits_between_readings(record: Record) -> list[Culprit]:
     return [place for place in waits if read and min(read) < place.line < max(read)][-1:]
 
 
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f} times" if ratio >= 100 else f"{ratio:.3g} times"
+
+
 RETURNS = "that is how long the call takes to return"
 WAITS = (
     "between the last call and the last reading of the clock, the timer waits for all arrays of "
@@ -242,7 +246,7 @@ def _short(timing: TimedProgram) -> tuple[str, str, str]:
         return why, "", MEAN
     if _knows_of_all(timing):  # the work was done, so the figure was worked out in another way
         times = timing.figure / timing.cost["work"]
-        return f"that is {times:.3g} x the work of a call", "", MEAN
+        return f"that is {_times(times)} the work of a call", "", MEAN
     return "some of the work was not done when the clock was read", "", ""
 
 
@@ -312,7 +316,7 @@ def _long(timing: TimedProgram) -> tuple[str, str, str]:
         return f"{counted}: the call before the clock started was still running", "", WARM_UP
     if why := _divided(timing):
         return why, "", MEAN
-    return f"that is {times:.3g} x the work of a call", "", ""
+    return f"that is {_times(times)} the work of a call", "", ""
 
 
 def _near(number: float, whole: int) -> bool:

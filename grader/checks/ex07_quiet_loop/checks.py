@@ -75,8 +75,8 @@ def batches_as_they_come(record: Record) -> Result:
         if ahead - 1 > LOOKAHEAD:
             return Failure(
                 f"when a step begins, at most {LOOKAHEAD} batches after its own have been taken",
-                f"{ahead - 1} after its own had been taken when a step began, in a run of {steps} "
-                "batches",
+                f"in a run of {steps} batches, {ahead - 1} had been taken beyond that of the step "
+                "that began",
                 statements.taken(record, "train", "batches"),
             )
     return None
@@ -106,7 +106,9 @@ def same_losses(record: Record) -> Result:
         name = f"losses of {steps}"
         failure = _not_floats(record, name) or differing_leaf(record, name, rtol=1e-4, atol=1e-6)
         if failure and failure.observed.endswith(SCALED):
-            observed = f"{failure.observed}, as if not the given `step` had returned it"
+            observed = (
+                f"{failure.observed}, as if another function than the given `step` had returned it"
+            )
             failure = replace(failure, observed=observed)
         if failure:
             return _in_words(record, failure, steps)

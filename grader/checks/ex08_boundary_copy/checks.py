@@ -120,8 +120,8 @@ def one_batch_at_a_time(record: Record) -> Result:
             return Failure(expected, plural(run.steps, "call"), place, hint)
         if run.ahead > AHEAD:
             expected = f"when a step begins, at most {AHEAD} batches after its own have been taken"
-            observed = f"{run.ahead} after its own had been taken when a step began, in a run of "
-            observed += f"{run.batches} batches"
+            observed = f"in a run of {run.batches} batches, {run.ahead} had been taken beyond that "
+            observed += "of the step that began"
             return Failure(expected, observed, statements.taken(record, "train", "batches"))
     return None
 

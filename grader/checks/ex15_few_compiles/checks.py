@@ -161,8 +161,8 @@ MORE_FORMS = (
     "in two forms?"
 )
 MORE_OFTEN = (
-    "There are more compiles than forms of arrays that `model` got. Which line compiles for other "
-    "ones, or once more for the same?"
+    "More programs were compiled than `model` got forms of arrays. Which line compiles something "
+    "else, or the same once more?"
 )
 SAME_SIZES = (
     "Only the model is compiled, once for each size that it gets. Round up to a few sizes that are "

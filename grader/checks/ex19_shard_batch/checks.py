@@ -75,7 +75,7 @@ def _leaf(record: Record, name: str, key: str) -> Leaf:
 def _in(observed: Observed, name: str, key: str) -> Leaf:
     found = [x for x in observed.values[name] if x.path.startswith(f"['{key}']")]
     if len(found) == 1 and found[0].path != f"['{key}']":
-        return Leaf("", "other", "tree around an array")
+        return Leaf("", "other", "tree that holds an array")
     return _single(found)
 
 

@@ -125,7 +125,7 @@ def _result(function: Any, tree: Any, name: str) -> Any:
         done = "it puts other arrays into it" if changed else "it deletes the arrays in it"
         raise Misused(f"`{name}` leaves its argument as it is", done)
     if wanted != found:
-        raise Misused(f"`{name}` returns a tree like its argument, {wanted}", found)
+        raise Misused(f"`{name}` returns a tree of the form of its argument, {wanted}", found)
     return result
 
 

@@ -54,8 +54,8 @@ def _elements_in_words(counts: list[_Counted]) -> str:
     """Of which elements all counts are the bytes, where they are of one size; else ""."""
     for size in (1, 2, 4, 8):
         if all(got * sizes["itemsize"] == size * want for got, want, sizes in counts):
-            words = f"elements of {size} bytes have so many"
-            return f": {'it is the number of elements' if size == 1 else words}"
+            words = f", as elements of {size} bytes would have"
+            return f"{': it is the number of elements' if size == 1 else words}"
     return ""
 
 
@@ -86,7 +86,7 @@ def _miscount(record: Record, kernel: str, what: str, why: str) -> Failure | Non
         if not math.isclose(got, want, rel_tol=EXACT):
             other = count.counted[BYTES if what == FLOPS else FLOPS]
             swapped = math.isclose(got, other, rel_tol=CLOSE)
-            said = "the number of the other one: (flops, nbytes)" if swapped else ""
+            said = "the other number of the pair (flops, nbytes)" if swapped else ""
             said = said or _as(count, what, got) or _beside(counts, what, got, want)
             return Failure(
                 f"`{count.call}` counts {want:,} {what}: {why}",
