@@ -28,6 +28,7 @@ from grader.judging.places import (
     of_return,
     of_text,
     of_words,
+    own_first,
     shown,
 )
 from grader.judging.record import Outcome, Record
@@ -41,7 +42,7 @@ from grader.judging.said import (
     without_treedefs,
 )
 from grader.judging.slips import Slip, slips
-from grader.judging.sole_difference import lines_of_its_own, sole_difference
+from grader.judging.sole_difference import parting
 from grader.judging.statements import (
     jits_inside,
     of_jit,
@@ -381,8 +382,7 @@ def _place(record: Record, exercise: Exercise, verdicts: Sequence[Verdict], made
     failures = any(verdict.status == "fail" for verdict in verdicts)
     forgotten = missing(file, exercise.model, exercise.edits) if failures else []
     given = given_names(exercise.model, exercise.edits) if failures else []
-    cause = sole_difference(record.source, exercise.model) if failures else None
-    own_lines = lines_of_its_own(record.source, exercise.model) if failures else set()
+    apart = parting(record.source, exercise.model if failures else record.source)
     for verdict in verdicts:
         if verdict.status != "fail":
             continue
@@ -403,11 +403,14 @@ def _place(record: Record, exercise: Exercise, verdicts: Sequence[Verdict], made
         if verdict.check not in (SOURCE, RUNS):
             _note_forgotten(verdict, forgotten)
         if verdict.check != SOURCE and verdict.hint != NO_RETURN:
+            said = verdict.observed
             _narrow(verdict, file, exercise, made.get(verdict.check, ()))
-            if cause is not None:
-                verdict.culprits = of_cause(file, verdict.culprits, cause)
-            else:
-                verdict.culprits.sort(key=lambda place: place.line not in own_lines)
+            if apart.sole is not None:
+                verdict.culprits = of_cause(file, verdict.culprits, apart.sole)
+            elif verdict.observed == said:  # no slip explains it
+                verdict.culprits = own_first(
+                    file, verdict.culprits, apart.own, complete=not apart.lacks
+                )
         verdict.culprits = [shown(file, place) for place in verdict.culprits]
         check = next((check for check in exercise.checks if check.name == verdict.check), None)
         if check and check.hints and not verdict.hint:

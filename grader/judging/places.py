@@ -17,6 +17,8 @@ from grader.judging.record import EventKind, Frame, Record
 from grader.judging.verdict import Culprit
 
 LINES_BEFORE, LINES_AFTER = 2, 1
+FEW = 2
+"""So many statements can be looked at, one after the other."""
 MAX_NEIGHBOUR = 160
 """Characters of a line around the place; longer ones are cut. The place itself never is."""
 _QUOTED = re.compile(r"`([A-Za-z_]\w*)")
@@ -301,11 +303,40 @@ def of_cause(file: File, places: Sequence[Culprit], cause: ast.AST) -> list[Culp
             column, end = (place.column, place.end) if place.column else file.marked(place.line)
             if found.column <= column and end <= found.end:
                 return list(places)
-    plain = {n.lineno for n in ast.walk(file.tree) if isinstance(n, _Definition | ast.Return)}
-    others = (place for place in places if place.line != found.line)
-    evidence = [place for place in others if place.count > 1 or place.line not in plain]
+    others = [place for place in places if place.line != found.line]
     count = next((place.count for place in places if place.line == found.line), 1)
-    return [msgspec.structs.replace(found, count=count), *evidence]
+    return [msgspec.structs.replace(found, count=count), *_evidence(file, others)]
+
+
+def own_first(
+    file: File, places: Sequence[Culprit], own: Sequence[ast.stmt], *, complete: bool
+) -> list[Culprit]:
+    """The places of a failure, those in statements of the file's `own` first.
+
+    Where all are in statements that the reference has too, what few others their function has
+    come first, if the file is `complete`: if it lacks no statement of the reference.
+    """
+    ordered = sorted(places, key=lambda place: not _in_any(own, place.line))
+    if not ordered or _in_any(own, ordered[0].line):
+        return ordered
+    function = file.top_level_at(ordered[0].line)
+    held = [node for node in own if file.top_level_at(node.lineno) == function]
+    found = [file.place(node) for node in held if not isinstance(node, _Definition)]
+    return (
+        [*found, *_evidence(file, ordered)]
+        if complete and 0 < len(found) <= len(held) <= FEW
+        else ordered
+    )
+
+
+def _in_any(nodes: Sequence[ast.stmt], line: int) -> bool:
+    return any(_holds(node, line) for node in nodes)
+
+
+def _evidence(file: File, places: Sequence[Culprit]) -> list[Culprit]:
+    """The places that tell where something happened, not only which function is meant."""
+    plain = {n.lineno for n in ast.walk(file.tree) if isinstance(n, _Definition | ast.Return)}
+    return [place for place in places if place.count > 1 or place.line not in plain]
 
 
 def own_nodes(function: Function) -> Iterator[ast.AST]:

@@ -13,7 +13,7 @@ It compares two texts and runs neither. It tells where to look, never what shoul
 import ast
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from grader.judging.places import File
 
@@ -27,38 +27,29 @@ _NO_MATTER = frozenset(("ctx", "annotation", "returns", "type_comment", "type_pa
 _NAMES = frozenset(("id", "arg", "name"))
 
 
-def sole_difference(source: str, model: str) -> Node | None:
-    """The only expression or statement of a file which its `model` does not have at this place.
+class Parting(NamedTuple):
+    """How a file parts from its model."""
 
-    None if there are several in more than one statement, or none, or if it is the file that
-    lacks a statement, or if a text is no Python.
-    """
+    sole: Node | None
+    """The only expression or statement which the model does not have at this place. None if there
+    are several in more than one statement, or none, or if it is the file that lacks a statement."""
+    own: list[ast.stmt]
+    """The innermost statements that are others in the model, in the order of the text."""
+    lacks: bool
+    """Whether the file also lacks a statement, which may be the cause as well."""
+
+
+def parting(source: str, model: str) -> Parting:
+    """How a file parts from the `model`, which is right; not at all, if it can't be read."""
     try:
         joined = _differences(source, model, joined=True)
         apart = _differences(source, model, joined=False) if joined else []
     except RecursionError:
-        return None
-    return _held_by_all(joined) or _held_by_all(apart)
-
-
-def lines_of_its_own(source: str, model: str) -> set[int]:
-    """The lines of a file with a statement, or the head of one, that its `model` has nowhere."""
-    try:
-        known = {_head(node) for node in _statements(model)}
-        own = [node for node in _statements(source) if _head(node) not in known]
-    except RecursionError:
-        return set()
-    ends = (n.lineno if isinstance(n, _Compound) else n.end_lineno or n.lineno for n in own)
-    return {n for node, end in zip(own, ends, strict=True) for n in range(node.lineno, end + 1)}
-
-
-def _statements(source: str) -> Iterator[ast.stmt]:
-    return (node for node in ast.walk(File(source).tree) if isinstance(node, ast.stmt))
-
-
-def _head(node: ast.stmt) -> str:
-    """The text of a statement, without the statements inside it."""
-    return ast.unparse(node).partition("\n")[0]
+        return Parting(None, [], lacks=False)
+    ways = [way for way in apart if way]
+    own = dict.fromkeys(next(n for n in reversed(way) if isinstance(n, ast.stmt)) for way in ways)
+    sole = _held_by_all(joined) or _held_by_all(apart)
+    return Parting(sole, sorted(own, key=lambda n: n.lineno), lacks=len(ways) < len(apart))
 
 
 def _differences(source: str, model: str, *, joined: bool) -> list[_Way]:
@@ -263,9 +254,10 @@ class _Comparison:
                 yield from self._of(one, other, way) if both else (way,)
         elif len(mine) == 1:
             yield (*way, mine[0]) if isinstance(mine[0], Node) else way
+        elif any(isinstance(node, ast.stmt) for node in (*mine, *theirs)):
+            yield from ((*way, node) for node in mine) if mine else [()]
         else:
-            statements = any(isinstance(node, ast.stmt) for node in (*mine, *theirs))
-            yield () if statements else way
+            yield way
 
     def _same(self, one: Any, other: Any) -> bool:
         """Whether two nodes are alike. If they aren't, they tell nothing about variables."""

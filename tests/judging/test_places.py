@@ -15,6 +15,7 @@ from grader.judging.places import (
     of_only_statement,
     of_return,
     of_words,
+    own_first,
     shown,
 )
 from grader.judging.record import EventKind, Frame
@@ -216,3 +217,30 @@ def test_a_place_keeps_what_is_marked_more_closely_than_its_cause() -> None:
     place = Culprit(2, "", 3, 9, 10)
     assert of_cause(file, [place], node) == [place]
     assert of_cause(file, [Culprit(1, "")], file.tree.body[0]) == [Culprit(1, "")]
+
+
+@pytest.mark.parametrize(
+    ("own", "places", "lines"),
+    [
+        ([5], [1], [5]),
+        ([5], [6], [5]),
+        ([5], [3, 5], [5, 3]),
+        ([2, 5], [6], [2, 5]),
+        ([2], [6, 3], [3, 6]),
+        ([2, 5, 6], [1], [1]),
+        ([9], [1], [1]),
+        ([], [6, 3], [6, 3]),
+        ([5], [], []),
+    ],
+)
+def test_statements_of_the_files_own_come_before_those_of_the_reference(
+    own: list[int], places: list[int], lines: list[int]
+) -> None:
+    file = File(CAUSE + "\n\ng = [1]\n")
+    nodes = [node for node in ast.walk(file.tree) if isinstance(node, ast.stmt)]
+    mine = [node for node in nodes if node.lineno in own]
+    given = [Culprit(n, "") for n in places]
+    assert [place.line for place in own_first(file, given, mine, complete=True)] == lines
+    lacking = [place.line for place in own_first(file, given, mine, complete=False)]
+    assert sorted(lacking) == sorted(places)
+    assert lacking[:1] == [line for line in lines if line in places][:1] or lacking == places

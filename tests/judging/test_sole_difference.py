@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from grader.judging.sole_difference import lines_of_its_own, sole_difference
+from grader.judging.sole_difference import Parting, parting
 
 MODEL = '''\
 """A trainer."""
@@ -35,7 +35,7 @@ def train(params, batches, rate):
 
 def found(mine: str) -> str:
     """The first line of the difference, with its number."""
-    node = sole_difference(mine, MODEL)
+    node = parting(mine, MODEL).sole
     text = ast.get_source_segment(mine, node) if node is not None else None
     return f"{node.lineno}: {text.splitlines()[0]}" if node is not None and text else ""
 
@@ -149,21 +149,41 @@ def test_a_function_of_its_own_is_a_difference_beside_its_call() -> None:
     "text", ["", "def (", "x = 1", "\x00", "1" + " + 1" * 20_000, "(" * 90 + ")" * 90]
 )
 def test_any_text_is_read(text: str) -> None:
-    assert sole_difference(text, MODEL) is None or text == "x = 1"
-    sole_difference(MODEL + "\n" + text, MODEL)
+    assert parting(text, MODEL).sole is None or text == "x = 1"
+    parting(MODEL + "\n" + text, MODEL)
 
 
 def test_solutions_do_not_differ_from_themselves() -> None:
     for path in sorted((Path(__file__).parents[2] / "solutions").glob("ex*.py")):
-        assert sole_difference(path.read_text(), path.read_text()) is None
+        assert parting(path.read_text(), path.read_text()) == Parting(None, [], lacks=False)
 
 
-def test_statements_that_the_reference_has_are_not_the_files_own() -> None:
-    assert lines_of_its_own(MODEL, MODEL) == set()
+def own(mine: str) -> list[str]:
+    nodes = parting(mine, MODEL).own
+    return [(ast.get_source_segment(mine, node) or "").split("\n")[0] for node in nodes]
+
+
+def test_a_file_has_statements_of_its_own() -> None:
+    assert own(MODEL) == []
     mine = changed(
-        ("    for batch in batches:", "    for batch in list(batches):"),
-        ("losses.append(loss)", "losses.append(\n            float(loss)\n        )"),
+        ("in batches:", "in list(batches):"),
+        ("append(loss)", "append(\n            float(loss)\n        )"),
     )
-    assert lines_of_its_own(mine, MODEL) == {16, 19, 20, 21}
-    assert lines_of_its_own("def (", MODEL) == set()
-    assert lines_of_its_own("x = " + "-" * 20_000 + "1", MODEL) <= {1}
+    assert own(mine) == ["for batch in list(batches):", "losses.append("]
+    assert own(changed(("    losses = []\n", "    a = 1\n    losses = []\n    b = 1\n"))) == [
+        "a = 1",
+        "losses = []",
+        "b = 1",
+    ]
+    assert own(changed(("axis=0", "axis=1"), ("rate *", "2 *"))) == [
+        "return jnp.mean(errors**2, axis=1)",
+        "params -= 2 * grads",
+    ]
+
+
+def test_it_is_known_whether_a_file_lacks_a_statement() -> None:
+    shorter = changed(("axis=0", "axis=1"), ("        losses.append(loss)\n", ""))
+    assert parting(shorter, MODEL).lacks
+    assert own(shorter) == ["return jnp.mean(errors**2, axis=1)"]
+    assert not parting(changed(("axis=0", "axis=1")), MODEL).lacks
+    assert own(MODEL + "\nx = " + "-" * 20_000 + "1") in ([], ["x = " + "-" * 20_000 + "1"])
