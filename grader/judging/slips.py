@@ -2,9 +2,9 @@
 
 They are a result that is dropped, a new value that nothing uses, a value that a loop does not carry
 on, a list that a loop empties in each round, a `return` that ends a loop in its first round, an
-iterator that is used up before a loop over it, a condition that always holds, a search with its
-arguments exchanged, a result that is rounded down, a copy to no named place, and a parameter that
-is used nowhere, or replaced.
+iterator that is used up before a loop over it, a condition that always holds, a search or a call
+with its arguments exchanged, a result that is rounded, a copy to no named place, and a parameter
+that is used nowhere, or replaced.
 
 It compares two texts, the learner's file and the reference solution, and runs neither. What it
 finds explains a failure that has no line of its own; it never makes one. A forgotten `return` is in
@@ -26,6 +26,7 @@ _NEW_VALUES = (
     "with_sharding_constraint",
     "reshard",
     "optimization_barrier",
+    "nnx.merge",
     "pmean",
     "psum",
     "astype",
@@ -80,7 +81,9 @@ def slips(file: File, model: str, edits: Sequence[str]) -> Iterator[Slip]:
             "`or` stands between two conditions, and each is whole: `x == 1 or x == 2`.",
         ),
         (_searched_in_a_text, "Which of the two is the text that is looked for?"),
+        (_exchanged, "Which argument comes first? The file says it where it speaks of this call."),
         (_rounded_down, "`/` divides, and `//` leaves the fraction out."),
+        (_rounded, ""),
         (_names_no_place, ""),
         (_replaced, ""),
         (_unused, ""),
@@ -178,7 +181,12 @@ def _never_read(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
     every = (node for node in ast.walk(mine) if isinstance(node, ast.FunctionDef))
     for function, node in ((one, node) for one in every for node in own_nodes(one)):
         match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=called) as value):
+            case ast.Assign(
+                targets=[ast.Name(id=name)],
+                value=ast.Call(func=called)
+                | ast.ListComp(elt=ast.Call(func=called))
+                | ast.DictComp(value=ast.Call(func=called)) as value,
+            ):
                 again = _had_another(name, node, function)
                 mapped = ast.unparse(called).endswith(_MAPS)
                 names = [name] if again or mapped or _is_new(ast.unparse(called)) else []
@@ -345,6 +353,39 @@ def _searched_in_a_text(mine: ast.FunctionDef, _: ast.FunctionDef) -> _Found:
                 args=[ast.Name(id=name), ast.Constant(value=str()), *_],
             ) if name in given:
                 yield node, f"`re.{called}` looks for its first argument, `{name}`, in its second"
+
+
+OTHER_ORDER = "gets its arguments in another order than it takes them"
+
+
+def _exchanged(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
+    """Calls that get the names which the reference's get, in an order in which no call has them."""
+    orders = [(name, names) for _, name, names in _given_names(right)]
+    for call, name, names in _given_names(mine):
+        alike = [order for called, order in orders if called == name and {*order} == {*names}]
+        if alike and names not in alike and len(names) == len(alike[0]):
+            yield call, f"`{name}` {OTHER_ORDER}"
+
+
+def _given_names(function: ast.FunctionDef) -> Iterator[tuple[ast.Call, str, list[str]]]:
+    """Calls that get nothing but names, by position: each with what is called, and the names."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call) and node.args and not node.keywords:
+            names = [arg.id for arg in node.args if isinstance(arg, ast.Name)]
+            if len(names) == len(node.args):
+                yield node, ast.unparse(node.func), names
+
+
+def _rounded(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
+    """Calls of `round`, where the reference has none."""
+    if not list(_roundings(right)):
+        yield from ((call, "this rounds: digits are lost") for call in _roundings(mine))
+
+
+def _roundings(function: ast.FunctionDef) -> Iterator[ast.Call]:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "round":
+            yield node
 
 
 def _rounded_down(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:

@@ -116,7 +116,7 @@ def times_all_calls(record: Record) -> Result:
             observed = plural(timing.timed, "call")
             if timing.traced:
                 observed += ", and one with tracers: a jit around `function` compiles it anew"
-            place = statements.call(record, NAME, *["jit"] * timing.traced)
+            place = statements.call(record, NAME, *["jit"] * timing.traced, "range", "function")
             return Failure(expected, observed, place)
     return None
 

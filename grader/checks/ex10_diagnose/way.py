@@ -89,7 +89,7 @@ def way(
         return Way(answered + others)
     if max(orders) < here.order:
         words = f"{_name(right)} it, but not for this report; then line {here.line} answers."
-        return Way(others + answered, words, _habit(file) or PASSED_BY)
+        return Way(others + answered, words, habit(source) or PASSED_BY)
     if later := [one for one in right if one.order and one.order > here.order]:
         tried = "are tried" if len(later) > 1 else "is tried"
         words = f"Line {here.line} answers before {_listed(later)} {tried}."
@@ -220,9 +220,9 @@ def _condition(file: File, loop: ast.For) -> Culprit:
     return file.place(tests[0] if tests else loop)
 
 
-def _habit(file: File) -> str:
-    """The hint about the only call of its kind in the file, or ""."""
-    calls = (node.func for node in ast.walk(file.tree) if isinstance(node, ast.Call))
+def habit(source: str) -> str:
+    """The hint about the only call in a file that hardly ever finds what it looks for, or ""."""
+    calls = (node.func for node in ast.walk(File(source).tree) if isinstance(node, ast.Call))
     named = {func.attr for func in calls if isinstance(func, ast.Attribute)} & HABITS.keys()
     return HABITS[named.pop()] if len(named) == 1 else ""
 
