@@ -3,8 +3,8 @@
 They are a result that is dropped, a new value that nothing uses, a value that a loop does not carry
 on, a list that a loop empties in each round, a `return` that ends a loop in its first round, an
 iterator that is used up before a loop over it, a condition that always holds, a search or a call
-with its arguments exchanged, a result that is rounded, a copy to no named place, and a parameter
-that is used nowhere, or replaced.
+with its arguments exchanged, a result that is rounded down, a copy to no named place, and a
+parameter that is used nowhere, or replaced.
 
 It compares two texts, the learner's file and the reference solution, and runs neither. What it
 finds explains a failure that has no line of its own; it never makes one. A forgotten `return` is in
@@ -83,7 +83,6 @@ def slips(file: File, model: str, edits: Sequence[str]) -> Iterator[Slip]:
         (_searched_in_a_text, "Which of the two is the text that is looked for?"),
         (_exchanged, "Which argument comes first? The file says it where it speaks of this call."),
         (_rounded_down, "`/` divides, and `//` leaves the fraction out."),
-        (_rounded, ""),
         (_names_no_place, ""),
         (_replaced, ""),
         (_unused, ""),
@@ -374,18 +373,6 @@ def _given_names(function: ast.FunctionDef) -> Iterator[tuple[ast.Call, str, lis
             names = [arg.id for arg in node.args if isinstance(arg, ast.Name)]
             if len(names) == len(node.args):
                 yield node, ast.unparse(node.func), names
-
-
-def _rounded(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
-    """Calls of `round`, where the reference has none."""
-    if not list(_roundings(right)):
-        yield from ((call, "this rounds: digits are lost") for call in _roundings(mine))
-
-
-def _roundings(function: ast.FunctionDef) -> Iterator[ast.Call]:
-    for node in ast.walk(function):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "round":
-            yield node
 
 
 def _rounded_down(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:

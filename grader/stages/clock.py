@@ -1,10 +1,11 @@
 """Programs whose costs are known, and a clock that counts nothing else.
 
 The clock moves only by what a program is said to cost. A call costs its dispatch, and the
-first one also costs compiling. An argument that is not on the device costs a copy. The work
-is added when the clock is read, if the result is there by then. The programs are real: a
-timer that does not wait for one reads the clock before it is done. Drives give these to a
-learner's timer; what the timer should have found is judged by the exercise's checks.
+first one also costs compiling. An argument that is not on the device costs a copy, and so does
+one of which nobody knew, when the clock was read last, that it had got there. The work is added
+when the clock is read, if the result is there by then. The programs are real: a timer that does
+not wait for one reads the clock before it is done. Drives give these to a learner's timer; what
+the timer should have found is judged by the exercise's checks.
 """
 
 import time
@@ -46,12 +47,14 @@ class Staged:
         self._polls = self._polled = 0
         """Polls since the last call, now and at the last reading of the clock."""
         self._traced = False
-        self._pending: list[tuple[dict[str, Any], float]] = []
-        """Results that were not yet there when the clock was read, and the work of each."""
+        self._pending: list[tuple[dict[str, Any], float, tuple[Any, Any]]] = []
+        """Results that were not yet there when the clock was read; work and arguments of each."""
         self._running = 0
         """How many results were not there at the last reading."""
+        self._awaited: list[Any] = []
+        """Arrays for which somebody has waited."""
         self._placed: list[Any] = []
-        """Arrays that were on the device at the last reading."""
+        """Arrays that were known to be on the device at the last reading, or were copied since."""
         self._readings: list[int] = []
         """The number of calls before each reading of the clock."""
         self._quick, self._slow = jax.jit(self._short), jax.jit(self._long)
@@ -81,6 +84,10 @@ class Staged:
         finally:
             restore()
 
+    def arrived(self, arrays: Sequence[Any]) -> None:
+        """Note that these arrays are known to be on the device."""
+        self._awaited += arrays
+
     def is_there(self, array: Any) -> bool:
         """Whether an array is done, without a poll that counts."""
         polls = self._polls
@@ -103,7 +110,7 @@ class Staged:
             return self._run(left, right)
         traces = self._traces
         work = self.cost["work"] * self.shares[self._calls % len(self.shares)]
-        self._pending.append((self._run(left, right), work))
+        self._pending.append((self._run(left, right), work, (left, right)))
         self._calls += 1
         self._polls = 0
         self._now += self.cost["dispatch"]
@@ -140,14 +147,15 @@ class Staged:
     def clock(self) -> float:
         """The staged time, in seconds."""
         polls = self._polls
-        ready = [all(a.is_ready() for a in result.values()) for result, _ in self._pending]
+        ready = [all(a.is_ready() for a in result.values()) for result, *_ in self._pending]
         self._polls = polls  # the polls in the line above were not the timer's
         # A device works in order: if a result is there, all the calls before it are done.
         done = max((number for number, there in enumerate(ready, 1) if there), default=0)
-        self._now += sum(work for _, work in self._pending[:done])
+        self._now += sum(work for _, work, _ in self._pending[:done])
+        self._placed += [x for *_, args in self._pending[:done] for x in args] + self._awaited
+        self._awaited = []
         del self._pending[:done]
         self._running = len(self._pending)
-        self._placed = jax.live_arrays()
         self._polled = polls
         self._readings.append(self._calls)
         return self._now

@@ -102,6 +102,7 @@ class _Marked:
         if self._reading:  # the clock asks, not the timer
             return
         arrays = [array for array in arrays if self._staged.is_there(array)]
+        self._staged.arrived(arrays)
         done = {name for name, one in self._result.items() if self._staged.is_there(one)}
         self._awaited |= {n for n in done if any(self._result[n] is one for one in arrays)}
         new = any(all(one is not old for old in self._older) for one in arrays)
