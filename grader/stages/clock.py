@@ -46,7 +46,7 @@ class Staged:
         self._calls = self._traces = 0
         self._polls = self._polled = 0
         """Polls since the last call, now and at the last reading of the clock."""
-        self._traced = False
+        self._traced = self._in_numpy = False
         self._pending: list[tuple[dict[str, Any], float, tuple[Any, Any]]] = []
         """Results that were not yet there when the clock was read; work and arguments of each."""
         self._running = 0
@@ -60,15 +60,15 @@ class Staged:
         self._quick, self._slow = jax.jit(self._short), jax.jit(self._long)
 
     @property
-    def history(self) -> tuple[int, int, int, bool, int]:
-        """How the clock and the program were used, as five values.
+    def history(self) -> tuple[int, int, int, bool, int, bool]:
+        """How the clock and the program were used, as six values.
 
         They are the readings of the clock, the calls between the first reading and the last,
-        the calls still running at the last, whether a call was traced, and the polls between the
-        last reading and the call before it.
+        the calls still running at the last, whether a call was traced, the polls between the
+        last reading and the call before it, and whether a call got a NumPy array after the first.
         """
         calls = self._readings[-1] - self._readings[0] if self._readings else 0
-        return len(self._readings), calls, self._running, self._traced, self._polled
+        return len(self._readings), calls, self._running, self._traced, self._polled, self._in_numpy
 
     @contextmanager
     def counting_polls(self) -> Iterator[None]:
@@ -139,6 +139,7 @@ class Staged:
     def _is_copied(self, argument: Any) -> bool:
         """Whether an argument is copied now, or was copied since the clock was last read."""
         if not isinstance(argument, jax.Array):
+            self._in_numpy |= bool(self._readings)
             return True
         new = bool(self._readings) and not any(argument is array for array in self._placed)
         self._placed.append(argument)

@@ -191,13 +191,13 @@ def on_the_device(record: Record) -> Result:
             numpy = any(leaf.kind == "numpy" for _, leaf in wrong)
             hint = NO_DEVICE if nowhere else _whose({*trees}, model, moved=moved, numpy=numpy)
             by_default = hint == THE_REST and statements.calls(record, "place", "default_device")
-            made = {place.line: place for tree in trees for place in _made(record, tree)}
+            made = {place.line: place for tree in trees[::-1] for place in _made(record, tree)}
             return Failure(
                 f"every array is on {where(leaves[0][2])}{_call(model)}",
                 f"{elsewhere if moved else 'nothing was moved'}. {_listed(wrong)}",
                 nowhere or definition(record, "place"),
                 NOT_MOVED if by_default else hint,
-                made=[*made.values()] if len(trees) < len(TREES) else (),
+                made=[made[line] for line in sorted(made)] if len(trees) < len(TREES) else (),
             )
     return None
 

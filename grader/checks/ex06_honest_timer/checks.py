@@ -403,16 +403,14 @@ def leaves_copies_out(record: Record) -> Result:
     why = "inputs were copied while the clock ran"
     start = _start(record)
     running = [p for p in statements.every(record, NAME, "device_put") if p.line > start[0].line]
-    copies = (timing.figure - timing.cost["work"]) * timing.asked / timing.cost["copy"]
-    one_each_call = round(copies) == timing.asked
-    handed_over = statements.calls(record, NAME, "device_put") and not one_each_call
-    failure = _unlike_the_work(record, timing, why, what, UNDER_WAY if handed_over else "")
-    return _placed(failure, running or start)
+    hint = "" if timing.in_numpy else UNDER_WAY
+    failure = _unlike_the_work(record, timing, why, what, hint)
+    return failure and replace(failure, culprits=running or failure.culprits, made=start)
 
 
 UNDER_WAY = (
-    "jax.device_put hands a copy over, and returns before it is done. Which copy was not waited "
-    "for before the clock started?"
+    "A copy to the device is handed over, as a call is, and is done later. What waits for it "
+    "before the clock starts?"
 )
 
 

@@ -21,6 +21,9 @@ TOO_EARLY = "Does the marked condition hold for reports of other faults, too? Th
 NEVER = (
     "Try this condition by hand with one row of the table, and with a report that it should fit."
 )
+LEFT_OVER = (
+    "What is answered if no row fits? An `else:` of the loop runs if no `break` has ended it."
+)
 LAST = "Which row counts if several fit: the first, or the last? What ends a loop at the first one?"
 HABITS = {
     "match": "re.match looks for a text at the beginning of the report only. Where does it stand?",
@@ -73,6 +76,9 @@ def way(
     answered = [_place(file, here.line)]
     if not truth or not found:
         return Way(answered)
+    if here.loop and _may_be_left_over(file, here, causes, mine):
+        words = "If no row fits, the names of the loop hold its last row."
+        return Way([file.place(here.loop.iter), *answered], words, LEFT_OVER)
     right = _texts(file, truth, causes, answers)
     if not right:
         return Way(answered, f"No line of the file names `{truth}`.")
@@ -182,6 +188,17 @@ def _taken(file: File, found: Sequence[_Text], mine: Answer) -> list[_Text]:
 
 def _constants(nodes: Iterable[ast.AST]) -> list[ast.Constant]:
     return [node for node in nodes if isinstance(node, ast.Constant)]
+
+
+def _may_be_left_over(file: File, here: _Text, causes: Set[str], mine: Answer) -> bool:
+    """Whether no row may have fitted: after such a loop, its names hold the last row."""
+    loop = here.loop
+    if loop is None or loop.orelse or mine.line <= (loop.end_lineno or 0):
+        return False
+    found = (one for cause in causes for one in _texts(file, cause, causes, [mine]))
+    last = max(one.line for one in found if one.loop is loop)
+    texts = [text.value for text in _constants(ast.walk(file.tree)) if text.lineno == last]
+    return here.line == last and not any(str(text) in mine.report for text in texts)
 
 
 def _kept_in(loop: ast.For) -> ast.Assign | None:
