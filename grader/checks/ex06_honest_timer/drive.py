@@ -1,7 +1,8 @@
 """Drives ex06_honest_timer: has staged programs timed, by a staged clock.
 
 Program and clock are staged (`grader.stages.clock`), so that the costs are known, and the load
-of this machine makes no difference. Each program stages what another mistake overlooks; see
+of this machine makes no difference. A copy to the device that nobody waited for is made while the
+clock runs, as a large one is on a GPU. Each program stages what another mistake overlooks; see
 `ProgramName` in `facts`.
 
 Drawn: the order of the programs, for each the number of calls (4 to 9; for one of them, 20 to 39)
