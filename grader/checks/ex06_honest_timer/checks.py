@@ -387,7 +387,7 @@ def _alike(share: float, known: float) -> bool:
 
 @EXERCISE.check(
     ground="observed",
-    after=("tells_of_one_call",),
+    after=("leaves_compiling_out",),
     hints=(
         "`args` are NumPy arrays. Where must they be when the program runs, and what brings them "
         "there?",

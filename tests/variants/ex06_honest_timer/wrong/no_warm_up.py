@@ -14,7 +14,7 @@ import numpy as np
 
 def seconds_per_call(function, args, calls, clock):
     """Seconds that one call of `function(*args)` takes, a float; a mean over `calls` calls."""
-    args = jax.block_until_ready(jax.device_put(args))
+    args = jax.device_put(args)
     start = clock()
     for _ in range(calls):
         jax.block_until_ready(function(*args))  # jax-ml/jax#4495: the first one compiles
