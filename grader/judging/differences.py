@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 RTOL, ATOL = 2e-5, 1e-6
 """What rounding of float32 may do to a sum; the second is relative to the largest number."""
 MAX_FACTOR, MAX_VALUES = 4096, 1 << 20
+MAX_DIGITS = 5
+"""To more digits after the point, few numbers are rounded."""
 ALL_ZERO, ANOTHER_ORDER = "all of it is 0", "the same values in another order"
 IN_BFLOAT16 = "each value has no more digits than a bfloat16 holds"
 OF_ALL = frozenset((ALL_ZERO,))
@@ -78,6 +80,11 @@ def _of_one_shape(mine: Any, right: Any) -> Iterator[_Way]:
             f"{words} to whole numbers",
             # What is 0 is so for other reasons more often.
             lambda rounded=rounded: mine.any() and _is(mine, rounded(right), right),  # type: ignore[misc]
+        )
+    for digits in range(1, MAX_DIGITS + 1):
+        yield (
+            f"rounded at digit {digits} after the point",
+            lambda digits=digits: _cut(mine, np.round(right, digits), right),  # type: ignore[misc]
         )
     if not _varies(right):
         return
@@ -169,6 +176,14 @@ def _rounded(mine: Any, right: Any) -> bool:
     nearest = ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32)
     rounded = nearest.view(np.float32).astype(np.float64)
     return close(mine, rounded) and not close(rounded, right)
+
+
+def _cut(mine: Any, rounded: Any, right: Any) -> bool:
+    """Whether it is `rounded`, but for what a float32 cannot hold, and that is not `right`."""
+    import numpy as np
+
+    alike = np.array_equal(mine.astype(np.float32), rounded.astype(np.float32))
+    return bool(mine.any() and alike and not close(rounded, right))
 
 
 def _is(mine: Any, other: Any, right: Any) -> bool:

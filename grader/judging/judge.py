@@ -41,7 +41,7 @@ from grader.judging.said import (
     is_of_places,
     without_treedefs,
 )
-from grader.judging.slips import Slip, slips
+from grader.judging.slips import OTHER_ORDER, Slip, slips
 from grader.judging.sole_difference import parting
 from grader.judging.statements import (
     jits_inside,
@@ -300,7 +300,10 @@ def _narrow(verdict: Verdict, file: File, exercise: Exercise, made: Sequence[Cul
     if is_of_places(verdict.observed):
         _note_what_was_dropped(verdict, file, found)
         return
-    told = verdict.check == RUNS or verdict.hint in TURNED  # the failure says its cause itself
+    if verdict.check == RUNS:  # what was raised says its cause itself, but for such a call
+        lines = {place.line for place in verdict.culprits}
+        found = [s for s in found if s.words.endswith(OTHER_ORDER) and s.place.line in lines]
+    told = verdict.hint in TURNED  # the failure says its cause itself
     if not told and (certain := _always_a_mistake(verdict, file, found)):
         _blame(verdict, certain)
         verdict.hint, verdict.hint_level, verdict.hints = certain.hint, 1, 1
@@ -336,8 +339,9 @@ def _always_a_mistake(verdict: Verdict, file: File, found: Sequence[Slip]) -> Sl
 
 def _blame(verdict: Verdict, slip: Slip) -> None:
     """Say that a slip explains a failure."""
+    said = [verdict.observed, slip.words]
     verdict.culprits = [slip.place]
-    verdict.observed += f"\n{slip.words}"
+    verdict.observed = "\n".join(reversed(said) if verdict.check == RUNS else said)
 
 
 def _look_inside(

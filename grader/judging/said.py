@@ -147,8 +147,8 @@ _TABLE = tuple(
         _Said(
             r"iteration over a 0-d array",
             "a single number was unpacked, or looped over, as if it were a tuple or an array",
-            "jax.lax.fori_loop calls its function with (i, carry), and jax.lax.scan with "
-            "(carry, item). Are the parameters in that order?",
+            "A list takes one value by `append`; `extend` goes over the parts of one. "
+            "jax.lax.fori_loop calls its function with (i, carry), and scan with (carry, item).",
         ),
         _Said(
             r"(list|tuple) indices must be integers or slices, not str",
@@ -263,6 +263,8 @@ _TABLE = tuple(
         _Said(
             r"(?<![\w>])(\w+|<lambda>)\(\) missing \d+ required positional arguments?",
             r"`\1` was called with too few arguments",
+            "Which parameters does its `def` name, and what does the call give? `f(*args)` gives "
+            "the parts of a tuple one by one, and `f(args)` the tuple.",
         ),
         _Said(
             r"(?<![\w>])(\w+|<lambda>)\(\) takes (?:from )?(\w+)(?: to \w+)? positional arguments? "
@@ -279,6 +281,12 @@ _TABLE = tuple(
             r"`\1` has no argument that is called `\2`",
             "in_axes and out_axes are arguments of vmap and pmap. jit has none of them: the arrays "
             "keep their shape, and in_shardings and out_shardings say how they lie.",
+        ),
+        _Said(
+            r"\b(\w+)\(\) got an unexpected keyword argument 'device'",
+            r"`\1` has no argument that is called `device`",
+            "jnp.zeros, jnp.ones and jnp.arange have one. What is computed from an array that is "
+            "committed, such as a random key, is made where that lies.",
         ),
         _Said(
             r"\b(\w+)\(\) got an unexpected keyword argument '(\w+)'",
@@ -368,7 +376,12 @@ _TABLE = tuple(
             "you expect?",
         ),
         _Said(
-            r"(?:float|int)\(\) argument must be .*, not '(dict|list|tuple|NoneType)'",
+            r"(?:float|int)\(\) argument must be .*, not '(list|tuple)'",
+            r"something of type `\1` stands where a number is expected",
+            f"`[float(x) for x in values]` makes a number of each of several values. Or: {_ORDER}",
+        ),
+        _Said(
+            r"(?:float|int)\(\) argument must be .*, not '(dict|NoneType)'",
             r"something of type `\1` stands where a number is expected",
             _ORDER,
         ),
@@ -386,6 +399,16 @@ _TABLE = tuple(
             r"object of type '(int|float|bool)' has no len\(\)",
             r"something of type `\1` stands where a tuple, a list or an array is expected",
             "A shape is a tuple: `x.shape` is the whole of it, and `x.shape[0]` one number.",
+        ),
+        _Said(
+            r"'(int|float|bool)' object is not iterable",
+            r"something of type `\1` stands where a list, or a row of other values, is expected",
+            "`range(n)` is the row of numbers from 0 to n - 1: a loop over it makes n rounds.",
+        ),
+        _Said(
+            r"matmul input operand \d must have ndim at least 1",
+            "a single number stands in a matrix product, where an array is expected",
+            "Which name is that? A loop gives the name after `for` a new value in each round.",
         ),
         _Said(
             r"cannot unpack non-iterable (\w+) object",
@@ -434,6 +457,18 @@ _TABLE = tuple(
         _Said(
             r"contracting dimensions to have the same shape, got \((\d+),?\) and \((\d+),?\)",
             r"a matrix product of arrays that do not fit each other: \1 columns, and \2 rows",
+        ),
+        _Said(
+            r"cannot access local variable '(\w+)'",
+            r"`\1` has no value yet on this line: no line on the way here gave it one",
+            "Which `if` or loop gives it one, and what if that is passed by? In a function, a name "
+            "that some line gives a value is the function's own, whatever it means outside.",
+        ),
+        _Said(
+            r"Expected a callable value, got",
+            "a value stands where a function is expected",
+            "`jax.jit(f)` returns another function, which can be called: `jax.jit(f)(x)`. And "
+            "`f(x)` is what f returns.",
         ),
         _Said(
             r"^KeyError: '([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)'$",

@@ -1,10 +1,10 @@
 """Finds slips of the pen that a text shows by itself.
 
 They are a result that is dropped, a new value that nothing uses, a value that a loop does not carry
-on, a list that a loop empties in each round, a `return` that ends a loop in its first round, an
-iterator that is used up before a loop over it, a condition that always holds, a search with its
-arguments exchanged, a result that is rounded down, a copy to no named place, and a parameter that
-is used nowhere, or replaced.
+on, a list that a loop empties in each round, an `append` below its loop, a `return` that ends a
+loop in its first round, an iterator that is used up before a loop over it, a condition that always
+holds, a search or a call with its arguments exchanged, a result that is rounded down, a copy to no
+named place, and a parameter that is used nowhere, or replaced.
 
 It compares two texts, the learner's file and the reference solution, and runs neither. What it
 finds explains a failure that has no line of its own; it never makes one. A forgotten `return` is in
@@ -14,6 +14,7 @@ finds explains a failure that has no line of its own; it never makes one. A forg
 import ast
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
 from grader.judging.places import File, own_nodes
@@ -26,6 +27,7 @@ _NEW_VALUES = (
     "with_sharding_constraint",
     "reshard",
     "optimization_barrier",
+    "nnx.merge",
     "pmean",
     "psum",
     "astype",
@@ -70,6 +72,7 @@ def slips(file: File, model: str, edits: Sequence[str]) -> Iterator[Slip]:
         (_never_used, ""),
         (_not_fed_back, ""),
         (_emptied, "What is in it after the last round? Where is it to be made?"),
+        (_after_its_loop, "How far is this line indented, and how often does it run?"),
         (
             _ends_its_loop,
             "How far is this `return` indented, and how many rounds does the loop make?",
@@ -80,6 +83,7 @@ def slips(file: File, model: str, edits: Sequence[str]) -> Iterator[Slip]:
             "`or` stands between two conditions, and each is whole: `x == 1 or x == 2`.",
         ),
         (_searched_in_a_text, "Which of the two is the text that is looked for?"),
+        (_exchanged, "What does each parameter stand for, and which argument is in its place?"),
         (_rounded_down, "`/` divides, and `//` leaves the fraction out."),
         (_names_no_place, ""),
         (_replaced, ""),
@@ -110,7 +114,7 @@ def _dropped(mine: ast.FunctionDef, _: ast.FunctionDef) -> _Found:
 def _maps_to_new(call: ast.Call, makers: set[str]) -> bool:
     """Whether a call of jax.tree.map does no more than make new values."""
     match call.args[:1]:
-        case [ast.Lambda(body=ast.Call(func=called))]:
+        case [ast.Lambda(body=ast.Call(func=called))] | [ast.Attribute() as called]:
             return _is_new(ast.unparse(called))
         case [ast.Name(id=name)]:
             return name in makers
@@ -178,7 +182,12 @@ def _never_read(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
     every = (node for node in ast.walk(mine) if isinstance(node, ast.FunctionDef))
     for function, node in ((one, node) for one in every for node in own_nodes(one)):
         match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=called) as value):
+            case ast.Assign(
+                targets=[ast.Name(id=name)],
+                value=ast.Call(func=called)
+                | ast.ListComp(elt=ast.Call(func=called))
+                | ast.DictComp(value=ast.Call(func=called)) as value,
+            ):
                 again = _had_another(name, node, function)
                 mapped = ast.unparse(called).endswith(_MAPS)
                 names = [name] if again or mapped or _is_new(ast.unparse(called)) else []
@@ -296,6 +305,30 @@ def _emptied(mine: ast.FunctionDef, _: ast.FunctionDef) -> _Found:
                     yield node, f"this makes `{name}` empty in each round of the loop"
 
 
+def _after_its_loop(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
+    """An `append` below a loop, where the reference has one in its loop, and this has none."""
+    if not _appended(right, ast.For) or _appended(mine, _LOOPS):
+        return
+    for before, node in pairwise(mine.body):
+        match node:
+            case ast.Expr(value=ast.Call(func=ast.Attribute(attr="append")) as call):
+                if isinstance(before, ast.For):
+                    yield call, "this `append` comes after the loop, and runs once"
+
+
+_LOOPS = (ast.For, ast.While, ast.comprehension)
+
+
+def _appended(function: ast.FunctionDef, loops: type[ast.AST] | tuple[type[ast.AST], ...]) -> bool:
+    """Whether something is appended in one of these loops."""
+    inside = (node for node in ast.walk(function) if isinstance(node, loops))
+    return any(
+        isinstance(node, ast.Attribute) and node.attr == "append"
+        for loop in inside
+        for node in ast.walk(loop)
+    )
+
+
 def _ends_its_loop(mine: ast.FunctionDef, _: ast.FunctionDef) -> _Found:
     """The last `return` in a loop, where nothing in the loop passes by all of them."""
     for node in ast.walk(mine):
@@ -345,6 +378,33 @@ def _searched_in_a_text(mine: ast.FunctionDef, _: ast.FunctionDef) -> _Found:
                 args=[ast.Name(id=name), ast.Constant(value=str()), *_],
             ) if name in given:
                 yield node, f"`re.{called}` looks for its first argument, `{name}`, in its second"
+
+
+OTHER_ORDER = "gets its arguments in another order than it takes them"
+
+
+def _exchanged(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
+    """Calls that get the names which the reference's get, in an order in which no call has them."""
+    orders = [(name, names) for _, name, names in _given_names(right)]
+    for call, name, names in _given_names(mine):
+        alike = [order for called, order in orders if called == name and {*order} == {*names}]
+        if alike and names not in alike and len(names) == len(alike[0]):
+            yield call, f"`{ast.unparse(call.func)}` {OTHER_ORDER}"
+
+
+def _given_names(function: ast.FunctionDef) -> Iterator[tuple[ast.Call, str, list[str]]]:
+    """Calls that get several names by position: each with what is called, and the names.
+
+    What else a call gets is a part of what is called. Of the functions of a module, only calls
+    that get something else are told: without it, their arguments say nothing of each other.
+    """
+    for node in ast.walk(function):
+        match node:
+            case ast.Call(func=called, args=args, keywords=[]):
+                names = [arg.id for arg in args if isinstance(arg, ast.Name)]
+                others = [ast.unparse(arg) for arg in args if not isinstance(arg, ast.Name)]
+                if len(names) > 1 and (isinstance(called, ast.Name) or others):
+                    yield node, " ".join((ast.unparse(called), *others)), names
 
 
 def _rounded_down(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:

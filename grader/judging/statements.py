@@ -118,8 +118,14 @@ _TAKERS = frozenset(("list", "tuple", "islice", "batched", "device_put"))
 def taken(record: Record, function: str, iterator: str) -> list[Culprit]:
     """Where a function takes several items of `iterator` at once, or the line that defines it."""
     file = File(record.source)
-    found = [n for n in _calls(_nodes(file, function), *_TAKERS) if _gets(n, iterator)]
-    return [file.place(node) for node in found] or of_definitions(file, [function])
+    nodes = list(_nodes(file, function))
+    calls = [file.place(node) for node in _calls(nodes, *_TAKERS) if _gets(node, iterator)]
+    lists = [
+        file.place(node)
+        for node in nodes
+        if isinstance(node, ast.ListComp) and ast.unparse(node.generators[0].iter) == iterator
+    ]
+    return calls or lists[:1] or of_definitions(file, [function])
 
 
 def _only(file: File, nodes: Iterable[ast.AST]) -> list[Culprit]:

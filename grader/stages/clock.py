@@ -1,10 +1,11 @@
 """Programs whose costs are known, and a clock that counts nothing else.
 
 The clock moves only by what a program is said to cost. A call costs its dispatch, and the
-first one also costs compiling. An argument that is not on the device costs a copy. The work
-is added when the clock is read, if the result is there by then. The programs are real: a
-timer that does not wait for one reads the clock before it is done. Drives give these to a
-learner's timer; what the timer should have found is judged by the exercise's checks.
+first one also costs compiling. An argument that is not on the device costs a copy, and so does
+one of which nobody knew, when the clock was read last, that it had got there. The work is added
+when the clock is read, if the result is there by then. The programs are real: a timer that does
+not wait for one reads the clock before it is done. Drives give these to a learner's timer; what
+the timer should have found is judged by the exercise's checks.
 """
 
 import time
@@ -45,27 +46,29 @@ class Staged:
         self._calls = self._traces = 0
         self._polls = self._polled = 0
         """Polls since the last call, now and at the last reading of the clock."""
-        self._traced = False
-        self._pending: list[tuple[dict[str, Any], float]] = []
-        """Results that were not yet there when the clock was read, and the work of each."""
+        self._traced = self._in_numpy = False
+        self._pending: list[tuple[dict[str, Any], float, tuple[Any, Any]]] = []
+        """Results that were not yet there when the clock was read; work and arguments of each."""
         self._running = 0
         """How many results were not there at the last reading."""
+        self._awaited: list[Any] = []
+        """Arrays for which somebody has waited."""
         self._placed: list[Any] = []
-        """Arrays that were on the device at the last reading."""
+        """Arrays that were known to be on the device at the last reading, or were copied since."""
         self._readings: list[int] = []
         """The number of calls before each reading of the clock."""
         self._quick, self._slow = jax.jit(self._short), jax.jit(self._long)
 
     @property
-    def history(self) -> tuple[int, int, int, bool, int]:
-        """How the clock and the program were used, as five values.
+    def history(self) -> tuple[int, int, int, bool, int, bool]:
+        """How the clock and the program were used, as six values.
 
         They are the readings of the clock, the calls between the first reading and the last,
-        the calls still running at the last, whether a call was traced, and the polls between the
-        last reading and the call before it.
+        the calls still running at the last, whether a call was traced, the polls between the
+        last reading and the call before it, and whether a call got a NumPy array after the first.
         """
         calls = self._readings[-1] - self._readings[0] if self._readings else 0
-        return len(self._readings), calls, self._running, self._traced, self._polled
+        return len(self._readings), calls, self._running, self._traced, self._polled, self._in_numpy
 
     @contextmanager
     def counting_polls(self) -> Iterator[None]:
@@ -80,6 +83,10 @@ class Staged:
             yield
         finally:
             restore()
+
+    def arrived(self, arrays: Sequence[Any]) -> None:
+        """Note that these arrays are known to be on the device."""
+        self._awaited += arrays
 
     def is_there(self, array: Any) -> bool:
         """Whether an array is done, without a poll that counts."""
@@ -103,7 +110,7 @@ class Staged:
             return self._run(left, right)
         traces = self._traces
         work = self.cost["work"] * self.shares[self._calls % len(self.shares)]
-        self._pending.append((self._run(left, right), work))
+        self._pending.append((self._run(left, right), work, (left, right)))
         self._calls += 1
         self._polls = 0
         self._now += self.cost["dispatch"]
@@ -132,6 +139,7 @@ class Staged:
     def _is_copied(self, argument: Any) -> bool:
         """Whether an argument is copied now, or was copied since the clock was last read."""
         if not isinstance(argument, jax.Array):
+            self._in_numpy |= bool(self._readings)
             return True
         new = bool(self._readings) and not any(argument is array for array in self._placed)
         self._placed.append(argument)
@@ -140,14 +148,15 @@ class Staged:
     def clock(self) -> float:
         """The staged time, in seconds."""
         polls = self._polls
-        ready = [all(a.is_ready() for a in result.values()) for result, _ in self._pending]
+        ready = [all(a.is_ready() for a in result.values()) for result, *_ in self._pending]
         self._polls = polls  # the polls in the line above were not the timer's
         # A device works in order: if a result is there, all the calls before it are done.
         done = max((number for number, there in enumerate(ready, 1) if there), default=0)
-        self._now += sum(work for _, work in self._pending[:done])
+        self._now += sum(work for _, work, _ in self._pending[:done])
+        self._placed += [x for *_, args in self._pending[:done] for x in args] + self._awaited
+        self._awaited = []
         del self._pending[:done]
         self._running = len(self._pending)
-        self._placed = jax.live_arrays()
         self._polled = polls
         self._readings.append(self._calls)
         return self._now

@@ -23,6 +23,8 @@ MISTAKES = {
     "each is 2 too small": (np.arange(-2, 5), np.arange(7)),
     "0.9 times as much everywhere": (np.float32(0.9) * ROW, ROW),
     "rounded as bfloat16 would round it": (ROW.astype(ml_dtypes.bfloat16).astype("f4"), ROW),
+    "rounded at digit 2 after the point": (np.round(ROW, 2), ROW),
+    "rounded at digit 4 after the point": (np.array(0.4514), np.float32(0.451447)),
     "rounded down to whole numbers": (np.floor(9 * ROW), 9 * ROW),
     "rounded to whole numbers": (np.round(9 * ROW), 9 * ROW),
     "it is transposed": (VALUES.T, VALUES),

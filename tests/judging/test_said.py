@@ -37,6 +37,12 @@ def test_an_exception_that_says_what_is_wrong_is_left_as_it_is() -> None:
             "`data`",
             "P('data', 'data') names the axis data twice",
         ),
+        (
+            "UnboundLocalError: cannot access local variable 'cause' where it is not associated "
+            "with a value",
+            "`cause` has no value yet on this line",
+        ),
+        ("TypeError: 'int' object is not iterable", "something of type `int` stands where a list"),
         ("RecursionError: Recursively calling `step`", "a function calls itself"),
         (
             "IndexError: only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and "

@@ -68,6 +68,10 @@ def test_the_reference_has_no_slips() -> None:
         ("report(state)", "re.search(state, 'a')", 5, "its first argument, `state`, in its second"),
         ("report(state)", "state['w'].at[0].set(1)", 5, "what `state['w'].at[0].set` returns"),
         ("report(state)", "jax.tree.map(lambda x: jax.device_put(x), state)", 5, "`jax.tree.map`"),
+        ("report(state)", "jax.tree.map(jax.device_put, state)", 5, "`jax.tree.map` returns"),
+        ("report(state)", "nnx.merge(graph, state)", 5, "what `nnx.merge` returns"),
+        ("report(state)", "new = [jax.device_put(x) for x in state]", 5, "uses the `new`"),
+        ("report(state)", "new = {0: jax.device_put(x) for x in state}", 5, "uses the `new`"),
         ("report(state)", "for a, b in zip(state, state): report(a)", 5, "uses the `b` of this"),
     ],
 )
@@ -129,6 +133,21 @@ def test_a_result_that_is_rounded_down_is_a_slip_where_the_reference_divides() -
     assert not list(slips(File(mine), mine, ["mean"]))
 
 
+ORDERED = """\
+def run(step, params, batch):
+    return step(params, batch), step(batch, batch)
+"""
+
+
+@pytest.mark.parametrize(("given", "slipped"), [("batch, params", 1), ("params, batch", 0)])
+def test_arguments_in_an_order_that_no_call_of_the_reference_has_are_a_slip(
+    given: str, slipped: int
+) -> None:
+    mine = f"def run(step, params, batch):\n    return step({given})\n"
+    words = [slip.words for slip in slips(File(mine), ORDERED, ["run"])]
+    assert words == ["`step` gets its arguments in another order than it takes them"] * slipped
+
+
 def test_functions_that_may_not_be_edited_have_none() -> None:
     assert list(slips(File(MODEL.replace("state = step", "step")), MODEL, ["other"])) == []
 
@@ -155,6 +174,18 @@ def run(step, batches):
         kept.append(step(batch))
     return kept
 '''
+
+
+def test_an_append_below_the_loop_is_a_slip_where_the_reference_has_it_inside() -> None:
+    below = ITERATED.replace(
+        "        kept.append(step(batch))", "        new = step(batch)\n    kept.append(new)"
+    )
+    also = ITERATED.replace("    return kept", "    kept.append(0)\n    return kept")
+    found = [
+        [(slip.place.line, slip.words) for slip in slips(File(mine), ITERATED, ["run"])]
+        for mine in (below, also)
+    ]
+    assert found == [[(6, "this `append` comes after the loop, and runs once")], []]
 
 
 def used_up(mine: str, model: str = ITERATED) -> list[int]:

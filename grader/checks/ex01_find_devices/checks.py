@@ -26,11 +26,16 @@ from grader.judging.said import cleaned, hint_for
 from grader.judging.statements import deciding
 from grader.judging.verdict import Culprit
 
-PLATFORM = 'A GPU\'s platform is "gpu", whoever made it.'
+PLATFORM = (
+    'A GPU\'s platform is "gpu", whoever made it. Its kind is the name of a product, and its text '
+    "that of a maker's software."
+)
 WHOSE = (
     'jax.devices("gpu") lists the GPUs; jax.devices() lists the devices of the default backend. '
     "Which of them do you count?"
 )
+NAMES = (".platform", ".device_kind", "str(", "repr(")
+"""What gives some name of a device."""
 NO_ARRAYS = (
     "Ask JAX which devices are there, and create no array. The grader stages these machines: their "
     "devices are listed, and no array can be made on them."
@@ -76,7 +81,8 @@ def _judged(record: Record, function: str, concerns: Callable[[str], bool]) -> R
                 said = f"{_said(mine, want)}; line {right}, which gives the right answer on other "
                 said += "machines, is not reached"
                 by_default = "JAX_PLATFORMS=cpu" in want.machine
-                return Failure(expected, said, place, DEFAULT if by_default else NUMBERS)
+                hint = DEFAULT if by_default else _hint(record, mine, want) or NUMBERS
+                return Failure(expected, said, place, hint)
             place, hint = _place(record, mine, function), _hint(record, mine, want)
             made = [culprit(record, mine.line)] if mine.line else []
             return Failure(expected, _said(mine, want), place, hint, made)
@@ -111,8 +117,8 @@ def _hint(record: Record, mine: Answer, want: Answer) -> str:
             return NO_ARRAYS
         if "JAX_PLATFORMS=cpu" in want.machine:
             return DEFAULT
-        by_maker = ".platform" in record.source or "AMD" in want.machine
-        return PLATFORM if by_maker else WHOSE
+        by_name = any(name in record.source for name in NAMES)
+        return PLATFORM if by_name or "AMD" in want.machine else WHOSE
     return NUMBERS if want.answer == A_CPU and "(-" in mine.call else ""
 
 

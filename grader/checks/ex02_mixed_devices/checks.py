@@ -115,7 +115,7 @@ def steps_on_the_device(record: Record) -> Result:
             wrong = [leaf for leaf in leaves if where(leaf) != place]
             if wrong:
                 listed = ", ".join(f"{_name(leaf)} on {_place(leaf)}" for leaf in wrong)
-                free = any(leaf.kind == "jax" and not leaf.committed for leaf in wrong)
+                free = all(leaf.kind == "jax" and not leaf.committed for leaf in wrong)
                 numpy = [leaf for leaf in wrong if leaf.kind == "numpy"]
                 lines = calls_of(record, TO_NUMPY) if numpy else []
                 return Failure(
@@ -123,6 +123,7 @@ def steps_on_the_device(record: Record) -> Result:
                     listed,
                     lines or _giving(record, wrong),
                     IN_NUMPY if numpy else "" if free else ELSEWHERE,
+                    made=statements.assigned(record, "run", "arrays"),
                 )
     return None
 

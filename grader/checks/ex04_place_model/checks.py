@@ -139,6 +139,10 @@ ANOTHER_DEVICE = (
     "A function of jnp, such as jnp.asarray, makes its array on the default device, unless it is "
     "told another. Which call says where the batch goes?"
 )
+NOT_MOVED = (
+    "jax.default_device says where new arrays are made. It moves none that is there already, and "
+    "jnp.asarray returns such an array as it is."
+)
 THE_REST = "The other arrays are in their place. Which line is to place these?"
 AS_IT_CAME = (
     "`place` returns the copies that jax.device_put makes on `device`. Which line returns what it "
@@ -183,19 +187,17 @@ def on_the_device(record: Record) -> Result:
             nowhere = statements.with_one_argument(record, "place", "device_put")
             moved = len(wrong) < len(leaves) or not all(_as_it_came(leaf) for _, leaf in wrong)
             elsewhere = f"{len(wrong)} of {len(leaves)} are elsewhere"
+            trees = list(dict.fromkeys(tree for tree, _ in wrong))
+            numpy = any(leaf.kind == "numpy" for _, leaf in wrong)
+            hint = NO_DEVICE if nowhere else _whose({*trees}, model, moved=moved, numpy=numpy)
+            by_default = hint == THE_REST and statements.calls(record, "place", "default_device")
+            made = {place.line: place for tree in trees[::-1] for place in _made(record, tree)}
             return Failure(
                 f"every array is on {where(leaves[0][2])}{_call(model)}",
                 f"{elsewhere if moved else 'nothing was moved'}. {_listed(wrong)}",
                 nowhere or definition(record, "place"),
-                NO_DEVICE
-                if nowhere
-                else _whose(
-                    {tree for tree, _ in wrong},
-                    model,
-                    moved=moved,
-                    numpy=any(leaf.kind == "numpy" for _, leaf in wrong),
-                ),
-                made=_made(record, wrong[0][0]) if len({tree for tree, _ in wrong}) == 1 else (),
+                NOT_MOVED if by_default else hint,
+                made=[made[line] for line in sorted(made)] if len(trees) < len(TREES) else (),
             )
     return None
 

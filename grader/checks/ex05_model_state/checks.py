@@ -240,7 +240,8 @@ def statistics_go_on(record: Record) -> Result:
     # After one step only: later statistics depend on the new parameters, too.
     failure = _lost(record, FIRST, 0, "BatchStat")
     if failure and not failure.hint and not failure.observed.startswith(UNCHANGED):
-        return replace(failure, hint=ONCE)
+        calls = statements.every(record, "train_step", "loss_fn")
+        return replace(failure, hint=ONCE, culprits=calls or failure.culprits)
     if not failure or failure.hint:
         return failure
     params = _lost(record, FIRST, 0, "Param")

@@ -116,7 +116,7 @@ def times_all_calls(record: Record) -> Result:
             observed = plural(timing.timed, "call")
             if timing.traced:
                 observed += ", and one with tracers: a jit around `function` compiles it anew"
-            place = statements.call(record, NAME, *["jit"] * timing.traced)
+            place = statements.call(record, NAME, *["jit"] * timing.traced, "range", "function")
             return Failure(expected, observed, place)
     return None
 
@@ -391,7 +391,7 @@ def _alike(share: float, known: float) -> bool:
 
 @EXERCISE.check(
     ground="observed",
-    after=("tells_of_one_call",),
+    after=("leaves_compiling_out",),
     hints=(
         "`args` are NumPy arrays. Where must they be when the program runs, and what brings them "
         "there?",
@@ -407,7 +407,15 @@ def leaves_copies_out(record: Record) -> Result:
     why = "inputs were copied while the clock ran"
     start = _start(record)
     running = [p for p in statements.every(record, NAME, "device_put") if p.line > start[0].line]
-    return _placed(_unlike_the_work(record, timing, why, what), running or start)
+    hint = "" if timing.in_numpy else UNDER_WAY
+    failure = _unlike_the_work(record, timing, why, what, hint)
+    return failure and replace(failure, culprits=running or failure.culprits, made=start)
+
+
+UNDER_WAY = (
+    "A copy to the device is handed over, as a call is, and is done later. What waits for it "
+    "before the clock starts?"
+)
 
 
 def _placed(failure: Failure | None, place: list[Culprit]) -> Failure | None:

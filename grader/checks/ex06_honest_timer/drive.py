@@ -1,7 +1,8 @@
 """Drives ex06_honest_timer: has staged programs timed, by a staged clock.
 
 Program and clock are staged (`grader.stages.clock`), so that the costs are known, and the load
-of this machine makes no difference. Each program stages what another mistake overlooks; see
+of this machine makes no difference. A copy to the device that nobody waited for is made while the
+clock runs, as a large one is on a GPU. Each program stages what another mistake overlooks; see
 `ProgramName` in `facts`.
 
 Drawn: the order of the programs, for each the number of calls (4 to 9; for one of them, 20 to 39)
@@ -102,6 +103,7 @@ class _Marked:
         if self._reading:  # the clock asks, not the timer
             return
         arrays = [array for array in arrays if self._staged.is_there(array)]
+        self._staged.arrived(arrays)
         done = {name for name, one in self._result.items() if self._staged.is_there(one)}
         self._awaited |= {n for n in done if any(self._result[n] is one for one in arrays)}
         new = any(all(one is not old for old in self._older) for one in arrays)

@@ -26,7 +26,8 @@ class TimedProgram(msgspec.Struct):
     `asked` is the number of calls that the timer was asked for, and `figure` is what it
     returned. `readings` counts its readings of the clock. `timed` counts the calls between
     the first and the last reading, `running` those that were not done at the last. `traced`
-    says whether a call was traced.
+    says whether a call was traced, and `in_numpy` whether one got a NumPy array after the first
+    reading.
 
     The last reading of the clock, and the call before it, are steps of the phase `phase(staged)`;
     `polls` counts calls of `is_ready` between them. `awaited` names the results of that call for
@@ -44,6 +45,7 @@ class TimedProgram(msgspec.Struct):
     running: int
     traced: bool
     polls: int
+    in_numpy: bool
     last_call: int
     last_reading: int
     awaited: list[str]

@@ -179,13 +179,15 @@ def same_numbers(record: Record) -> Result:
 def _in_words(record: Record, failure: Failure, count: int) -> Failure:
     """The failure with the run it is of: `errors[3]`, in a run of 17 batches."""
     expected = f"{failure.expected}, in a run of {count} batches"
-    hint = failure.hint or FIRST * failure.expected.startswith("`errors[0]`")
     index = int(failure.expected.startswith("`errors"))
+    first = failure.expected.startswith("`errors[0]`")
+    hint = failure.hint or (FIRST if first else "" if index else LAST)
     made = statements.result(record, "train", index, 2) if hint != FORM else ()
     place = definition(record, "train")
     return replace(failure, expected=expected, culprits=place, hint=hint, made=made)
 
 
+LAST = "The errors are right, so each step had the right params. Which does `train` return?"
 FIRST = (
     "The first error is that of `params`, `stats` and the first batch as they came. What does "
     "`error_of` get?"

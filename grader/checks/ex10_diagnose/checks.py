@@ -11,7 +11,7 @@ import msgspec
 
 from grader.checks.ex10_diagnose import EXERCISE
 from grader.checks.ex10_diagnose.facts import Answer
-from grader.checks.ex10_diagnose.way import Way, way
+from grader.checks.ex10_diagnose.way import Way, habit, way
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import definition, seen, wanted
 from grader.judging.record import Record
@@ -167,7 +167,7 @@ def _family(record: Record, causes: tuple[str, ...]) -> Result:
 
     def hint(mine: Answer, truth: str) -> str:
         if _always_the_same(record):
-            return ALWAYS
+            return habit(record.source) or ALWAYS
         return f"Which line of this report tells `{truth}` from `{mine.cause}`?"
 
     return _first(record, wrong, in_words, hint)

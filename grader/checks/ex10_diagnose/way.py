@@ -21,6 +21,9 @@ TOO_EARLY = "Does the marked condition hold for reports of other faults, too? Th
 NEVER = (
     "Try this condition by hand with one row of the table, and with a report that it should fit."
 )
+LEFT_OVER = (
+    "What is answered if no row fits? An `else:` of the loop runs if no `break` has ended it."
+)
 LAST = "Which row counts if several fit: the first, or the last? What ends a loop at the first one?"
 HABITS = {
     "match": "re.match looks for a text at the beginning of the report only. Where does it stand?",
@@ -73,6 +76,9 @@ def way(
     answered = [_place(file, here.line)]
     if not truth or not found:
         return Way(answered)
+    if here.loop and _may_be_left_over(file, here, causes, mine):
+        words = "If no row fits, the names of the loop hold its last row."
+        return Way([file.place(here.loop.iter), *answered], words, LEFT_OVER)
     right = _texts(file, truth, causes, answers)
     if not right:
         return Way(answered, f"No line of the file names `{truth}`.")
@@ -89,7 +95,7 @@ def way(
         return Way(answered + others)
     if max(orders) < here.order:
         words = f"{_name(right)} it, but not for this report; then line {here.line} answers."
-        return Way(others + answered, words, _habit(file) or PASSED_BY)
+        return Way(others + answered, words, habit(source) or PASSED_BY)
     if later := [one for one in right if one.order and one.order > here.order]:
         tried = "are tried" if len(later) > 1 else "is tried"
         words = f"Line {here.line} answers before {_listed(later)} {tried}."
@@ -184,6 +190,17 @@ def _constants(nodes: Iterable[ast.AST]) -> list[ast.Constant]:
     return [node for node in nodes if isinstance(node, ast.Constant)]
 
 
+def _may_be_left_over(file: File, here: _Text, causes: Set[str], mine: Answer) -> bool:
+    """Whether no row may have fitted: after such a loop, its names hold the last row."""
+    loop = here.loop
+    if loop is None or loop.orelse or mine.line <= (loop.end_lineno or 0):
+        return False
+    found = (one for cause in causes for one in _texts(file, cause, causes, [mine]))
+    last = max(one.line for one in found if one.loop is loop)
+    texts = [text.value for text in _constants(ast.walk(file.tree)) if text.lineno == last]
+    return here.line == last and not any(str(text) in mine.report for text in texts)
+
+
 def _kept_in(loop: ast.For) -> ast.Assign | None:
     """What a loop keeps of a row, if nothing ends it before its last row."""
     inner = [node for node in ast.walk(loop) if node is not loop]
@@ -220,9 +237,9 @@ def _condition(file: File, loop: ast.For) -> Culprit:
     return file.place(tests[0] if tests else loop)
 
 
-def _habit(file: File) -> str:
-    """The hint about the only call of its kind in the file, or ""."""
-    calls = (node.func for node in ast.walk(file.tree) if isinstance(node, ast.Call))
+def habit(source: str) -> str:
+    """The hint about the only call in a file that hardly ever finds what it looks for, or ""."""
+    calls = (node.func for node in ast.walk(File(source).tree) if isinstance(node, ast.Call))
     named = {func.attr for func in calls if isinstance(func, ast.Attribute)} & HABITS.keys()
     return HABITS[named.pop()] if len(named) == 1 else ""
 

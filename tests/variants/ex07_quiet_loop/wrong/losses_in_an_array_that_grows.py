@@ -1,4 +1,4 @@
-# expect: same_losses
+# expect: as_fast_as_the_reference
 """ex07: report losses without stalling the loop.
 
 `grader check ex07` judges `train`; `grader hint ex07` helps.
@@ -9,9 +9,17 @@ import jax.numpy as jnp
 
 
 def train(step, params, batches):
+    """Run `step` once for each batch.
+
+    `step(params, batch)` returns (params, loss) as device arrays. `batches` is an
+    iterator: it prepares each batch on the host, which takes time.
+    Return (params, losses): losses is a list of floats, one for each batch.
+    """
+    losses = jnp.array([])
     for batch in batches:
-        params, _ = step(params, batch)
-    return params, []
+        params, loss = step(params, batch)
+        losses = jnp.append(losses, loss)  # a shape that is new, and so a compile, at each step
+    return params, losses.tolist()
 
 
 @jax.jit

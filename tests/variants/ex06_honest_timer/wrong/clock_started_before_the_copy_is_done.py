@@ -1,4 +1,4 @@
-# expect: times_all_calls
+# expect: leaves_copies_out
 """ex06: a timer that tells what a program costs.
 
 `grader check ex06` judges `seconds_per_call`; `grader hint ex06` helps.
@@ -13,12 +13,18 @@ import numpy as np
 
 
 def seconds_per_call(function, args, calls, clock):
-    """Seconds that one call of `function(*args)` takes, a float; a mean over `calls` calls."""
-    args = jax.device_put(args)
+    """Seconds that one call of `function(*args)` takes, a float; a mean over `calls` calls.
+
+    `function` compiles itself on its first call, and returns a dict of arrays. `args` are
+    NumPy arrays. `clock()` tells the time, in seconds. The figure holds the work on the
+    device. It holds no compiling, and no copying of `args` to the device.
+    """
     jax.block_until_ready(function(*args))
+    args = jax.device_put(args)  # handed over, and not waited for
     start = clock()
-    jax.block_until_ready(function(*args))
-    return clock() - start
+    for _ in range(calls):
+        jax.block_until_ready(function(*args))
+    return (clock() - start) / calls
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-# expect: libraries
+# expect: installation
 """ex10: read what a machine says, and name the cause and the remedy.
 
 `grader check ex10` judges `diagnose` on reports that are not shown here, but for those
@@ -69,23 +69,23 @@ def diagnose(report):
             "foreign library",
             "unset LD_LIBRARY_PATH",
         ),
-        ("Unable to load cu(DNN|FFT|SPARSE)", "library missing", "install the plugin's CUDA libraries"),
+        ("Unable to load cu", "library missing", "install the plugin's CUDA libraries"),
         ("Backend 'rocm' is not", "JAX_PLATFORMS is gpu", "write JAX_PLATFORMS=cuda"),
         (
             "Backend '(?!cuda').*' is not in the list",
             "JAX_PLATFORMS is misspelt",
             "write names in lower case, without spaces",
         ),
+        ("(?m)^(backend|devices) +gpu: ", "gpu in use", "leave it"),
+        (
+            r"(?s)\A(?!.*(jax-cuda|NVIDIA GPU may|Backend 'cuda' is not))",
+            "no gpu",
+            "run on a machine with a GPU",
+        ),
+        ("(?s)(?=.*jax-cuda).*JAX_PLATFORMS='?cpu", "JAX_PLATFORMS is cpu", "unset JAX_PLATFORMS"),
+        ("jax-cuda..-plugin", "no device node", "start the container with the GPU"),
     )
     for sign, cause, remedy in signs:
         if re.search(sign, report):
-            return cause, remedy
-    if re.search(r"(?m)^(backend|devices) +gpu: ", report):
-        return "gpu in use", "leave it"
-    if not re.search("jax-cuda..-plugin", report):
-        if re.search("NVIDIA GPU may be present|Backend 'cuda' is not", report):
-            return "no plugin", "install the plugin"
-        return "no gpu", "run on a machine with a GPU"
-    if re.search("JAX_PLATFORMS='?cpu", report):
-        return "JAX_PLATFORMS is cpu", "unset JAX_PLATFORMS"
-    return "no device node", "start the container with the GPU"
+            break
+    return cause, remedy  # if no row fits, these are of the last one
