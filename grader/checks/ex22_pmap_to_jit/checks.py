@@ -287,7 +287,7 @@ def _length(record: Record, run: int) -> tuple[str, str]:
         return said, LENGTH
     added = ADDED_UNSEEN if "shard_map" in record.source else ""
     devices = runs[run].devices
-    return f"{said}: the {devices} devices' gradients are added, and not averaged", added
+    return f"{said}, as if the gradients of {devices} devices were added, and not averaged", added
 
 
 def _first_step(run: int) -> tuple[str, str]:

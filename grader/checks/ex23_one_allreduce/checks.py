@@ -208,7 +208,7 @@ def _with_length(record: Record, failure: Failure) -> Failure:
     elif ratio:
         length = f"; the step {step_in_words(ratio)}{sizes}"
     if not why and ratio and abs(ratio - devices) < 0.01 * devices:
-        length += f": the {devices} devices' gradients are added, and not averaged"
+        length += f", as if the gradients of {devices} devices were added, and not averaged"
         hint = hint or (UNSEEN if not UNCHECKED.search(record.source) else "")
     elif apart and apart < BFLOAT16:
         length = f"; the step differs from the reference's by 1 part in {1 / apart:.0f}"
