@@ -134,8 +134,9 @@ ADDED_UNSEEN = (
 def same_numbers(record: Record) -> Result:
     """Params and loss are those of one device, after one step and after two."""
     for when in AFTER:
-        for part, name in ((1, f"loss of {when}"), (0, f"params after {when}")):
-            failure = differing_leaf(record, name, rtol=1e-4, atol=1e-5, before="params")
+        # What rounds a gradient moves the params by little: their step is judged below.
+        for part, name, rtol in ((1, f"loss of {when}", 2e-5), (0, f"params after {when}", 1e-3)):
+            failure = differing_leaf(record, name, rtol=rtol, atol=rtol / 20, before="params")
             if failure:
                 return _other_numbers(record, failure, part)
     values, name = seen(record).values, f"params after {AFTER[0]}"
