@@ -186,7 +186,8 @@ _TABLE = tuple(
             r"devices?|sharding|shape|dtype|astype|at|item|max|mean|min|nbytes|ndim|reshape|size|sum|"
             r"tolist)'",
             r"`\2` was asked of a \1; arrays have it, and a \1 of arrays has not",
-            "jax.block_until_ready, jax.device_put and jax.tree.map take a tree of arrays.",
+            "jax.block_until_ready, jax.device_put and jax.tree.map take a tree of arrays. Or were "
+            "two values exchanged, where they were passed on?",
         ),
         _Said(
             r"'types.SimpleNamespace' object has no attribute '(\w+)'",
@@ -707,6 +708,22 @@ _TABLE = tuple(
             r"The context mesh cannot be empty",
             "jax.shard_map was given no mesh, and none is set around its call",
             "jax.shard_map takes a mesh: `mesh=mesh`.",
+        ),
+        _Said(
+            r"jax\.(device_put_\w+) is deprecated",
+            r"JAX has no `\1` any more",
+            "jax.device_put takes a sharding. Over a mesh of the devices, a spec with its axis "
+            "cuts the first dimension: device i gets slice i, and nothing else.",
+        ),
+        _Said(
+            r"passed to device_put is not the same on each process",
+            "jax.device_put was given other numbers in each process; for an array of all processes "
+            "it takes the whole of it, the same in each",
+            "Which function makes an array of all processes from the part that each has read?",
+        ),
+        _Said(
+            r"process_id < num_processes. Got process_id=(-?\d+), num_processes=(-?\d+)",
+            r"a process was to join as number \1 of \2, counted from 0",
         ),
         _Said(
             r"spans? non-addressable",

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from grader.judging.places import File, Function, of_definitions, own_nodes
-from grader.judging.record import Record
+from grader.judging.record import Leaf, Record
 from grader.judging.verdict import Culprit
 
 _FILLED = frozenset(("append", "appendleft", "add", "extend", "insert", "update", "setdefault"))
@@ -234,6 +234,14 @@ def of_keys(file: File, function: str, text: str) -> list[Culprit]:
     return list({place.line: place for places in found for place in places}.values())
 
 
+def unnamed(record: Record, function: str, keys: Iterable[str]) -> list[str]:
+    """Which of `keys` a function does not write, where it writes some of them."""
+    nodes = _nodes(File(record.source), function)
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant)}
+    left = [key for key in keys if key not in texts]
+    return left if len(left) < len(list(keys)) else []
+
+
 def _entry(file: File, function: str, key: str) -> list[Culprit]:
     """The place of `entry`, if there is exactly one."""
     found = [value for node in _nodes(file, function) for value in _entries(node, key)]
@@ -311,6 +319,21 @@ def left_whole(record: Record, function: str, key: str) -> list[Culprit]:
 
 
 _SPECS = ("P", "PartitionSpec")
+
+
+def laid(record: Record, function: str, leaf: Leaf) -> list[Culprit]:
+    """Where a function says how an array lies: what it gives the array's name; else nothing.
+
+    Where it goes by no names, that is its only PartitionSpec which prints as the array's.
+    """
+    file = File(record.source)
+    if named := _entry(file, function, leaf.path.rpartition("['")[2].removesuffix("']")):
+        return named
+    arguments = (leaf.spec or "").removeprefix("P").replace(",)", ")")
+    specs = _calls(_nodes(file, function), *_SPECS)
+    return _only(
+        file, (n for n in specs if f"({', '.join(map(ast.unparse, n.args))})" == arguments)
+    )
 
 
 def _gives_name(node: ast.AST, name: str) -> bool:
@@ -398,6 +421,9 @@ def _given_back(
         for value in _returned(owner)
         if (part := _part(value, index, of))
     ]
+    if not (given or inner):  # then what is returned is made in one
+        whole = ((owner, value) for owner in functions[:1] for value in _returned(owner))
+        given = [(owner, value) for owner, value in whole if not isinstance(value, ast.Tuple)]
     nearest = [(owner, part) for owner, part in given if owner in getattr(top, "body", ())]
     found = nearest if inner and len(nearest) == 1 else given
     return found[0] if len(found) == 1 else None
@@ -480,6 +506,12 @@ def _names_in(tree: ast.AST) -> set[str]:
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
+def _names_indexed(node: ast.AST) -> set[str]:
+    """The names of which a `return` gives only a part: `found[-1]`."""
+    parts = (part for part in ast.walk(node) if isinstance(part, ast.Subscript))
+    return set().union(*map(_names_in, parts)) if isinstance(node, ast.Return) else set()
+
+
 def assigned(record: Record, function: str, *names: str) -> list[Culprit]:
     """The last statement in a function that gives a name a value: the first of `names` with one."""
     file = File(record.source)
@@ -521,9 +553,9 @@ def divided_in_part(record: Record, function: str) -> list[Culprit]:
 
 
 def piled(record: Record, function: str) -> list[Culprit]:
-    """The only statement in a function that puts something into what is never emptied or returned.
+    """The statements in a function that fill the one list or dict it never empties or returns.
 
-    That is a list or a dict. If there are several, it is the line that defines the function.
+    If there are several such lists and dicts, it is the line that defines the function.
     """
     file = File(record.source)
     nodes = list(_nodes(file, function))
@@ -533,14 +565,15 @@ def piled(record: Record, function: str) -> list[Culprit]:
         if isinstance(node.func, ast.Attribute)
     }
     left |= {
-        name.id
+        name
         for node in nodes
         if isinstance(node, ast.Return | ast.Delete)
-        for name in ast.walk(node)
-        if isinstance(name, ast.Name)
+        for name in _names_in(node) - _names_indexed(node)
     }
-    found = [node for node in nodes if _fills(node) - left]
-    return [file.place(found[0])] if len(found) == 1 else of_definitions(file, [function])
+    found = [(node, _fills(node) - left) for node in nodes if _fills(node) - left]
+    if len(set().union(*(names for _, names in found))) != 1:
+        return of_definitions(file, [function])
+    return [file.place(node) for node, _ in found]
 
 
 def _fills(node: ast.AST) -> set[str]:

@@ -183,6 +183,28 @@ def _one_after_another(array: Any, before: Any) -> str:
     return ""
 
 
+def same_tree(promise: str, word: str, asked: Any, tree: Any) -> None:
+    """Nothing, if `tree` has the structure of `asked`, which is called `word`.
+
+    Raises:
+      Misused: it has another one. The first array counts that only one of the two has.
+    """
+    structures = [str(jax.tree.structure(one)) for one in (asked, tree)]
+    if structures[0] == structures[1]:
+        return
+    there = [jax.tree_util.tree_leaves_with_path(one) for one in (asked, tree)]
+    paths = [[jax.tree_util.keystr(path) for path, _ in one] for one in there]
+    lost, more = (
+        next((f"`{word}{path}`" for path in one if path not in other), "")
+        for one, other in (paths, paths[::-1])
+    )
+    if not (lost or more):
+        raise Misused(f"{promise}, {structures[0]}", structures[1])
+    raise Misused(
+        promise, f"it has {', and '.join(filter(None, (more, f'no {lost}' * bool(lost))))}"
+    )
+
+
 def lacking(word: str, asked: Any, tree: Any) -> str:
     """For which array of the tree `asked`, called `word`, another tree has nothing; or ""."""
     there, wanted = (

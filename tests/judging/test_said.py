@@ -43,6 +43,19 @@ def test_an_exception_that_says_what_is_wrong_is_left_as_it_is() -> None:
             "`cause` has no value yet on this line",
         ),
         ("TypeError: 'int' object is not iterable", "something of type `int` stands where a list"),
+            "AttributeError: jax.device_put_replicated is deprecated; use jax.device_put instead.",
+            "JAX has no `device_put_replicated` any more",
+        ),
+        (
+            "AssertionError: <class 'numpy.ndarray'> passed to device_put is not the same on each "
+            "process.",
+            "jax.device_put was given other numbers in each process",
+        ),
+        (
+            "ValueError: process_id and num_processes must be nonnegative, with process_id < "
+            "num_processes. Got process_id=2, num_processes=1.",
+            "a process was to join as number 2 of 1",
+        ),
         ("RecursionError: Recursively calling `step`", "a function calls itself"),
         (
             "IndexError: only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and "

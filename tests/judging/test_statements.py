@@ -2,7 +2,7 @@
 
 from grader.judging import statements
 from grader.judging.places import File
-from grader.judging.record import Record
+from grader.judging.record import Leaf, Record
 from grader.judging.verdict import Culprit
 
 SOURCE = '''import jax
@@ -150,6 +150,47 @@ def test_what_is_filled_and_never_emptied_or_returned_is_found() -> None:
     found = Record("ex", "", text, 0)
     assert [place.line for place in statements.piled(found, "train")] == [6]
     assert marked(statements.piled(RECORD, "train")) == "4", "it returns what it fills"
+
+
+def test_all_that_fills_one_list_is_found() -> None:
+    source = """def train(batches):
+    kept, losses = [], []
+    kept.append(batches[0])
+    for batch in batches:
+        losses.append(batch)
+        kept.append(batch)
+    return kept[-1], losses
+"""
+    found = Record(exercise="ex00_x", path="x.py", source=source, seed=1)
+    assert [place.line for place in statements.piled(found, "train")] == [3, 6]
+
+
+def test_a_result_that_is_made_with_others_is_found() -> None:
+    source = "def place(mesh, both):\n    moved = put(both, mesh)\n    return moved\n"
+    found = Record(exercise="ex00_x", path="x.py", source=source, seed=1)
+    assert [place.line for place in statements.result(found, "place", 1, 2)] == [2]
+
+
+def test_where_an_array_is_laid_is_found_by_its_name_or_by_its_spec() -> None:
+    source = """def layout(mesh, params):
+    if mesh:
+        return {"up": P("model", None), "down": P("model", None)}
+    return {key: P("data") for key in params}
+"""
+    found = Record(exercise="ex00_x", path="x.py", source=source, seed=1)
+
+    def laid(path: str, spec: str) -> list[int]:
+        leaf = Leaf(path=path, kind="jax", type="ArrayImpl", spec=spec)
+        return [place.line for place in statements.laid(found, "layout", leaf)]
+
+    assert laid("[0]['up']", "P('data',)") == [3]
+    assert laid("[0]['bias']", "P('data',)") == [4]
+    assert laid("[0]['bias']", "P('model', None)") == [], "two are like it"
+
+
+def test_keys_that_a_function_does_not_write_are_named() -> None:
+    assert statements.unnamed(RECORD, "place", ("intensity", "attainable")) == ["attainable"]
+    assert statements.unnamed(RECORD, "train", ("intensity", "share")) == [], "it names none"
 
 
 def test_the_call_that_is_not_about_one_result_alone_is_found() -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from grader.probes.observe import Misused, from_last, lacking
+from grader.probes.observe import Misused, from_last, lacking, same_tree
 
 OLD = {"b": np.zeros(3), "w": np.zeros((2, 3))}
 PROMISE = "`step` returns (params, loss)"
@@ -34,3 +34,18 @@ def test_an_error_of_a_step_that_was_given_what_it_needs_is_its_own() -> None:
 def test_the_first_array_without_a_value_is_named() -> None:
     assert lacking("state", OLD, {"b": 1, "w": None}) == ", without one for `state['w']`"
     assert lacking("state", OLD, {"b": 1, "w": 2}) == ""
+
+
+def test_a_tree_of_another_structure_is_told_by_the_array_that_one_of_the_two_lacks() -> None:
+    def said(tree: object) -> tuple[str, str]:
+        with pytest.raises(Misused) as raised:
+            same_tree(PROMISE, "params", OLD, tree)
+        return raised.value.expected, raised.value.observed
+
+    same_tree(PROMISE, "params", OLD, {"w": 1, "b": 2})
+    assert said({"b": 1}) == (PROMISE, "it has no `params['w']`")
+    assert said(OLD | {"c": 1}) == (PROMISE, "it has `params['c']`")
+    assert said([1, 2]) == (PROMISE, "it has `params[0]`, and no `params['b']`")
+    with pytest.raises(Misused) as raised:
+        same_tree(PROMISE, "pair", (1, 2), [1, 2])
+    assert raised.value.observed == "PyTreeDef([*, *])"

@@ -113,12 +113,17 @@ def _more_than_a_copy(record: Record) -> Failure | None:
     needed = sum(4 * prod(leaf.shape) for leaves in copies for leaf in leaves)
     if received > needed:
         expected = f"the devices receive one copy each, in all {needed:,} bytes"
-        return Failure(expected, f"they receive {received:,} bytes", culprits(record, whole))
+        found = culprits(record, whole)
+        return Failure(expected, f"they receive {received:,} bytes", found, RECEIVED)
     total, fewest = (sum(event.count for event in found) for found in (mine, theirs))
     if total > fewest:
         expected = f"each device receives each array once: {plural(fewest, 'copy')}"
-        return Failure(expected, plural(total, "copy"), culprits(record, whole or mine))
+        found = culprits(record, whole or mine)
+        return Failure(expected, plural(total, "copy"), found, RECEIVED)
     return None
+
+
+RECEIVED = "One device_put hands out all slices. What does another call send to a device, or again?"
 
 
 def _lies(leaf: Leaf, count: int) -> str:

@@ -287,7 +287,7 @@ def _length(record: Record, run: int) -> tuple[str, str]:
         return said, LENGTH
     added = ADDED_UNSEEN if "shard_map" in record.source else ""
     devices = runs[run].devices
-    return f"{said}, as if the gradients of {devices} devices were added, not averaged", added
+    return f"{said}, as if the gradients of {devices} devices were added, and not averaged", added
 
 
 def _first_step(run: int) -> tuple[str, str]:
@@ -313,6 +313,10 @@ def params_stay_copied(record: Record) -> Result:
     return None
 
 
+OTHER_SIZE = (
+    "This is a network and a batch of another size than those of the steps before. What in the "
+    "step depends on a size, or on how large a gradient is?"
+)
 ONE_MEAN = (
     "Only the gradients and the loss depend on rows of other devices. They need one mean each."
 )
@@ -348,7 +352,7 @@ def _other_exchange(record: Record, name: str, width: int) -> Failure | Unable |
             text.replace(f"{name} ", "step's result ")
             for text in (failure.expected, failure.observed)
         )
-        return Failure(expected, observed, definition(record, "make_step"))
+        return Failure(expected, observed, definition(record, "make_step"), OTHER_SIZE)
     gradients = _gradient_bytes(width)
     # In a loop of unknown length, even one round too many shows.
     total = sum(c.nbytes * c.count * (c.runs or 2) for c in measured.collectives)

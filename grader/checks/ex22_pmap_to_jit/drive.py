@@ -5,8 +5,8 @@ devices, in any order), the width of the network, the rows of the batch and the 
 that a step that counts jax.devices(), or 8, is wrong on one of them. Width and rows differ, so that
 a mean over the wrong dimension shows. Each step takes the params that the one before returned. The
 step of each run is exported, too. So is a large one, with enough work to drown what a call costs:
-it is for all devices, in another order, gets two sets of inputs and is timed, and is compiled for
-the target as well.
+it is for all devices, in another order, gets two sets of inputs, whose targets are far away, is
+timed, and is compiled for the target as well.
 """
 
 from types import ModuleType
@@ -36,6 +36,9 @@ ROWS, STEPS = (1, 5), (1, 6)
 LARGE = (14, 18), (28, 36)
 """Of the program that is timed, the same width and rows, on a mesh of all devices."""
 
+FAR = 64
+"""How far its targets are from 0: some gradients are larger than 1."""
+
 
 def _params(rng: Any, width: int) -> dict[str, Any]:
     """NumPy float32 parameters of a network of this width."""
@@ -43,18 +46,20 @@ def _params(rng: Any, width: int) -> dict[str, Any]:
     return {name: value.astype(np.float32) for name, value in drawn.items()}
 
 
-def _batch(rng: Any, rows: int) -> tuple[Any, Any]:
-    """NumPy float32 inputs (rows, 32) and targets (rows, 8)."""
+def _batch(rng: Any, rows: int, far: int) -> tuple[Any, Any]:
+    """NumPy float32 inputs (rows, 32) and targets (rows, 8), at most `far` away from 0."""
     inputs = rng.standard_normal((rows, FEATURES)).astype(np.float32)
-    return inputs, np.tanh(inputs[:, :TARGETS])
+    return inputs, far * np.tanh(inputs[:, :TARGETS])
 
 
 PLACED, STEPPED = "`place` returns (params, batch)", "`step` returns (params, loss)"
 
 
-def _placed(submission: ModuleType, rng: Any, mesh: Any, width: int, rows: int) -> Any:
+def _placed(
+    submission: ModuleType, rng: Any, mesh: Any, width: int, rows: int, far: int = 1
+) -> Any:
     """Fresh params and a fresh batch, placed by the submission."""
-    given = _params(rng, width), _batch(rng, rows)
+    given = _params(rng, width), _batch(rng, rows, far)
     both = unpack(submission.place(mesh, *given), 2, PLACED)
     mine: Any = jax.tree.structure(tuple(both))
     if mine == jax.tree.structure(given[::-1]):
@@ -131,4 +136,4 @@ def _export_large(submission: ModuleType, observe: Observe, rng: Any) -> None:
     width, rows = (int(rng.integers(*span)) for span in LARGE)
     observe.fact(WIDTH, 16 * width)
     for take in (observe.program, observe.program, observe.target):
-        take(TIMED, step, *_placed(submission, rng, mesh, 16 * width, 8 * mesh.size * rows))
+        take(TIMED, step, *_placed(submission, rng, mesh, 16 * width, 8 * mesh.size * rows, FAR))

@@ -5,8 +5,10 @@ compiled for a target. The memory is judged for the target only.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 from grader.checks.ex23_one_allreduce import EXERCISE
 from grader.checks.ex23_one_allreduce.facts import (
@@ -206,7 +208,7 @@ def _with_length(record: Record, failure: Failure) -> Failure:
     elif ratio:
         length = f"; the step {step_in_words(ratio)}{sizes}"
     if not why and ratio and abs(ratio - devices) < 0.01 * devices:
-        length += f", as if the gradients of {devices} devices were added, not averaged"
+        length += f", as if the gradients of {devices} devices were added, and not averaged"
         hint = hint or (UNSEEN if not UNCHECKED.search(record.source) else "")
     elif apart and apart < BFLOAT16:
         length = f"; the step differs from the reference's by 1 part in {1 / apart:.0f}"
@@ -229,20 +231,25 @@ def _other_sum(record: Record) -> str:
         return ""
     parts = [shares.gradient(old, *rows) for rows in zip(*batch, strict=True)]
     right = -shares.RATE / len(parts)
-    moved = start
-    for rows in zip(*batch, strict=True):
-        moved = moved + right * shares.gradient(shares.unraveled(moved, old), *rows)
+    devices = int(wanted(record).facts[DEVICES])
+    blocks = list(zip(*(np.split(array, devices, axis=1) for array in batch), strict=True))
+
+    def walked(batch: Sequence[Any]) -> Any:
+        moved = start
+        for rows in zip(*batch, strict=True):
+            moved = moved + right * shares.gradient(shares.unraveled(moved, old), *rows)
+        return moved - start
+
     beside = np.linalg.norm(step - right * sum(parts))
-    if np.linalg.norm(step - (moved - start)) <= shares.FITS * beside:
-        return ONE_BY_ONE
+    for walk in (walked(batch), np.mean([walked(block) for block in blocks], axis=0)):
+        if np.linalg.norm(step - walk) <= shares.FITS * beside:
+            return ONE_BY_ONE
     counts = shares.weights(step, parts, right)
     if counts is not None:
         return shares.in_words(counts, "micro-batches")
     for first, words in ((start, "the old params"), (np.ones_like(start), "ones")):
         if counts := shares.weights(step, [*parts, first], right):
             return f"{BEGINS} {words}, not with zeros" if abs(counts[-1]) > FITTED else ""
-    devices = int(wanted(record).facts[DEVICES])
-    blocks = zip(*(np.split(array, devices, axis=1) for array in batch), strict=True)
     of_each = [
         np.mean([shares.gradient(old, *rows) for rows in zip(*block, strict=True)], axis=0)
         for block in blocks
@@ -370,5 +377,5 @@ def on_the_target(record: Record) -> Result:
     return Failure(
         f"at most {ROOM * theirs / 2**30:.2f} GiB of intermediate results on a device",
         f"{mine / 2**30:.2f} GiB: several of the {count} micro-batches are held at once",
-        definition(record, "make_step"),
+        statements.call(record, "make_step", "scan", "value_and_grad", "grad"),
     )

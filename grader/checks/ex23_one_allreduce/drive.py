@@ -3,9 +3,10 @@
 Drawn: the order of the devices in each mesh, of which the one for the steps has from two devices to
 all but one; and for the steps and for each of the three programs the width of the network, the
 rows of a micro-batch and the number of micro-batches (2 to 12): a program whose bytes are right for
-one number of micro-batches is not right for all. Two programs are for all devices; that of the
-fewest micro-batches is for the devices that take the steps. The target's program has large params,
-so that its memory shows how many micro-batches it holds.
+one number of micro-batches is not right for all. Their targets are far away, so that the gradients
+are large. Two programs are for all devices; that of the fewest micro-batches is for the devices
+that take the steps. The target's program has large params, so that its memory shows how many
+micro-batches it holds.
 
 With check_vma=False, an array may say that it is replicated and hold other numbers on each device:
 the copies on all devices are compared after each step.
@@ -38,6 +39,8 @@ COUNTS = {STEP: (4, 8), OTHER: (8, 13), FEW: (2, 4)}
 """Of each program, its number of micro-batches: from, and below."""
 LARGE_ROWS = 8192
 """The same for the target."""
+FAR = 32
+"""How far the targets of the programs are from 0: some gradients are larger than 1."""
 PROMISE = "`step` returns (params, losses)"
 
 
@@ -72,7 +75,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             width, count = _width(rng), int(rng.integers(*counts))
             drawn[name] = {"width": width, "micro-batches": count}
             made, over = (few, some) if name == FEW else (step, mesh)
-            observe.program(name, made, *_arguments(rng, over, width, count))
+            observe.program(name, made, *_arguments(rng, over, width, count, FAR))
         observe.fact("gradient", drawn)
         observe.target(STEP, step, *_large(mesh, drawn[STEP]["micro-batches"]))
 
@@ -86,8 +89,10 @@ def _width(rng: Any) -> int:
     return 16 * int(rng.integers(*WIDTHS))
 
 
-def _arguments(rng: Any, mesh: Any, width: int, count: int) -> tuple[Any, Any, Any]:
+def _arguments(rng: Any, mesh: Any, width: int, count: int, far: int = 1) -> tuple[Any, Any, Any]:
     """Params on every device; inputs and targets of `count` micro-batches, split by rows.
+
+    The targets are `far` times as far from 0 as the network's outputs.
 
     A device has not as many rows of one as there are micro-batches, so that neither number passes
     for the other. Each row of the targets has an offset of its own, so that the devices'
@@ -100,7 +105,7 @@ def _arguments(rng: Any, mesh: Any, width: int, count: int) -> tuple[Any, Any, A
     params = {name: draw(shape, 0.2) for name, shape in shapes(width).items()}
     rows = int(rng.choice([n for n in range(*ROWS) if n != count])) * mesh.size
     inputs = draw((count, rows, FEATURES))
-    targets = np.tanh(inputs[..., :TARGETS]) + draw((1, rows, 1))
+    targets = far * (np.tanh(inputs[..., :TARGETS]) + draw((1, rows, 1)))
     whole, split = jax.NamedSharding(mesh, jax.P()), jax.NamedSharding(mesh, jax.P(None, "data"))
     placed: tuple[Any, Any, Any] = jax.device_put((params, inputs, targets), (whole, split, split))
     return placed

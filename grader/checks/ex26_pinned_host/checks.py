@@ -253,7 +253,11 @@ def same_prediction(record: Record) -> Result:
         if not isinstance(program := _program(record, name), Measured):
             return program
         if failure := differing_output(record, name, rtol=rtol, atol=atol):
-            return replace(failure, culprits=statements.result(record, "predict"))
+            left = statements.unnamed(record, "predict", ("w1", "b1", "w2"))
+            names = " and ".join(f'"{key}"' for key in left)
+            observed = failure.observed + f"; `predict` does not use {names}" * bool(left)
+            place = statements.result(record, "predict")
+            return replace(failure, observed=observed, culprits=place)
     return None
 
 

@@ -26,7 +26,7 @@ from grader.checks.ex26_pinned_host.facts import FUNCTIONS, PROGRAMS, ROUNDS, on
 from grader.judging.memory import PINNED
 from grader.probes import alive
 from grader.probes.host_operations import host_operations
-from grader.probes.observe import Misused, Observe
+from grader.probes.observe import Misused, Observe, same_tree
 
 DTYPES = ("float32", "bfloat16", "int32", "float16", "uint8", "int8", "uint32", "bool")
 TREES, ARRAYS, MANY = (3, 6), (4, 10), (101, 130)
@@ -117,15 +117,14 @@ def _result(function: Any, tree: Any, name: str) -> Any:
 
     Raises `Misused` where it is not a tree like `tree`, or where `tree` itself was changed.
     """
-    before, wanted = jax.tree.leaves(tree), str(jax.tree.structure(tree))
+    before = jax.tree.leaves(tree)
     result = function(tree)
-    after, found = jax.tree.leaves(tree), str(jax.tree.structure(result))
+    after = jax.tree.leaves(tree)
     changed = [id(array) for array in before] != [id(array) for array in after]
     if changed or any(array.is_deleted() for array in before):
         done = "it puts other arrays into it" if changed else "it deletes the arrays in it"
         raise Misused(f"`{name}` leaves its argument as it is", done)
-    if wanted != found:
-        raise Misused(f"`{name}` returns a tree of the form of its argument, {wanted}", found)
+    same_tree(f"`{name}` returns a tree like its argument", "tree", tree, result)
     return result
 
 
@@ -135,16 +134,25 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     sizes.insert(int(rng.integers(len(sizes) + 1)), int(rng.integers(*MANY)))
     observe.fact(ROUNDS, len(sizes))
     for index, size in enumerate(sizes):
-        for name in rng.permutation(FUNCTIONS):
-            tree = _tree(rng, size, min(size, PLACES) if size >= MANY[0] else size)
-            given = _staged(tree) if name == "to_device" else tree
-            observe.value(f"original of {name} {index}", tree)
-            before = alive.nbytes()
-            with observe.phase(str(name)):
-                result = _result(getattr(submission, str(name)), given, str(name))
-            observe.fact(f"left beside {name} {index}", alive.left_beside(result, before))
-            observe.value(f"{name} {index}", result)
+        for name in map(str, rng.permutation(FUNCTIONS)):
+            _call(getattr(submission, name), observe, rng, f"{name} {index}", size)
     _predict(submission.predict, observe, rng)
+
+
+def _call(function: Any, observe: Observe, rng: Any, call: str, size: int) -> None:
+    """Call `to_host` or `to_device` with a tree of so many arrays, which nothing holds afterwards.
+
+    `call` is the name of the function, and the number of the call.
+    """
+    name, before = call.partition(" ")[0], alive.nbytes()
+    tree = _tree(rng, size, min(size, PLACES) if size >= MANY[0] else size)
+    given = _staged(tree) if name == "to_device" else tree
+    observe.value(f"original of {call}", tree)
+    with observe.phase(name):
+        result = _result(function, given, name)
+    del tree, given
+    observe.fact(f"left beside {call}", alive.left_beside(result, before))
+    observe.value(call, result)
 
 
 def _predict(predict: Any, observe: Observe, rng: Any) -> None:

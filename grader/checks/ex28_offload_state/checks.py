@@ -91,7 +91,8 @@ def starts_on_the_host(record: Record) -> Result:
     ground="observed",
     after=("starts_on_the_host",),
     hints=(
-        "What optax makes from a param has the param's sharding. A count is on the default device.",
+        "What optax makes from a param has the param's sharding. A count is on the default device: "
+        "it needs other devices, not only another memory.",
         "All arguments of one program lie on the same devices: put the count on the param's mesh.",
     ),
     anchor="memory-kinds",

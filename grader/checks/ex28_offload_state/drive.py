@@ -7,9 +7,10 @@ or by two, or whole. So a rule that fits one of them does not fit the others.
 
 `step` gets a state that the drive staged itself, as it is after some steps, so a wrong `init`
 costs it nothing. It is traced and exported, for 2 to 3 layers and for 6 to 9, and never runs in
-this process. Drawn are the names of the layers, their width, the rows of the batch, the order of
-the devices, and all numbers. For the target it is exported once more, with a state that is large
-enough to show at the peak.
+this process. The targets of the latter are far away, so that its gradients are large. Drawn are
+the names of the layers, their width, the rows of the batch, the order of the devices, and all
+numbers. For the target it is exported once more, with a state that is large enough to show at the
+peak.
 """
 
 from types import ModuleType
@@ -23,7 +24,7 @@ from grader.checks.ex28_offload_state.facts import CALLS, PROGRAMS
 from grader.judging.memory import PINNED
 from grader.probes import alive
 from grader.probes.host_operations import host_operations
-from grader.probes.observe import Misused, Observe, lacking_keys
+from grader.probes.observe import Misused, Observe, lacking_keys, same_tree
 
 FEW, MANY = (1, 7), (20, 31)
 """How many params `init` gets, from and below."""
@@ -32,6 +33,8 @@ LAYERS = ((2, 4), (6, 10))
 TARGET_LAYERS, TARGET_WIDTH, TARGET_ROWS = 8, 4096, 8192
 """The network for the target. Its state is 1 GiB, all of it on each device, as the params are:
 nothing is gathered, which could hide the state."""
+FAR = 1000
+"""How far the targets are from 0 where there are more layers: some gradients are larger than 1."""
 
 
 def _sharding(*spec: str | None, kind: str = "device", devices: Any = None) -> Any:
@@ -83,11 +86,14 @@ def _params(rng: Any, layers: int, devices: list[Any]) -> Any:
     return jax.device_put(drawn, _sharding("data", devices=devices))
 
 
-def _batch(rng: Any, width: int, devices: list[Any]) -> Any:
-    """float32 inputs and targets, each (9 to 32 rows a device, width), split by rows."""
+def _batch(rng: Any, width: int, devices: list[Any], far: int) -> Any:
+    """float32 inputs and targets, each (9 to 32 rows a device, width), split by rows.
+
+    The targets are `far` times as far from 0 as the inputs.
+    """
     rows = int(rng.integers(9, 33)) * jax.device_count()
-    drawn = rng.standard_normal((2, rows, width)).astype("float32")
-    return jax.device_put(tuple(drawn), _sharding("data", devices=devices))
+    inputs, targets = rng.standard_normal((2, rows, width)).astype("float32")
+    return jax.device_put((inputs, far * targets), _sharding("data", devices=devices))
 
 
 def _used_state(submission: ModuleType, params: Any, rng: Any, devices: list[Any]) -> Any:
@@ -119,11 +125,11 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     if not observe.jitted("step", step):
         return
     devices = list(rng.permutation(np.array(jax.devices())))
-    for name, layers in zip(PROGRAMS, LAYERS, strict=True):
+    for name, layers, far in zip(PROGRAMS, LAYERS, (1, FAR), strict=True):
         params = _params(rng, int(rng.integers(*layers)), devices)
         width = len(next(iter(params.values())))
         state = _used_state(submission, params, rng, devices)
-        arguments = params, state, _batch(rng, width, devices)
+        arguments = params, state, _batch(rng, width, devices, far)
         # A GPU would otherwise round the products, and so what is compared.
         with jax.default_matmul_precision("highest"):
             observe.program(name, step, *arguments)
@@ -138,11 +144,9 @@ def _init(submission: ModuleType, observe: Observe, name: str, params: Any) -> N
     state = submission.init(params)
     with observe.unwatched():
         like = {key: jax.eval_shape(submission.adam.init, array) for key, array in params.items()}
-    found, promised = (str(jax.tree.structure(tree)) for tree in (state, like))
     if isinstance(state, dict) and (missing := lacking_keys(params, state)):
         raise Misused("`init` returns {name: adam.init(param)}", missing)
-    if found != promised:
-        raise Misused(f"`init` returns {{name: adam.init(param)}}, {promised}", found)
+    same_tree("`init` returns {name: adam.init(param)}", "state", like, state)
     observe.fact(facts.left(name), alive.left_beside(state, before))
     observe.fact(facts.twice(name), alive.in_one_memory(state))
     observe.value(name, state)

@@ -16,6 +16,7 @@ from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import culprit, definition, seen, wanted
 from grader.judging.record import Leaf, Record
+from grader.judging.said import in_words, is_known
 from grader.judging.verdict import Culprit
 from grader.judging.words import plural, typed
 
@@ -77,10 +78,12 @@ def _failure(record: Record, fails: Callable[[Process], bool], expected: str) ->
     if not processes:
         return None
     told = [_ended(process, len(processes)) for process in processes]
+    raised = [_words(p.message) for p in processes if p.end == "raised" and is_known(p.message)]
+    own = "".join(f"\n{words}" for words in raised[:1])
     apart = "; ".join(f"process {i} {text}" for i, text in enumerate(told))
     alike = "both" if len(told) == 2 else f"all {len(told)}"
     observed = f"{alike} {told[0]}" if len(set(told)) == 1 else apart
-    return Failure(expected, observed, _places(record, processes), _hint(processes))
+    return Failure(expected, observed + own, _places(record, processes), _hint(processes))
 
 
 NOT_SHARED = (
@@ -92,6 +95,10 @@ HANDED_OVER = (
     "`address` is host and port, `count` says how many processes there are, and `index` is this "
     "one's number. Under which names does the marked line hand over all three?"
 )
+BLOCKS = (
+    "The shape, and the index that a callback gets, are those of the array of all processes. Where "
+    "in it do the rows of this process begin?"
+)
 CAUSE = "The error names its cause. What does the marked line hand over, and what is asked for?"
 
 
@@ -102,7 +109,9 @@ def _hint(processes: list[Process]) -> str:
         return ""
     if failed.told.doing == "join":
         return STARTED if "before any JAX calls" in failed.message else HANDED_OVER
-    words = ("non-addressable", "same on each process", "shard shape")
+    if "shard shape" in failed.message:
+        return BLOCKS
+    words = ("non-addressable", "same on each process")
     return "" if any(word in failed.message for word in words) else CAUSE
 
 
@@ -167,11 +176,12 @@ def _ended(process: Process, count: int) -> str:
     """How a process ended, as the rest of a sentence."""
     inside = f"in `{process.told.doing}`" if process.told.doing else "while it was imported"
     if process.end == "finished":
-        return "had finished"
+        alone = process.told.processes < count
+        return "had finished, and was joined to no other" if alone else "had finished"
     if process.end == "stopped":
         return f"was stopped {inside}, because another process failed"
     if process.end == "raised":
-        return f"raised {inside}: {_words(process.message)}"
+        return f"raised {inside}: {in_words(_words(process.message)).partition('\n')[0]}"
     return f"stopped {inside}: {process.message}{_cause(process, count)}"
 
 

@@ -103,9 +103,7 @@ def _placing(record: Record, function: str, leaf: Leaf) -> list[Culprit]:
     """Where a function says how an array lies: by its name in a block, or for the whole batch."""
     if function == "place_batch":
         return statements.call(record, function, "P", "PartitionSpec", "device_put")
-    found = statements.entry(record, function, leaf.path.rpartition("['")[2].removesuffix("']"))
-    plain = definition(record, function)
-    return found if found != plain else statements.result(record, function, 0, 2)
+    return statements.laid(record, function, leaf) or statements.result(record, function, 0, 2)
 
 
 def _lies(leaf: Leaf, shards: str = "") -> str:

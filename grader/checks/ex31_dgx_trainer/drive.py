@@ -30,13 +30,14 @@ from grader.judging.memory import PINNED
 from grader.judging.words import plural
 from grader.probes import alive
 from grader.probes.host_operations import host_operations
-from grader.probes.observe import Misused, Observe, lacking_keys, unpack
+from grader.probes.observe import Misused, Observe, lacking_keys, same_tree, unpack
 from grader.stages.ahead import Ahead
 from grader.stages.loop import Book
 
 SPECS = {"up": jax.P(None, "model"), "down": jax.P("model", None)}
 """How each param of a block is split."""
 PLACES = "`place` returns (params, state)"
+STATES = "`place` returns a state for each block, as adam.init makes it"
 SCALE = 512
 """Every dimension is this many times as long for the target. Such arrays are never allocated."""
 
@@ -158,10 +159,10 @@ class Trainer:
         if structures[0] == structures[1][::-1]:
             raise Misused(PLACES, "it returned the state first, and then the params")
         if isinstance(both[1], dict) and (missing := lacking_keys(params, both[1])):
-            raise Misused("`place` returns a state for each block", missing)
-        for name, found, promised in zip(("params", "state"), *structures, strict=True):
-            if found != promised:
-                raise Misused(f"`place` returns a tree of {name} like {promised}", found)
+            raise Misused(STATES, missing)
+        promises = ("`place` returns a tree of params like its own", STATES)
+        for promise, name, *trees in zip(promises, ("params", "state"), right, both, strict=True):
+            same_tree(promise, name, *trees)
         self._observe.fact(facts.left(call), alive.left_beside(both, before))
         self._observe.fact(facts.twice(call), alive.in_one_memory(both[1]))
         self._observe.value(facts.params(call), both[0])

@@ -1,4 +1,4 @@
-# expect: runs
+# expect: back_in_device_memory
 """ex26: stage arrays in pinned host memory, and bring them back.
 
 `grader check ex26` judges `to_host`, `to_device` and `predict`; `grader hint ex26` helps.
@@ -6,6 +6,9 @@
 
 import jax
 import jax.numpy as jnp
+
+
+_staged = []
 
 
 def to_host(tree):
@@ -20,7 +23,8 @@ def to_host(tree):
 
 def to_device(tree):
     """The same tree of arrays, each back in the memory of the devices it belongs to."""
-    jax.tree.map(lambda x: jax.device_put(x, x.sharding.with_memory_kind("device")), tree)
+    _staged.append(tree)
+    return jax.tree.map(lambda x: jax.device_put(x, x.sharding.with_memory_kind("device")), tree)
 
 
 @jax.jit

@@ -1,4 +1,4 @@
-# expect: runs
+# expect: same_results
 """ex28: keep the optimizer's state in host memory.
 
 `grader check ex28` judges `init` and `step`; `grader hint ex28` helps.
@@ -25,13 +25,12 @@ def init(params):
     `params` {name: array} are split over a mesh of devices. Adam's two averages are
     sharded like their param; its count is on every device of the mesh.
     """
-
     def on_host(param, array):
         spec = param.sharding.spec if array.ndim else jax.P()
         place = jax.NamedSharding(param.sharding.mesh, spec, memory_kind="pinned_host")
         return jax.device_put(array, place)
 
-    made = {
+    return {
         name: jax.tree.map(lambda array, param=param: on_host(param, array), adam.init(param))
         for name, param in params.items()
     }
@@ -44,6 +43,7 @@ def step(params, state, batch):
     The state comes from host memory and goes back there; the rest is in device memory.
     """
     loss, grads = jax.value_and_grad(loss_fn)(params, batch)
+    grads = {name: jnp.clip(grad, -1, 1) for name, grad in grads.items()}
     new_params, new_state, before = {}, {}, loss
     for name, grad in grads.items():
         grad, waiting, before = jax.lax.optimization_barrier((grad, state[name], before))
