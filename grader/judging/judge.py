@@ -381,7 +381,7 @@ def _place(record: Record, exercise: Exercise, verdicts: Sequence[Verdict], made
     failures = any(verdict.status == "fail" for verdict in verdicts)
     forgotten = missing(file, exercise.model, exercise.edits) if failures else []
     given = given_names(exercise.model, exercise.edits) if failures else []
-    cause = sole_difference(record.source, exercise.model) if failures else None
+    whole = sole_difference(record.source, exercise.model) if failures else None
     for verdict in verdicts:
         if verdict.status != "fail":
             continue
@@ -403,7 +403,10 @@ def _place(record: Record, exercise: Exercise, verdicts: Sequence[Verdict], made
             _note_forgotten(verdict, forgotten)
         if verdict.check != SOURCE and verdict.hint != NO_RETURN:
             _narrow(verdict, file, exercise, made.get(verdict.check, ()))
-            if cause is not None:
+            functions = {file.top_level_at(place.line) for place in verdict.culprits}
+            alone = functions.pop() if len(functions) == 1 else ""
+            part = sole_difference(record.source, exercise.model, alone) if alone else None
+            if (cause := whole or part) is not None:
                 verdict.culprits = of_cause(file, verdict.culprits, cause)
         verdict.culprits = [shown(file, place) for place in verdict.culprits]
         check = next((check for check in exercise.checks if check.name == verdict.check), None)

@@ -4,7 +4,8 @@ Where a submission fails, and all else in it is the reference's, this place is t
 reference passes. It makes no difference how a file calls its own variables, how it imports what it
 uses, in which order it gives keywords, which annotations and docstrings it has, and whether it
 gives a name to what its next statement uses. Of two places, one may be harmless: then nothing is
-said, unless one statement holds both.
+said, unless one statement holds both. Where a file writes a given function anew, the one place is
+found in which it parts from that.
 
 It compares two texts and runs neither. It tells where to look, never what should stand there.
 """
@@ -26,23 +27,90 @@ _NO_MATTER = frozenset(("ctx", "annotation", "returns", "type_comment", "type_pa
 _NAMES = frozenset(("id", "arg", "name"))
 
 
-def sole_difference(source: str, model: str) -> Node | None:
+def sole_difference(source: str, model: str, function: str = "") -> Node | None:
     """The only expression or statement of a file which its `model` does not have at this place.
 
+    Of a `function`, that is the only one in it, whatever differs in others that both files have.
     None if there are several in more than one statement, or none, or if it is the file that
     lacks a statement, or if a text is no Python.
     """
     try:
-        joined = _differences(source, model, joined=True)
-        apart = _differences(source, model, joined=False) if joined else []
+        joined = _differences(source, model, function, joined=True)
+        apart = _differences(source, model, function, joined=False) if joined else []
     except RecursionError:
         return None
     return _held_by_all(joined) or _held_by_all(apart)
 
 
-def _differences(source: str, model: str, *, joined: bool) -> list[_Way]:
+def _differences(source: str, model: str, function: str, *, joined: bool) -> list[_Way]:
     mine, theirs = (_plain(text, joined=joined) for text in (source, model))
-    return list(_Comparison().of_files(mine, theirs))
+    found = _Comparison().of_files(mine, theirs)
+    return [way for way in found if not function or not way[1:] or _title(way[0]) == function]
+
+
+def sole_unlike(source: str, function: str) -> Node | None:
+    """The only expression or statement by which a file's own words for `function` part from it.
+
+    Its values are looked for in each other definition, in whatever variables. At least one is
+    there as it is in `function`; what differs is one expression in another, or variables that are
+    exchanged, or else all that a variable of the same name, or a `return`, stands for.
+    None if there are several, or none.
+    """
+    try:
+        body = _plain(source, joined=False)
+    except RecursionError:
+        return None
+    model = next((node for node in body if _title(node) == function), None)
+    others = [node for node in body if isinstance(node, _Definition) and node is not model]
+    found = [one for other in others if model for one in _unlike(other, model)]
+    return found[0] if len(found) == 1 else None
+
+
+def _unlike(mine: ast.stmt, model: ast.stmt) -> list[Node]:
+    """What a definition has in place of values of `model`, some of which it has."""
+    compare = _Comparison(_variables(mine), _variables(model)).of_values
+    left, right = dict(_values(mine)), dict(_values(model))
+    missing = {}
+    for value, name in right.items():
+        if same := next((one for one in left if not compare(one, value)), None):
+            del left[same]
+        else:
+            missing[value] = name
+    if len(missing) == len(right):
+        return []
+    near = (_small(compare(one, value)) for value in missing for one in left)
+    named = (one for name in missing.values() for one in left if left[one] == name)
+    return list(filter(None, near)) or list(named)
+
+
+def _values(definition: ast.stmt) -> Iterator[tuple[ast.expr, str]]:
+    """What is computed in a definition, and the variable that gets it, or "return"."""
+    for node in ast.walk(definition):
+        match node:
+            case ast.Assign(targets=[target], value=value):
+                name = _base(ast.unparse(target))
+            case ast.Return(value=ast.expr() as value):
+                name = "return"
+            case _:
+                continue
+        parts = value.elts if isinstance(value, ast.Tuple) else [value]
+        yield from ((part, name) for part in parts if not isinstance(part, ast.Name))
+
+
+def _names(value: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
+
+
+def _base(name: str) -> str:
+    """A variable's name, as it is written."""
+    return name.partition("#")[0]
+
+
+def _small(ways: list[_Way]) -> Node | None:
+    """The part of a value that differs, if that is one expression inside, or two variables."""
+    inside = len(ways) == 1 and len(ways[0]) > 1
+    exchanged = len(ways) == 2 and all(isinstance(way[-1], ast.Name) for way in ways)
+    return _held_by_all(ways) if inside or exchanged else None
 
 
 def _held_by_all(found: list[_Way]) -> Node | None:
@@ -183,11 +251,15 @@ class _Joining(ast.NodeTransformer):
 class _Comparison:
     """Two files, side by side. What differs is told by its way; () if the learner's lacks it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *own: set[str]) -> None:
         self._theirs: dict[str, str] = {}
         """The learner's variables, as met so far, each with the model's that it stands for."""
-        self._own: tuple[set[str], set[str]] = (set(), set())
+        self._own = own
         """The variables of the two definitions that are compared."""
+        self._loose = False
+        """Whether a variable may stand for an expression."""
+        self._rebinds = False
+        """Whether a variable may stand for a new one from where it gets a new value."""
 
     def of_files(self, mine: list[ast.stmt], theirs: list[ast.stmt]) -> Iterator[_Way]:
         """What differs in two files, whatever the order of their definitions."""
@@ -198,14 +270,26 @@ class _Comparison:
                 yield (node,)
                 continue
             self._theirs, self._own = {}, (_variables(node), _variables(other))
+            self._rebinds = not any(isinstance(n, ast.For | ast.While) for n in ast.walk(node))
             yield from self._of(node, other, ())
         yield from (() for _ in left)
+
+    def of_values(self, mine: ast.expr, theirs: ast.expr) -> list[_Way]:
+        """What differs in two values.
+
+        Variables of one name stand for each other, and a variable for an expression without it.
+        """
+        right = _names(theirs) & self._own[1]
+        self._theirs = {name: _base(name) for name in _names(mine) if _base(name) in right}
+        self._loose = True
+        return list(self._of(mine, theirs, ()))
 
     def _of(self, mine: ast.AST, theirs: ast.AST, way: _Way) -> Iterator[_Way]:
         if isinstance(mine, Node):
             way = (*way, mine)
         if type(mine) is not type(theirs):
-            yield way
+            if not (self._loose and self._stands_for(mine, theirs)):
+                yield way
             return
         # What a comprehension goes over comes before what it makes: it gives the variables.
         for name in sorted(mine._fields, key=lambda name: name != "generators"):
@@ -219,12 +303,20 @@ class _Comparison:
             elif not self._alike(mine, name, one, other):
                 yield way
 
+    def _stands_for(self, mine: ast.AST, theirs: ast.AST) -> bool:
+        """Whether one of two nodes is a variable that the other does not hold."""
+        for node, other, own in ((mine, theirs, self._own[0]), (theirs, mine, self._own[1])):
+            if isinstance(node, ast.Name) and node.id in own:
+                return _base(node.id) not in map(_base, _names(other))
+        return False
+
     def _alike(self, node: ast.AST, field: str, one: Any, other: Any) -> bool:
         """Whether two values are alike; of two variables, whether one stands for the other."""
         is_name = field in _NAMES and not isinstance(node, ast.keyword)
         if not is_name or one not in self._own[0] or other not in self._own[1]:
             return repr(one) == repr(other)
-        if one not in self._theirs and other not in self._theirs.values():
+        again = self._rebinds and isinstance(getattr(node, "ctx", None), ast.Store)
+        if (again or one not in self._theirs) and other not in self._theirs.values():
             self._theirs[one] = other
         return bool(self._theirs.get(one) == other)
 
@@ -257,7 +349,7 @@ class _Comparison:
         return alike
 
 
-def _title(node: ast.stmt) -> str:
+def _title(node: ast.AST) -> str:
     """What a statement at the top level defines, or else its text."""
     match node:
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):

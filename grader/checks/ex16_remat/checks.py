@@ -55,8 +55,8 @@ def same_gradients(record: Record) -> Result:
             said = (
                 f"; together, they differ by 1 part in {1 / apart:.0f}" if apart and small else ""
             )
-            unlike = statements.unlike(record, "thrifty", "layer")
-            said += "; this line is not as in `layer`" * bool(unlike)
+            unlike = statements.unlike(record, "layer")
+            said += "; what is marked is not as in `layer`" * bool(unlike)
             return replace(
                 failure,
                 observed=failure.observed + said,
