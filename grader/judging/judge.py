@@ -220,12 +220,20 @@ def _where(record: Record, outcome: Outcome, exercise: Exercise) -> list[Culprit
 def _hint(record: Record, outcome: Outcome, exercise: Exercise, *, in_parts: bool) -> str:
     """Where to look for the cause of how a run ended, or ""."""
     if outcome.kind == "timeout":
-        return COMPILES if jits_inside(record, exercise.edits) else ""
+        one_by_one = any(_ONE_BY_ONE.search(frame.text) for frame in outcome.frames)
+        compiles = COMPILES if jits_inside(record, exercise.edits) else ""
+        return ONE_BY_ONE if one_by_one else compiles
     if in_parts and "contracting dimensions" in outcome.message:
         return OF_PARTS
     return hint_for(outcome.message) if outcome.kind in ("raised", "unusable") else ""
 
 
+_ONE_BY_ONE = re.compile(r"(?<![\w.])(all|any|list|max|min|sorted|sum|tuple)\(")
+"""A call of a function of Python's that takes what it gets apart."""
+ONE_BY_ONE = (
+    "Does a function of Python's, such as `max` or `sum`, get a jax.Array here? It takes the "
+    "elements one by one, and each is a new array. `x.max()` and `x.sum()` are one program each."
+)
 COMPILES = (
     "Each call of jax.jit makes a new function, for which nothing is compiled yet. Is it made each "
     "time that yours is called? Make it once, outside."

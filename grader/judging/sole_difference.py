@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from grader.judging.places import File
+from grader.judging.places import File, Function, own_nodes
 
 Node = ast.expr | ast.stmt | ast.arg | ast.keyword
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -52,8 +52,8 @@ def sole_unlike(source: str, function: str) -> Node | None:
     """The only expression or statement by which a file's own words for `function` part from it.
 
     Its values are looked for in each other definition, in whatever variables. At least one is
-    there as it is in `function`; what differs is one expression in another, or variables that are
-    exchanged, or else all that a variable of the same name, or a `return`, stands for.
+    there as it is in `function`; what differs is one expression in another, or two variables, or
+    else, where that one is, all that a variable of the same name, or a `return`, stands for.
     None if there are several, or none.
     """
     try:
@@ -70,22 +70,24 @@ def _unlike(mine: ast.stmt, model: ast.stmt) -> list[Node]:
     """What a definition has in place of values of `model`, some of which it has."""
     compare = _Comparison(_variables(mine), _variables(model)).of_values
     left, right = dict(_values(mine)), dict(_values(model))
-    missing = {}
+    missing, known = {}, set()
     for value, name in right.items():
         if same := next((one for one in left if not compare(one, value)), None):
-            del left[same]
+            known.add(left.pop(same)[1])
         else:
             missing[value] = name
     if len(missing) == len(right):
         return []
     near = (_small(compare(one, value)) for value in missing for one in left)
-    named = (one for name in missing.values() for one in left if left[one] == name)
+    called = [name for name, _ in missing.values()]
+    named = (one for one, (name, owner) in left.items() if name in called and owner in known)
     return list(filter(None, near)) or list(named)
 
 
-def _values(definition: ast.stmt) -> Iterator[tuple[ast.expr, str]]:
-    """What is computed in a definition, and the variable that gets it, or "return"."""
-    for node in ast.walk(definition):
+def _values(definition: ast.stmt) -> Iterator[tuple[ast.expr, tuple[str, Function]]]:
+    """What a definition computes, with the variable that gets it, or "return", and its function."""
+    functions = [node for node in ast.walk(definition) if isinstance(node, Function)]
+    for owner, node in ((one, node) for one in functions for node in own_nodes(one)):
         match node:
             case ast.Assign(targets=[target], value=value):
                 name = _base(ast.unparse(target))
@@ -94,7 +96,7 @@ def _values(definition: ast.stmt) -> Iterator[tuple[ast.expr, str]]:
             case _:
                 continue
         parts = value.elts if isinstance(value, ast.Tuple) else [value]
-        yield from ((part, name) for part in parts if not isinstance(part, ast.Name))
+        yield from ((part, (name, owner)) for part in parts if not isinstance(part, ast.Name))
 
 
 def _names(value: ast.AST) -> set[str]:
