@@ -482,6 +482,15 @@ _TABLE = tuple(
             "A call that donates an argument deletes it. What the call returned takes its place.",
         ),
         _Said(
+            r"Expected \d+ per-device arrays \(this is how many devices are addressable",
+            hint="A sharding has devices of its own, which need not be all of jax.devices(). What "
+            "does it say of its devices, and of the block of each?",
+        ),
+        _Said(
+            r"where must be None or a boolean array",
+            hint="A comparison, such as `mask > 0`, makes an array of True and False.",
+        ),
+        _Said(
             r"Received incompatible devices for jitted computation",
             "a jitted function was called with arrays that are on different devices",
             "An array stays where it was made: jax.device_put returns a new one, and "

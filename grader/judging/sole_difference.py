@@ -30,7 +30,7 @@ _NAMES = frozenset(("id", "arg", "name"))
 def sole_difference(source: str, model: str, function: str = "") -> Node | None:
     """The only expression or statement of a file which its `model` does not have at this place.
 
-    Of a `function`, that is the only one in it, whatever differs in others that both files have.
+    Of a `function`, that is the only one in it, if both files define the same things.
     None if there are several in more than one statement, or none, or if it is the file that
     lacks a statement, or if a text is no Python.
     """
@@ -44,8 +44,11 @@ def sole_difference(source: str, model: str, function: str = "") -> Node | None:
 
 def _differences(source: str, model: str, function: str, *, joined: bool) -> list[_Way]:
     mine, theirs = (_plain(text, joined=joined) for text in (source, model))
-    found = _Comparison().of_files(mine, theirs)
-    return [way for way in found if not function or not way[1:] or _title(way[0]) == function]
+    found = list(_Comparison().of_files(mine, theirs))
+    if not function:
+        return found
+    inside = all(len(way) > 1 for way in found)
+    return [way for way in found if inside and _title(way[0]) == function]
 
 
 def sole_unlike(source: str, function: str) -> Node | None:
@@ -293,8 +296,9 @@ class _Comparison:
             if not (self._loose and self._stands_for(mine, theirs)):
                 yield way
             return
-        # What a comprehension goes over comes before what it makes: it gives the variables.
-        for name in sorted(mine._fields, key=lambda name: name != "generators"):
+        # What a comprehension goes over comes before what it makes: it gives the variables. What is
+        # assigned comes before what it is assigned to: it is read with the old ones.
+        for name in sorted(mine._fields, key=lambda name: name not in ("generators", "value")):
             one, other = getattr(mine, name, None), getattr(theirs, name, None)
             if name in _NO_MATTER:
                 continue

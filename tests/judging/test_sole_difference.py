@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from grader.judging.sole_difference import sole_difference
+from grader.judging.sole_difference import sole_difference, sole_unlike
 
 MODEL = '''\
 """A trainer."""
@@ -156,3 +156,60 @@ def test_any_text_is_read(text: str) -> None:
 def test_solutions_do_not_differ_from_themselves() -> None:
     for path in sorted((Path(__file__).parents[2] / "solutions").glob("ex*.py")):
         assert sole_difference(path.read_text(), path.read_text()) is None
+
+
+def test_of_a_function_only_its_own_difference_counts() -> None:
+    mine = changed(("axis=0", "axis=1"), ("rate * grads", "grads"))
+    assert sole_difference(mine, MODEL) is None
+    nodes = [sole_difference(mine, MODEL, name) for name in ("loss_of", "train")]
+    assert [ast.unparse(node) for node in nodes if node] == ["1", "grads"]
+    assert sole_difference(f"{mine}\n\ndef other():\n    pass\n", MODEL, "train") is None
+
+
+def test_a_variable_may_be_used_again_for_a_new_value() -> None:
+    pairs = ("    errors = batch[0]", "    batch = batch[0]"), ("errors**2", "batch**2")
+    assert found(changed(*pairs)) == ""
+    assert found(changed(*pairs, ("axis=0", "axis=1"))) == "10: 1"
+
+
+GIVEN = """\
+def given(x, w):
+    up, gate = x @ w["up"], x @ w["gate"]
+    hidden = jnp.sin(up) * jnp.cos(gate)
+    hidden = hidden / (hidden + 1e-6)
+    return x + jnp.tanh(hidden)
+
+
+"""
+ANEW = """\
+def anew(x, w):
+    def mix(a, b):
+        h = jnp.sin(a) * jnp.cos(b)
+        return h / (h + 1e-6)
+
+    up, gate = x @ w["up"], x @ w["gate"]
+    return x + jnp.tanh(mix(up, gate))
+"""
+"""The same, where other variables stand for other parts."""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "unlike"),
+    [
+        ("", "", ""),
+        ("jnp.sin(a)", "jnp.cos(a)", "jnp.cos"),
+        ('w["gate"]', 'w["up"]', "'up'"),
+        ("x + jnp", "x - jnp", "x - jnp.tanh(mix(up, gate))"),
+        ("return x + jnp.tanh(mix(up, gate))", "return mix(up, gate)", "mix(up, gate)"),
+        ("x @ w", "w @ x", ""),
+    ],
+)
+def test_where_a_given_function_is_written_anew(before: str, after: str, unlike: str) -> None:
+    mine = ANEW.replace(before, after) if before else ANEW
+    node = sole_unlike(GIVEN + mine, "given")
+    assert (ast.unparse(node) if node else "") == unlike
+
+
+def test_a_function_that_is_not_there_or_not_written_anew() -> None:
+    assert sole_unlike(ANEW, "given") is None
+    assert sole_unlike(f"{GIVEN}def other(x):\n    return 2 * x + 1\n", "given") is None
