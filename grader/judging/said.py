@@ -218,7 +218,8 @@ _TABLE = tuple(
             r"unsupported operand type\(s\) for (\S+): (?:'NoneType'|'[\w.]+' and 'NoneType')",
             r"None stands on one side of `\1`, where an array or a number is expected",
             "A function without a `return` gives None. So does the second result of a jax.lax.scan "
-            "that stacks nothing: its first one is the carry.",
+            "that stacks nothing: its first one is the carry. And a slice of all of an axis may "
+            "have None for its `start` and its `stop`.",
         ),
         _Said(
             r"unsupported operand type\(s\) for \S+: (?:'\w+' and )?'(?:\w*[dD]ict|State)'",

@@ -247,6 +247,15 @@ def test_an_unusable_answer_is_reported_with_what_was_asked() -> None:
     assert (runs.expected, runs.observed) == (promise, "it returned a list")
 
 
+@pytest.mark.parametrize(
+    ("line", "one_by_one"), [("worst = max(errors)", True), ("worst = errors.max()", False)]
+)
+def test_a_run_without_end_may_take_an_array_apart(line: str, one_by_one: bool) -> None:
+    late = Outcome("timeout", "still running after 60 s", frames=[Frame(2, "f", line)])
+    runs = judge(record(Observed(late), source=f"def f(errors):\n    {line}\n"), exercise())
+    assert ("one by one" in runs.verdicts[1].hint) == one_by_one
+
+
 def test_an_exception_outside_the_file_is_shown_whole_and_placed_at_the_edit() -> None:
     message = "ValueError: out_specs is too long:\n\nout_specs[1] is P('data')"
     raised = record(Observed(Outcome("unusable", message)), source="x = 1\ndef f(x):\n    pass\n")
