@@ -49,6 +49,7 @@ from grader.judging.statements import (
     of_promise,
     of_shard_map,
     of_spec,
+    taking_apart,
 )
 from grader.judging.unlike import difference
 from grader.judging.verdict import Culprit, Ground, Report, Status, Verdict
@@ -204,7 +205,9 @@ def _where(record: Record, outcome: Outcome, exercise: Exercise) -> list[Culprit
     """The lines that led to how a run ended, as far as its frames or its words tell them."""
     file = File(record.source)
     if outcome.frames:
-        return of_frames(file, outcome.frames, given_names(exercise.model, exercise.edits))
+        found = of_frames(file, outcome.frames, given_names(exercise.model, exercise.edits))
+        slow = taking_apart(record, exercise.edits) if outcome.kind == "timeout" else []
+        return found + [place for place in slow if place.line not in {p.line for p in found}]
     if not outcome.promise:
         of_a_call = outcome.kind == "unusable" and is_of_a_call(outcome.message)
         above = of_decorators(file, exercise.edits, outcome.message) if of_a_call else []
@@ -220,18 +223,15 @@ def _where(record: Record, outcome: Outcome, exercise: Exercise) -> list[Culprit
 def _hint(record: Record, outcome: Outcome, exercise: Exercise, *, in_parts: bool) -> str:
     """Where to look for the cause of how a run ended, or ""."""
     if outcome.kind == "timeout":
-        one_by_one = any(_ONE_BY_ONE.search(frame.text) for frame in outcome.frames)
         compiles = COMPILES if jits_inside(record, exercise.edits) else ""
-        return ONE_BY_ONE if one_by_one else compiles
+        return ONE_BY_ONE if taking_apart(record, exercise.edits) else compiles
     if in_parts and "contracting dimensions" in outcome.message:
         return OF_PARTS
     return hint_for(outcome.message) if outcome.kind in ("raised", "unusable") else ""
 
 
-_ONE_BY_ONE = re.compile(r"(?<![\w.])(all|any|list|max|min|sorted|sum|tuple)\(")
-"""A call of a function of Python's that takes what it gets apart."""
 ONE_BY_ONE = (
-    "Does a function of Python's, such as `max` or `sum`, get a jax.Array here? It takes the "
+    "Does a function of Python's, such as `max` or `sum`, get a jax.Array? It takes the "
     "elements one by one, and each is a new array. `x.max()` and `x.sum()` are one program each."
 )
 COMPILES = (

@@ -155,6 +155,18 @@ def remainder(record: Record, function: str) -> list[Culprit]:
     return of_definitions(file, [function])
 
 
+_REDUCTIONS = ("all", "any", "max", "min", "sorted", "sum")
+
+
+def taking_apart(record: Record, functions: Iterable[str]) -> list[Culprit]:
+    """The calls, in functions, of Python's own `max`, `sum` and the like for one value."""
+    file = File(record.source)
+    nodes = (node for name in functions for node in _nodes(file, name))
+    found = (node for node in _calls(nodes, *_REDUCTIONS) if isinstance(node.func, ast.Name))
+    whole = ast.Name | ast.Attribute | ast.Subscript | ast.Call
+    return [file.place(n) for n in found if len(n.args) == 1 and isinstance(n.args[0], whole)]
+
+
 def calls(record: Record, function: str, name: str) -> bool:
     """Whether a function uses something called `name`, such as jax.jit."""
     nodes = _nodes(File(record.source), function)
