@@ -42,7 +42,7 @@ SPELLED = "what-the-settings-accept"
 LIMIT, POOL = "bytes_limit", "pool_bytes"
 """Figures of `Device.memory_stats()`."""
 ROUNDING = 1e-6
-"""How far a share may be off: what float32 makes of it. Shares are drawn with five digits."""
+"""How far a share may be off: what float32 makes of it. Shares are drawn with three digits."""
 OFF = ("false", "False", "0")
 """The texts that JAX reads as off."""
 Judge = Callable[[Record, Started], Result]

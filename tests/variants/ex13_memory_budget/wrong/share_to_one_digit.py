@@ -18,7 +18,7 @@ def start(share, grow):
     Whatever the shell has set of these things is replaced.
     """
     os.environ.pop("XLA_PYTHON_CLIENT_MEM_FRACTION", None)
-    os.environ["XLA_CLIENT_MEM_FRACTION"] = f"{share:.3f}"
+    os.environ["XLA_CLIENT_MEM_FRACTION"] = f"{share:.1f}"
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false" if grow else "true"
     os.environ["XLA_PYTHON_CLIENT_ALLOCATOR"] = "default"
     return jax.devices()[0]
