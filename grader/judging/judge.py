@@ -50,6 +50,7 @@ from grader.judging.statements import (
     of_promise,
     of_shard_map,
     of_spec,
+    taking_apart,
 )
 from grader.judging.unlike import difference
 from grader.judging.verdict import Culprit, Ground, Report, Status, Verdict
@@ -205,7 +206,9 @@ def _where(record: Record, outcome: Outcome, exercise: Exercise) -> list[Culprit
     """The lines that led to how a run ended, as far as its frames or its words tell them."""
     file = File(record.source)
     if outcome.frames:
-        return of_frames(file, outcome.frames, given_names(exercise.model, exercise.edits))
+        found = of_frames(file, outcome.frames, given_names(exercise.model, exercise.edits))
+        slow = taking_apart(record, exercise.edits) if outcome.kind == "timeout" else []
+        return found + [place for place in slow if place.line not in {p.line for p in found}]
     if not outcome.promise:
         of_a_call = outcome.kind == "unusable" and is_of_a_call(outcome.message)
         above = of_decorators(file, exercise.edits, outcome.message) if of_a_call else []
@@ -221,12 +224,17 @@ def _where(record: Record, outcome: Outcome, exercise: Exercise) -> list[Culprit
 def _hint(record: Record, outcome: Outcome, exercise: Exercise, *, in_parts: bool) -> str:
     """Where to look for the cause of how a run ended, or ""."""
     if outcome.kind == "timeout":
-        return COMPILES if jits_inside(record, exercise.edits) else ""
+        compiles = COMPILES if jits_inside(record, exercise.edits) else ""
+        return ONE_BY_ONE if taking_apart(record, exercise.edits) else compiles
     if in_parts and "contracting dimensions" in outcome.message:
         return OF_PARTS
     return hint_for(outcome.message) if outcome.kind in ("raised", "unusable") else ""
 
 
+ONE_BY_ONE = (
+    "Does a function of Python's, such as `max` or `sum`, get a jax.Array? It takes the "
+    "elements one by one, and each is a new array. `x.max()` and `x.sum()` are one program each."
+)
 COMPILES = (
     "Each call of jax.jit makes a new function, for which nothing is compiled yet. Is it made each "
     "time that yours is called? Make it once, outside."
@@ -409,8 +417,9 @@ def _place(record: Record, exercise: Exercise, verdicts: Sequence[Verdict], made
         if verdict.check != SOURCE and verdict.hint != NO_RETURN:
             said = verdict.observed
             _narrow(verdict, file, exercise, made.get(verdict.check, ()))
-            if apart.sole is not None:
-                verdict.culprits = of_cause(file, verdict.culprits, apart.sole)
+            function = _only_function(file, verdict.culprits)
+            if cause := apart.sole() or (function and apart.sole(function)):
+                verdict.culprits = of_cause(file, verdict.culprits, cause)
             elif verdict.observed == said:  # no slip explains it
                 verdict.culprits = own_first(
                     file, verdict.culprits, apart.own, complete=not apart.lacks
@@ -420,6 +429,12 @@ def _place(record: Record, exercise: Exercise, verdicts: Sequence[Verdict], made
         if check and check.hints and not verdict.hint:
             verdict.hint, verdict.hint_level = check.hints[0], 1
             verdict.hints = len(hints_for(exercise, check.name))
+
+
+def _only_function(file: File, places: Sequence[Culprit]) -> str:
+    """The definition that holds all places, or ""."""
+    functions = {file.top_level_at(place.line) for place in places}
+    return functions.pop() if len(functions) == 1 else ""
 
 
 def _check(

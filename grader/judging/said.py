@@ -219,7 +219,8 @@ _TABLE = tuple(
             r"unsupported operand type\(s\) for (\S+): (?:'NoneType'|'[\w.]+' and 'NoneType')",
             r"None stands on one side of `\1`, where an array or a number is expected",
             "A function without a `return` gives None. So does the second result of a jax.lax.scan "
-            "that stacks nothing: its first one is the carry.",
+            "that stacks nothing: its first one is the carry. And a slice of all of an axis may "
+            "have None for its `start` and its `stop`.",
         ),
         _Said(
             r"unsupported operand type\(s\) for \S+: (?:'\w+' and )?'(?:\w*[dD]ict|State)'",
@@ -516,6 +517,15 @@ _TABLE = tuple(
             r"Array has been deleted|Buffer has been deleted or donated|deleted or donated buffer",
             "an array was used after it had been donated or deleted",
             "A call that donates an argument deletes it. What the call returned takes its place.",
+        ),
+        _Said(
+            r"Expected \d+ per-device arrays \(this is how many devices are addressable",
+            hint="A sharding has devices of its own, which need not be all of jax.devices(). What "
+            "does it say of its devices, and of the block of each?",
+        ),
+        _Said(
+            r"where must be None or a boolean array",
+            hint="A comparison, such as `mask > 0`, makes an array of True and False.",
         ),
         _Said(
             r"Received incompatible devices for jitted computation",

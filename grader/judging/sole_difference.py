@@ -4,8 +4,9 @@ Where a submission fails, and all else in it is the reference's, this place is t
 reference passes. It makes no difference how a file calls its own variables, how it imports what it
 uses, in which order it gives keywords, which annotations and docstrings it has, and whether it
 gives a name to what its next statement uses. Of two places, one may be harmless: then nothing is
-said, unless one statement holds both. A statement that the reference has too is seldom the cause
-by itself.
+said, unless one statement holds both. Where a file writes a given function anew, the one place is
+found in which it parts from that. A statement that the reference has too is seldom the cause by
+itself.
 
 It compares two texts and runs neither. It tells where to look, never what should stand there.
 """
@@ -13,9 +14,10 @@ It compares two texts and runs neither. It tells where to look, never what shoul
 import ast
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
-from grader.judging.places import File
+from grader.judging.places import File, Function, own_nodes
 
 Node = ast.expr | ast.stmt | ast.arg | ast.keyword
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -27,34 +29,127 @@ _NO_MATTER = frozenset(("ctx", "annotation", "returns", "type_comment", "type_pa
 _NAMES = frozenset(("id", "arg", "name"))
 
 
-class Parting(NamedTuple):
-    """How a file parts from its model."""
+@dataclass(frozen=True)
+class Parting:
+    """How a file parts from its model: what differs, and how it got there."""
 
-    sole: Node | None
-    """The only expression or statement which the model does not have at this place. None if there
-    are several in more than one statement, or none, or if it is the file that lacks a statement."""
-    own: list[ast.stmt]
-    """The innermost statements that are others in the model, in the order of the text."""
-    lacks: bool
-    """Whether the file also lacks a statement, which may be the cause as well."""
+    joined: list[_Way]
+    """The differences, where what one statement computes may be an intermediate step of another."""
+    apart: list[_Way]
+    """The differences of the files as they are."""
+
+    def sole(self, function: str = "") -> Node | None:
+        """The only expression or statement which the model does not have at this place.
+
+        Of a `function`, that is the only one in it, if both files define the same things. None if
+        there are several in more than one statement, or none, or if it is the file that lacks one.
+        """
+        joined, apart = (_of_function(ways, function) for ways in (self.joined, self.apart))
+        return _held_by_all(joined) or _held_by_all(apart)
+
+    @property
+    def own(self) -> list[ast.stmt]:
+        """The innermost statements that are others in the model, in the order of the text."""
+        innermost = (_innermost_statement(way) for way in self.apart if way)
+        return sorted(dict.fromkeys(innermost), key=lambda node: node.lineno)
+
+    @property
+    def lacks(self) -> bool:
+        """Whether the file lacks a statement of the model's, which may be the cause as well."""
+        return not all(self.apart)
 
 
 def parting(source: str, model: str) -> Parting:
     """How a file parts from the `model`, which is right; not at all, if it can't be read."""
     try:
         joined = _differences(source, model, joined=True)
-        apart = _differences(source, model, joined=False) if joined else []
+        return Parting(joined, _differences(source, model, joined=False) if joined else [])
     except RecursionError:
-        return Parting(None, [], lacks=False)
-    ways = [way for way in apart if way]
-    own = dict.fromkeys(next(n for n in reversed(way) if isinstance(n, ast.stmt)) for way in ways)
-    sole = _held_by_all(joined) or _held_by_all(apart)
-    return Parting(sole, sorted(own, key=lambda n: n.lineno), lacks=len(ways) < len(apart))
+        return Parting([], [])
 
 
 def _differences(source: str, model: str, *, joined: bool) -> list[_Way]:
     mine, theirs = (_plain(text, joined=joined) for text in (source, model))
     return list(_Comparison().of_files(mine, theirs))
+
+
+def _of_function(found: list[_Way], function: str) -> list[_Way]:
+    """The differences inside a function; none, if the files differ in what they define."""
+    if not function:
+        return found
+    inside = all(len(way) > 1 for way in found)
+    return [way for way in found if inside and _title(way[0]) == function]
+
+
+def _innermost_statement(way: _Way) -> ast.stmt:
+    return next(node for node in reversed(way) if isinstance(node, ast.stmt))
+
+
+def sole_unlike(source: str, function: str) -> Node | None:
+    """The only expression or statement by which a file's own words for `function` part from it.
+
+    Its values are looked for in each other definition, in whatever variables. At least one is
+    there as it is in `function`; what differs is one expression in another, or two variables, or
+    else, where that one is, all that a variable of the same name, or a `return`, stands for.
+    None if there are several, or none.
+    """
+    try:
+        body = _plain(source, joined=False)
+    except RecursionError:
+        return None
+    model = next((node for node in body if _title(node) == function), None)
+    others = [node for node in body if isinstance(node, _Definition) and node is not model]
+    found = [one for other in others if model for one in _unlike(other, model)]
+    return found[0] if len(found) == 1 else None
+
+
+def _unlike(mine: ast.stmt, model: ast.stmt) -> list[Node]:
+    """What a definition has in place of values of `model`, some of which it has."""
+    compare = _Comparison(_variables(mine), _variables(model)).of_values
+    left, right = dict(_values(mine)), dict(_values(model))
+    missing, known = {}, set()
+    for value, name in right.items():
+        if same := next((one for one in left if not compare(one, value)), None):
+            known.add(left.pop(same)[1])
+        else:
+            missing[value] = name
+    if len(missing) == len(right):
+        return []
+    near = (_small(compare(one, value)) for value in missing for one in left)
+    called = [name for name, _ in missing.values()]
+    named = (one for one, (name, owner) in left.items() if name in called and owner in known)
+    return list(filter(None, near)) or list(named)
+
+
+def _values(definition: ast.stmt) -> Iterator[tuple[ast.expr, tuple[str, Function]]]:
+    """What a definition computes, with the variable that gets it, or "return", and its function."""
+    functions = [node for node in ast.walk(definition) if isinstance(node, Function)]
+    for owner, node in ((one, node) for one in functions for node in own_nodes(one)):
+        match node:
+            case ast.Assign(targets=[target], value=value):
+                name = _base(ast.unparse(target))
+            case ast.Return(value=ast.expr() as value):
+                name = "return"
+            case _:
+                continue
+        parts = value.elts if isinstance(value, ast.Tuple) else [value]
+        yield from ((part, (name, owner)) for part in parts if not isinstance(part, ast.Name))
+
+
+def _names(value: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
+
+
+def _base(name: str) -> str:
+    """A variable's name, as it is written."""
+    return name.partition("#")[0]
+
+
+def _small(ways: list[_Way]) -> Node | None:
+    """The part of a value that differs, if that is one expression inside, or two variables."""
+    inside = len(ways) == 1 and len(ways[0]) > 1
+    exchanged = len(ways) == 2 and all(isinstance(way[-1], ast.Name) for way in ways)
+    return _held_by_all(ways) if inside or exchanged else None
 
 
 def _held_by_all(found: list[_Way]) -> Node | None:
@@ -195,11 +290,15 @@ class _Joining(ast.NodeTransformer):
 class _Comparison:
     """Two files, side by side. What differs is told by its way; () if the learner's lacks it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *own: set[str]) -> None:
         self._theirs: dict[str, str] = {}
         """The learner's variables, as met so far, each with the model's that it stands for."""
-        self._own: tuple[set[str], set[str]] = (set(), set())
+        self._own = own
         """The variables of the two definitions that are compared."""
+        self._loose = False
+        """Whether a variable may stand for an expression."""
+        self._rebinds = False
+        """Whether a variable may stand for a new one from where it gets a new value."""
 
     def of_files(self, mine: list[ast.stmt], theirs: list[ast.stmt]) -> Iterator[_Way]:
         """What differs in two files, whatever the order of their definitions."""
@@ -210,17 +309,30 @@ class _Comparison:
                 yield (node,)
                 continue
             self._theirs, self._own = {}, (_variables(node), _variables(other))
+            self._rebinds = not any(isinstance(n, ast.For | ast.While) for n in ast.walk(node))
             yield from self._of(node, other, ())
         yield from (() for _ in left)
+
+    def of_values(self, mine: ast.expr, theirs: ast.expr) -> list[_Way]:
+        """What differs in two values.
+
+        Variables of one name stand for each other, and a variable for an expression without it.
+        """
+        right = _names(theirs) & self._own[1]
+        self._theirs = {name: _base(name) for name in _names(mine) if _base(name) in right}
+        self._loose = True
+        return list(self._of(mine, theirs, ()))
 
     def _of(self, mine: ast.AST, theirs: ast.AST, way: _Way) -> Iterator[_Way]:
         if isinstance(mine, Node):
             way = (*way, mine)
         if type(mine) is not type(theirs):
-            yield way
+            if not (self._loose and self._stands_for(mine, theirs)):
+                yield way
             return
-        # What a comprehension goes over comes before what it makes: it gives the variables.
-        for name in sorted(mine._fields, key=lambda name: name != "generators"):
+        # What a comprehension goes over comes before what it makes: it gives the variables. What is
+        # assigned comes before what it is assigned to: it is read with the old ones.
+        for name in sorted(mine._fields, key=lambda name: name not in ("generators", "value")):
             one, other = getattr(mine, name, None), getattr(theirs, name, None)
             if name in _NO_MATTER:
                 continue
@@ -231,12 +343,20 @@ class _Comparison:
             elif not self._alike(mine, name, one, other):
                 yield way
 
+    def _stands_for(self, mine: ast.AST, theirs: ast.AST) -> bool:
+        """Whether one of two nodes is a variable that the other does not hold."""
+        for node, other, own in ((mine, theirs, self._own[0]), (theirs, mine, self._own[1])):
+            if isinstance(node, ast.Name) and node.id in own:
+                return _base(node.id) not in map(_base, _names(other))
+        return False
+
     def _alike(self, node: ast.AST, field: str, one: Any, other: Any) -> bool:
         """Whether two values are alike; of two variables, whether one stands for the other."""
         is_name = field in _NAMES and not isinstance(node, ast.keyword)
         if not is_name or one not in self._own[0] or other not in self._own[1]:
             return repr(one) == repr(other)
-        if one not in self._theirs and other not in self._theirs.values():
+        again = self._rebinds and isinstance(getattr(node, "ctx", None), ast.Store)
+        if (again or one not in self._theirs) and other not in self._theirs.values():
             self._theirs[one] = other
         return bool(self._theirs.get(one) == other)
 
@@ -270,7 +390,7 @@ class _Comparison:
         return alike
 
 
-def _title(node: ast.stmt) -> str:
+def _title(node: ast.AST) -> str:
     """What a statement at the top level defines, or else its text."""
     match node:
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):

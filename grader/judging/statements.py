@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from grader.judging.places import File, Function, of_definitions, own_nodes
 from grader.judging.record import Leaf, Record
+from grader.judging.sole_difference import sole_unlike
 from grader.judging.verdict import Culprit
 
 _FILLED = frozenset(("append", "appendleft", "add", "extend", "insert", "update", "setdefault"))
@@ -160,6 +161,18 @@ def remainder(record: Record, function: str) -> list[Culprit]:
     return of_definitions(file, [function])
 
 
+_REDUCTIONS = ("all", "any", "max", "min", "sorted", "sum")
+
+
+def taking_apart(record: Record, functions: Iterable[str]) -> list[Culprit]:
+    """The calls, in functions, of Python's own `max`, `sum` and the like for one value."""
+    file = File(record.source)
+    nodes = (node for name in functions for node in _nodes(file, name))
+    found = (node for node in _calls(nodes, *_REDUCTIONS) if isinstance(node.func, ast.Name))
+    whole = ast.Name | ast.Attribute | ast.Subscript | ast.Call
+    return [file.place(n) for n in found if len(n.args) == 1 and isinstance(n.args[0], whole)]
+
+
 def calls(record: Record, function: str, name: str) -> bool:
     """Whether a function uses something called `name`, such as jax.jit."""
     nodes = _nodes(File(record.source), function)
@@ -182,34 +195,10 @@ def argument(record: Record, function: str, called: str, index: int) -> list[Cul
     return [file.place(made[-1] if made else found[0])]
 
 
-def unlike(record: Record, function: str, model: str) -> list[Culprit]:
-    """The only statement in a function that differs from its counterpart in the given `model`.
-
-    Counterparts give values to the same names, or are the `return` of a function that has two or
-    more statements of `model`, word for word. Nothing if several differ, or none.
-    """
-    file = File(record.source)
-    theirs = file.defined(model)
-    if not isinstance(theirs, Function):
-        return []
-    right = {_gets_value(node): ast.dump(node) for node in own_nodes(theirs) if _gets_value(node)}
-    every = {ast.dump(node) for node in own_nodes(theirs)}
-    found = []
-    for owner in (node for node in _nodes(file, function) if isinstance(node, Function)):
-        mine = [node for node in own_nodes(owner) if _gets_value(node) in right]
-        if sum(ast.dump(node) in every for node in mine) > 1:
-            found += [node for node in mine if ast.dump(node) not in every]
-    return _only(file, found)
-
-
-def _gets_value(node: ast.AST) -> str:
-    """The names that an assignment gives a value, "return" for a `return`, or ""."""
-    match node:
-        case ast.Assign(targets=[target]):
-            return ast.unparse(target)
-        case ast.Return(value=ast.expr()):
-            return "return"
-    return ""
+def unlike(record: Record, function: str) -> list[Culprit]:
+    """The only place where the file's own words for a given `function` part from it, or nothing."""
+    found = sole_unlike(record.source, function)
+    return [File(record.source).place(found)] if found is not None else []
 
 
 def entry(record: Record, function: str, key: str) -> list[Culprit]:

@@ -247,6 +247,18 @@ def test_an_unusable_answer_is_reported_with_what_was_asked() -> None:
     assert (runs.expected, runs.observed) == (promise, "it returned a list")
 
 
+@pytest.mark.parametrize(
+    ("line", "lines"),
+    [("worst = max(errors)", [2, 3]), ("worst = errors.max(1)", [2]), ("worst = max(1, 2)", [2])],
+)
+def test_a_run_without_end_may_take_an_array_apart(line: str, lines: list[int]) -> None:
+    late = Outcome("timeout", "still running after 60 s", frames=[Frame(2, "f", "errors = g()")])
+    source = f"def f():\n    errors = g()\n    {line}\n"
+    runs = judge(record(Observed(late), source=source), exercise()).verdicts[1]
+    assert [place.line for place in runs.culprits] == lines
+    assert ("one by one" in runs.hint) == (len(lines) > 1)
+
+
 def test_an_exception_outside_the_file_is_shown_whole_and_placed_at_the_edit() -> None:
     message = "ValueError: out_specs is too long:\n\nout_specs[1] is P('data')"
     raised = record(Observed(Outcome("unusable", message)), source="x = 1\ndef f(x):\n    pass\n")

@@ -43,6 +43,7 @@ def test_an_exception_that_says_what_is_wrong_is_left_as_it_is() -> None:
             "`cause` has no value yet on this line",
         ),
         ("TypeError: 'int' object is not iterable", "something of type `int` stands where a list"),
+        (
             "AttributeError: jax.device_put_replicated is deprecated; use jax.device_put instead.",
             "JAX has no `device_put_replicated` any more",
         ),

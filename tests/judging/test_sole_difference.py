@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from grader.judging.sole_difference import Parting, parting
+from grader.judging.sole_difference import Parting, parting, sole_unlike
 
 MODEL = '''\
 """A trainer."""
@@ -35,7 +35,7 @@ def train(params, batches, rate):
 
 def found(mine: str) -> str:
     """The first line of the difference, with its number."""
-    node = parting(mine, MODEL).sole
+    node = parting(mine, MODEL).sole()
     text = ast.get_source_segment(mine, node) if node is not None else None
     return f"{node.lineno}: {text.splitlines()[0]}" if node is not None and text else ""
 
@@ -149,13 +149,13 @@ def test_a_function_of_its_own_is_a_difference_beside_its_call() -> None:
     "text", ["", "def (", "x = 1", "\x00", "1" + " + 1" * 20_000, "(" * 90 + ")" * 90]
 )
 def test_any_text_is_read(text: str) -> None:
-    assert parting(text, MODEL).sole is None or text == "x = 1"
+    assert parting(text, MODEL).sole() is None or text == "x = 1"
     parting(MODEL + "\n" + text, MODEL)
 
 
 def test_solutions_do_not_differ_from_themselves() -> None:
     for path in sorted((Path(__file__).parents[2] / "solutions").glob("ex*.py")):
-        assert parting(path.read_text(), path.read_text()) == Parting(None, [], lacks=False)
+        assert parting(path.read_text(), path.read_text()) == Parting([], [])
 
 
 def own(mine: str) -> list[str]:
@@ -187,3 +187,60 @@ def test_it_is_known_whether_a_file_lacks_a_statement() -> None:
     assert own(shorter) == ["return jnp.mean(errors**2, axis=1)"]
     assert not parting(changed(("axis=0", "axis=1")), MODEL).lacks
     assert own(MODEL + "\nx = " + "-" * 20_000 + "1") in ([], ["x = " + "-" * 20_000 + "1"])
+
+
+def test_of_a_function_only_its_own_difference_counts() -> None:
+    mine = changed(("axis=0", "axis=1"), ("rate * grads", "grads"))
+    assert parting(mine, MODEL).sole() is None
+    nodes = [parting(mine, MODEL).sole(name) for name in ("loss_of", "train")]
+    assert [ast.unparse(node) for node in nodes if node] == ["1", "grads"]
+    assert parting(f"{mine}\n\ndef other():\n    pass\n", MODEL).sole("train") is None
+
+
+def test_a_variable_may_be_used_again_for_a_new_value() -> None:
+    pairs = ("    errors = batch[0]", "    batch = batch[0]"), ("errors**2", "batch**2")
+    assert found(changed(*pairs)) == ""
+    assert found(changed(*pairs, ("axis=0", "axis=1"))) == "10: 1"
+
+
+GIVEN = """\
+def given(x, w):
+    up, gate = x @ w["up"], x @ w["gate"]
+    hidden = jnp.sin(up) * jnp.cos(gate)
+    hidden = hidden / (hidden + 1e-6)
+    return x + jnp.tanh(hidden)
+
+
+"""
+ANEW = """\
+def anew(x, w):
+    def mix(a, b):
+        h = jnp.sin(a) * jnp.cos(b)
+        return h / (h + 1e-6)
+
+    up, gate = x @ w["up"], x @ w["gate"]
+    return x + jnp.tanh(mix(up, gate))
+"""
+"""The same, where other variables stand for other parts."""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "unlike"),
+    [
+        ("", "", ""),
+        ("jnp.sin(a)", "jnp.cos(a)", "jnp.cos"),
+        ('w["gate"]', 'w["up"]', "'up'"),
+        ("x + jnp", "x - jnp", "x - jnp.tanh(mix(up, gate))"),
+        ("return x + jnp.tanh(mix(up, gate))", "return mix(up, gate)", "mix(up, gate)"),
+        ("x @ w", "w @ x", ""),
+    ],
+)
+def test_where_a_given_function_is_written_anew(before: str, after: str, unlike: str) -> None:
+    mine = ANEW.replace(before, after) if before else ANEW
+    node = sole_unlike(GIVEN + mine, "given")
+    assert (ast.unparse(node) if node else "") == unlike
+
+
+def test_a_function_that_is_not_there_or_not_written_anew() -> None:
+    assert sole_unlike(ANEW, "given") is None
+    assert sole_unlike(f"{GIVEN}def other(x):\n    return 2 * x + 1\n", "given") is None

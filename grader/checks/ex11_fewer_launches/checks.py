@@ -44,7 +44,6 @@ def same_state(record: Record) -> Result:
     for run in _runs(record):
         name = state_after(run.steps, run.number)
         failure = differing_leaf(record, name, rtol=1e-3, atol=1e-5)
-        failure = failure and replace(failure, made=_made(record, failure.observed))
         if failure is None:
             right.add(run.steps)
         elif right and run.steps > max(right) and not failure.hint:
@@ -52,19 +51,22 @@ def same_state(record: Record) -> Result:
             loop = _loop(record)
             return replace(failure, observed=observed, hint=BY_THE_NUMBER, made=loop)
         elif failure.observed.endswith(IN_BFLOAT16):
-            return replace(failure, hint=OF_WHICH_DTYPE)
+            return replace(_placed(record, failure), hint=OF_WHICH_DTYPE)
         else:
-            return failure
+            return _placed(record, failure)
     return None
 
 
-def _made(record: Record, observed: str) -> list[Culprit]:
-    """What a function inside returns, as a loop's body does, or the call that loops."""
-    if not observed.endswith(AROUND_THE_STEPS):
-        body = statements.result(record, "simulate", inner=True)
-        if body != definition(record, "simulate"):
-            return body
-    return _loop(record)
+def _placed(record: Record, failure: Failure) -> Failure:
+    """At what is not as in `step`; or what a loop's body returns, or the call that loops."""
+    if failure.observed.endswith(AROUND_THE_STEPS):
+        return replace(failure, made=_loop(record))
+    if unlike := statements.unlike(record, "step"):
+        observed = f"{failure.observed}; what is marked is not as in `step`"
+        return replace(failure, observed=observed, culprits=unlike)
+    body = statements.result(record, "simulate", inner=True)
+    inside = body != definition(record, "simulate")
+    return replace(failure, made=body if inside else _loop(record))
 
 
 def _loop(record: Record) -> list[Culprit]:

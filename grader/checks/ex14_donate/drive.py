@@ -1,10 +1,10 @@
 """Drives ex14_donate: traces and exports `step` for states of several sizes, and runs it.
 
-Drawn: the width of the network and the rows of a batch, for three programs (a narrow network, a
-wide one and one between, in any order), and of another network that is run twice, for 2 to 19 and
-for 100 to 139 steps; the count that a state begins with (0 in one run, up to a million elsewhere);
-how many batches a run has, which come again in turn; whether the runs come before the traces; and
-all numbers.
+Drawn: the width of the network and the rows of a batch (3 to 6), for three programs (a narrow
+network, a wide one and one between, in any order), and of another network, which is run twice, with
+8 to 59 rows, for 2 to 19 and for 100 to 139 steps; the count that a state begins with (0 in one
+run, up to a million elsewhere); how many batches a run has, which come again in turn; whether the
+runs come before the traces; and all numbers.
 
 The trace shows what `step` donates, and whether the new state has the arrays of the old one. What
 the compiler makes of the donation is measured with the exported programs, where the learner's file
@@ -28,8 +28,9 @@ PROMISE = "`step` returns (state, losses)"
 WIDTHS = ((24, 200), (200, 1100), (1100, 1700))
 """From which width on, and below which, the network of each program is."""
 LENGTHS = ((2, 20), (100, 140))
-ROWS, RUN_WIDTH, BATCHES = (3, 7), (40, 200), (2, 6)
-"""Few rows: what a step keeps of many would make room for a copy of the state."""
+ROWS = (3, 7)
+"""Few rows for each program: what a step keeps of many would make room for a copy of the state."""
+RUN_ROWS, RUN_WIDTH, BATCHES = (8, 60), (40, 200), (2, 6)
 
 
 def _state(rng: Any, width: int, count: int) -> dict[str, Any]:
@@ -89,7 +90,7 @@ def _run_all(step: Any, observe: Observe, rng: Any) -> None:
     """Run `step` many times, twice; it is compiled once."""
     runs = []
     count, width = int(rng.integers(1_000_000)), int(rng.integers(*RUN_WIDTH))
-    rows = int(rng.integers(*ROWS))
+    rows = int(rng.integers(*RUN_ROWS))
     for number, span in enumerate(rng.permutation(LENGTHS), 1):
         with observe.unwatched():
             state = _state(rng, width, count if number == 2 else 0)

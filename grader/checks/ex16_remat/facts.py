@@ -2,6 +2,8 @@
 
 import msgspec
 
+RESULT = "thrifty of one layer"
+"""The name of the program of `thrifty` itself."""
 NETWORKS = "networks"
 """The name of the fact that holds a list of `Network`."""
 

@@ -18,6 +18,7 @@ from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import calls_of, definition, differing_leaf, seen, wanted
 from grader.judging.loops import FLOATS
 from grader.judging.record import Observed, Record
+from grader.judging.verdict import Culprit
 from grader.judging.words import plural
 
 WINDOW = 20
@@ -88,7 +89,16 @@ def best_is_kept(record: Record) -> Result:
     failure = differing_leaf(record, "best", rtol=1e-4, atol=1e-5)
     if failure is None:
         return None
+    if failure.observed.endswith("deleted"):
+        return replace(failure, culprits=_deleting(record), hint=DELETED)
     return replace(failure, culprits=statements.result(record, "train", 0, 2))
+
+
+DELETED = "delete() frees an array for everyone who uses it. Who else uses this one?"
+
+
+def _deleting(record: Record) -> list[Culprit]:
+    return statements.every(record, "train", "delete")
 
 
 @EXERCISE.check(
@@ -256,7 +266,7 @@ def _held(record: Record, failure: Failure, *, host: bool = False) -> Failure:
     ground="observed",
     after=("best_is_kept",),
     hints=(
-        "delete() frees an array for everyone who uses it. Who else uses this one?",
+        DELETED,
         "An array that nothing refers to is freed by itself: delete nothing.",
     ),
 )
@@ -264,5 +274,5 @@ def given_arrays_stay(record: Record) -> Result:
     """`train` deletes neither the params nor the batches that it was given."""
     for deletion in seen(record).facts["deleted"]:
         expected = "`train` deletes nothing that it was given: its caller may still use it"
-        return _failed(record, expected, deletion)
+        return Failure(expected, deletion, _deleting(record))
     return None

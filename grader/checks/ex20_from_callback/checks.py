@@ -90,8 +90,12 @@ def every_value_in_its_place(record: Record) -> Result:
             whose = _of_another_device(seen(record).values[name][0], wanted(record).values[name][0])
             observed = f"{failure.observed}, in {name}{whose and f'; {whose}'}"
             hint = PAIRED if whose and ANOTHER_ORDER in failure.observed else failure.hint
-            return Failure(expected, observed, statements.result(record, "load"), hint)
+            cast = "dtype" in expected and statements.matching(record, "load", _CAST)
+            return Failure(expected, observed, cast or statements.result(record, "load"), hint)
     return None
+
+
+_CAST = r".*\.astype\([^()]*\)$"
 
 
 def _of_another_device(leaf: Leaf, want: Leaf) -> str:

@@ -23,7 +23,19 @@ def thrifty(x, weights):
     results. Its work may be that of 10.5 matrix products a layer: 3 are the layer's own,
     its backward pass needs 6 more.
     """
-    return layer(jax.lax.stop_gradient(x), weights)  # keeps little, and learns in one layer
+    @jax.custom_vjp
+    def f(x, weights):
+        return x
+
+    def fwd(x, weights):
+        run = jax.checkpoint(layer, policy=jax.checkpoint_policies.dots_saveable)
+        return jax.vjp(run, x, weights)
+
+    def bwd(pull, g):
+        return pull(g)
+
+    f.defvjp(fwd, bwd)
+    return f(x, weights)
 
 
 @jax.jit
