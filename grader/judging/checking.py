@@ -59,8 +59,6 @@ class Check:
     after: tuple[str, ...]
     hints: tuple[str, ...]
     lesson: str
-    judges: tuple[str, ...] = ()
-    """The edited functions whose work it judges; none if that may be any of them."""
 
 
 @dataclass(frozen=True)
@@ -138,13 +136,8 @@ class Exercise:
         after: Sequence[str] = (),
         hints: Sequence[str] = (),
         anchor: str = "",
-        judges: Sequence[str] = (),
     ) -> Callable[[CheckFunction], CheckFunction]:
-        """Register a check.
-
-        `after` names checks that must pass before it is judged, and `judges` the edited
-        functions in which a failure without a line of its own is placed.
-        """
+        """Register a check. `after` names checks that must pass before it is judged."""
 
         def register(function: CheckFunction) -> CheckFunction:
             lines = _docstring(function).strip().splitlines()
@@ -159,7 +152,6 @@ class Exercise:
                     after=tuple(after),
                     hints=tuple(hints),
                     lesson=f"{self.lesson}#{anchor or self.anchor}",
-                    judges=tuple(judges),
                 )
             )
             return function

@@ -42,7 +42,7 @@ from grader.judging.said import (
     without_treedefs,
 )
 from grader.judging.slips import OTHER_ORDER, Slip, slips
-from grader.judging.sole_difference import parting
+from grader.judging.sole_difference import Parting, parting
 from grader.judging.statements import (
     jits_inside,
     of_jit,
@@ -390,7 +390,6 @@ def _concerns(slip: Slip, said: str) -> bool:
 def _place(record: Record, exercise: Exercise, verdicts: Sequence[Verdict], made: _Made) -> None:
     """Give every failure a place in the learner's file, and the lines around it."""
     file = File(record.source)
-    judges = {check.name: check.judges for check in exercise.checks}
     failures = any(verdict.status == "fail" for verdict in verdicts)
     forgotten = missing(file, exercise.model, exercise.edits) if failures else []
     given = given_names(exercise.model, exercise.edits) if failures else []
@@ -399,14 +398,9 @@ def _place(record: Record, exercise: Exercise, verdicts: Sequence[Verdict], made
         if verdict.status != "fail":
             continue
         if not verdict.culprits and verdict.check != SOURCE:
-            named = of_words(file, exercise.edits, verdict.observed, verdict.expected)
-            own = judges.get(verdict.check) or exercise.edits
-            verdict.culprits = (
-                named
-                or of_definitions(file, judges.get(verdict.check, ()))
-                or of_words(file, exercise.edits, verdict.title)
-                or of_definitions(file, own)
-            )
+            texts = (verdict.observed, verdict.expected, verdict.title)
+            named = of_words(file, exercise.edits, *texts)
+            verdict.culprits = named or of_definitions(file, exercise.edits)
         if verdict.culprits and verdict.check != SOURCE:
             first, *others = verdict.culprits
             verdict.culprits = [*led_to(file, first, exercise.edits, given), *others]
@@ -417,18 +411,25 @@ def _place(record: Record, exercise: Exercise, verdicts: Sequence[Verdict], made
         if verdict.check != SOURCE and verdict.hint != NO_RETURN:
             said = verdict.observed
             _narrow(verdict, file, exercise, made.get(verdict.check, ()))
-            function = _only_function(file, verdict.culprits)
-            if cause := apart.sole() or (function and apart.sole(function)):
-                verdict.culprits = of_cause(file, verdict.culprits, cause)
-            elif verdict.observed == said:  # no slip explains it
-                verdict.culprits = own_first(
-                    file, verdict.culprits, apart.own, complete=not apart.lacks
-                )
+            _order(verdict, file, apart, explained=verdict.observed != said)
         verdict.culprits = [shown(file, place) for place in verdict.culprits]
         check = next((check for check in exercise.checks if check.name == verdict.check), None)
         if check and check.hints and not verdict.hint:
             verdict.hint, verdict.hint_level = check.hints[0], 1
             verdict.hints = len(hints_for(exercise, check.name))
+
+
+def _order(verdict: Verdict, file: File, apart: Parting, *, explained: bool) -> None:
+    """Put the places of a failure first at which the file parts from the reference.
+
+    If a slip has `explained` it, nothing but a sole difference comes before that.
+    """
+    function = _only_function(file, verdict.culprits)
+    if cause := apart.sole() or (function and apart.sole(function)):
+        verdict.culprits = of_cause(file, verdict.culprits, cause)
+    elif not explained:
+        complete = not apart.lacks
+        verdict.culprits = own_first(file, verdict.culprits, apart.own, complete=complete)
 
 
 def _only_function(file: File, places: Sequence[Culprit]) -> str:
