@@ -375,7 +375,8 @@ class _Comparison:
         elif len(mine) == 1:
             yield (*way, mine[0]) if isinstance(mine[0], Node) else way
         elif any(isinstance(node, ast.stmt) for node in (*mine, *theirs)):
-            yield from ((*way, node) for node in mine) if mine else [()]
+            yield from ((*way, node) for node in mine)
+            yield from [()] * (len(mine) < len(theirs))
         else:
             yield way
 
