@@ -390,13 +390,13 @@ def _concerns(slip: Slip, said: str) -> bool:
 def _place(record: Record, exercise: Exercise, verdicts: Sequence[Verdict], made: _Made) -> None:
     """Give every failure a place in the learner's file, and the lines around it."""
     file = File(record.source)
-    failures = any(verdict.status == "fail" for verdict in verdicts)
-    forgotten = missing(file, exercise.model, exercise.edits) if failures else []
-    given = given_names(exercise.model, exercise.edits) if failures else []
-    apart = parting(record.source, exercise.model if failures else record.source)
-    for verdict in verdicts:
-        if verdict.status != "fail":
-            continue
+    failures = [verdict for verdict in verdicts if verdict.status == "fail"]
+    if not failures:
+        return
+    forgotten = missing(file, exercise.model, exercise.edits)
+    given = given_names(exercise.model, exercise.edits)
+    apart = parting(record.source, exercise.model)
+    for verdict in failures:
         if not verdict.culprits and verdict.check != SOURCE:
             texts = (verdict.observed, verdict.expected, verdict.title)
             named = of_words(file, exercise.edits, *texts)

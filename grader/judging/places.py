@@ -281,7 +281,7 @@ def led_to(file: File, place: Culprit, edits: Sequence[str], given: Sequence[str
         if lines:
             return [Culprit(lines[0], file.lines[lines[0] - 1].strip()), place]
     holder = file.defined(name)
-    called = {n.id for n in ast.walk(holder) if isinstance(n, ast.Name)} if holder else set()
+    called = names_in(holder) if holder else set()
     own = of_definitions(file, [edit for edit in edits if edit in called][:1])
     return [*of_return(file, own[0]), place] if own else [place]
 
@@ -322,11 +322,9 @@ def own_first(
     function = file.top_level_at(ordered[0].line)
     held = [node for node in own if file.top_level_at(node.lineno) == function]
     found = [file.place(node) for node in held if not isinstance(node, _Definition)]
-    return (
-        [*found, *_evidence(file, ordered)]
-        if complete and 0 < len(found) <= len(held) <= FEW
-        else ordered
-    )
+    if not (complete and found and len(held) <= FEW):
+        return ordered
+    return [*found, *_evidence(file, ordered)]
 
 
 def _in_any(nodes: Sequence[ast.stmt], line: int) -> bool:
@@ -337,6 +335,11 @@ def _evidence(file: File, places: Sequence[Culprit]) -> list[Culprit]:
     """The places that tell where something happened, not only which function is meant."""
     plain = {n.lineno for n in ast.walk(file.tree) if isinstance(n, _Definition | ast.Return)}
     return [place for place in places if place.count > 1 or place.line not in plain]
+
+
+def names_in(tree: ast.AST) -> set[str]:
+    """Every name that stands in a piece of code."""
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
 def own_nodes(function: Function) -> Iterator[ast.AST]:

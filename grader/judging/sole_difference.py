@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from grader.judging.places import File, Function, own_nodes
+from grader.judging.places import File, Function, names_in, own_nodes
 
 Node = ast.expr | ast.stmt | ast.arg | ast.keyword
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -31,7 +31,7 @@ _NAMES = frozenset(("id", "arg", "name"))
 
 @dataclass(frozen=True)
 class Parting:
-    """How a file parts from its model: what differs, and how it got there."""
+    """What differs between a file and its model, compared in two ways."""
 
     joined: list[_Way]
     """The differences, where what one statement computes may be an intermediate step of another."""
@@ -134,10 +134,6 @@ def _values(definition: ast.stmt) -> Iterator[tuple[ast.expr, tuple[str, Functio
                 continue
         parts = value.elts if isinstance(value, ast.Tuple) else [value]
         yield from ((part, (name, owner)) for part in parts if not isinstance(part, ast.Name))
-
-
-def _names(value: ast.AST) -> set[str]:
-    return {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
 
 
 def _base(name: str) -> str:
@@ -318,8 +314,8 @@ class _Comparison:
 
         Variables of one name stand for each other, and a variable for an expression without it.
         """
-        right = _names(theirs) & self._own[1]
-        self._theirs = {name: _base(name) for name in _names(mine) if _base(name) in right}
+        right = names_in(theirs) & self._own[1]
+        self._theirs = {name: _base(name) for name in names_in(mine) if _base(name) in right}
         self._loose = True
         return list(self._of(mine, theirs, ()))
 
@@ -347,7 +343,7 @@ class _Comparison:
         """Whether one of two nodes is a variable that the other does not hold."""
         for node, other, own in ((mine, theirs, self._own[0]), (theirs, mine, self._own[1])):
             if isinstance(node, ast.Name) and node.id in own:
-                return _base(node.id) not in map(_base, _names(other))
+                return _base(node.id) not in map(_base, names_in(other))
         return False
 
     def _alike(self, node: ast.AST, field: str, one: Any, other: Any) -> bool:

@@ -9,7 +9,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from grader.judging.places import File, Function, of_definitions, own_nodes
+from grader.judging.places import File, Function, names_in, of_definitions, own_nodes
 from grader.judging.record import Leaf, Record
 from grader.judging.sole_difference import sole_unlike
 from grader.judging.verdict import Culprit
@@ -479,7 +479,7 @@ def apart_from(
     name = {part.id for part in parts if isinstance(part, ast.Name)}
     there = {node for part in parts for node in ast.walk(part)}
     calls = [node for node in _calls(_nodes(file, function), *names) if node not in there]
-    about = (node for node in calls if not (node.args and _names_in(node.args[0]) <= name))
+    about = (node for node in calls if not (node.args and names_in(node.args[0]) <= name))
     return _only(file, about)
 
 
@@ -491,14 +491,10 @@ def moving(record: Record, function: str, *more: str) -> list[Culprit]:
     return apart_from(record, function, 0, 2, (*_MOVING, *more), inner=True)
 
 
-def _names_in(tree: ast.AST) -> set[str]:
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-
-
 def _names_indexed(node: ast.AST) -> set[str]:
     """The names of which a `return` gives only a part: `found[-1]`."""
     parts = (part for part in ast.walk(node) if isinstance(part, ast.Subscript))
-    return set().union(*map(_names_in, parts)) if isinstance(node, ast.Return) else set()
+    return set().union(*map(names_in, parts)) if isinstance(node, ast.Return) else set()
 
 
 def assigned(record: Record, function: str, *names: str) -> list[Culprit]:
@@ -519,7 +515,7 @@ def kept_of_the_last_round(record: Record, function: str, called: str) -> list[C
     file = File(record.source)
     top = file.defined(function)
     given = _returned(top) if isinstance(top, Function) else []
-    returned = {name for value in given for name in _names_in(value)}
+    returned = {name for value in given for name in names_in(value)}
     found = []
     for loop in (node for node in _nodes(file, function) if isinstance(node, ast.For)):
         for node in ast.walk(loop):
@@ -557,7 +553,7 @@ def piled(record: Record, function: str) -> list[Culprit]:
         name
         for node in nodes
         if isinstance(node, ast.Return | ast.Delete)
-        for name in _names_in(node) - _names_indexed(node)
+        for name in names_in(node) - _names_indexed(node)
     }
     found = [(node, _fills(node) - left) for node in nodes if _fills(node) - left]
     if len(set().union(*(names for _, names in found))) != 1:

@@ -187,32 +187,31 @@ def same_tree(promise: str, word: str, asked: Any, tree: Any) -> None:
     """Nothing, if `tree` has the structure of `asked`, which is called `word`.
 
     Raises:
-      Misused: it has another one. The first array counts that only one of the two has.
+      Misused: it has another one. It names the first array that only one of the two has.
     """
-    structures = [str(jax.tree.structure(one)) for one in (asked, tree)]
+    structures: list[Any] = [jax.tree.structure(one) for one in (asked, tree)]
     if structures[0] == structures[1]:
         return
-    there = [jax.tree_util.tree_leaves_with_path(one) for one in (asked, tree)]
-    paths = [[jax.tree_util.keystr(path) for path, _ in one] for one in there]
-    lost, more = (
-        next((f"`{word}{path}`" for path in one if path not in other), "")
-        for one, other in (paths, paths[::-1])
-    )
+    lost, more = _only_in(asked, tree), _only_in(tree, asked)
     if not (lost or more):
-        raise Misused(f"{promise}, {structures[0]}", structures[1])
-    raise Misused(
-        promise, f"it has {', and '.join(filter(None, (more, f'no {lost}' * bool(lost))))}"
-    )
+        raise Misused(f"{promise}, {structures[0]}", str(structures[1]))
+    said = (f"`{word}{more}`" * bool(more), f"no `{word}{lost}`" * bool(lost))
+    raise Misused(promise, f"it has {', and '.join(filter(None, said))}")
 
 
 def lacking(word: str, asked: Any, tree: Any) -> str:
     """For which array of the tree `asked`, called `word`, another tree has nothing; or ""."""
-    there, wanted = (
-        [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(one)]
-        for one in (tree, asked)
-    )
-    missing = next((path for path in wanted if path not in set(there)), "")
+    missing = _only_in(asked, tree)
     return f", without one for `{word}{missing}`" if missing else ""
+
+
+def _only_in(tree: Any, other: Any) -> str:
+    """The path of the first array of a tree for which another has none, or ""."""
+    mine, theirs = (
+        [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(one)]
+        for one in (tree, other)
+    )
+    return next((path for path in mine if path not in set(theirs)), "")
 
 
 def lacking_keys(asked: Mapping[str, Any], tree: Mapping[str, Any]) -> str:
