@@ -325,8 +325,8 @@ def spans_of(calls):
     return np.array(spans) * 1000
 
 
-spans = np.min([spans_of(40) for _ in range(3)], axis=0)
-taken = int(np.argmax(spans > 5 * spans[:8].max()))  # the first that took long
+spans = np.median([spans_of(40) for _ in range(5)], axis=0)
+taken = int(np.argmax(spans > ready_ms / 2))  # the first that waited for a step
 assert taken > 8
 print(f"{taken} calls were taken, each in {spans[:taken].max():.2f} ms at most")
 print(f"call {taken + 1} took {spans[taken]:.2f} ms")
