@@ -117,6 +117,9 @@ install() {
     remove_plugin
     pip_install hatchling editables # the build back end, pinned, so pip fetches no other
     pip_install --no-build-isolation -e ".${EXTRAS:+[$EXTRAS]}"
+    # pip compiles what it installs, and not what stays where it is: the first start would, and
+    # each start where Python is told to write no bytecode.
+    "$VENV/bin/python" -I -m compileall -q grader || true
     key >"$STAMP" || fail "cannot write $PWD/$STAMP"
     rm -f "$LOG"
 }
