@@ -380,31 +380,34 @@ def _searched_in_a_text(mine: ast.FunctionDef, _: ast.FunctionDef) -> _Found:
                 yield node, f"`re.{called}` looks for its first argument, `{name}`, in its second"
 
 
+_IN_ANY_ORDER = ("max", "min", "maximum", "minimum", "add", "multiply", "close", "array_equal")
+"""How functions end that take their arguments in any order."""
 OTHER_ORDER = "gets its arguments in another order than it takes them"
 
 
 def _exchanged(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
-    """Calls that get the names which the reference's get, in an order in which no call has them."""
-    orders = [(name, names) for _, name, names in _given_names(right)]
-    for call, name, names in _given_names(mine):
-        alike = [order for called, order in orders if called == name and {*order} == {*names}]
-        if alike and names not in alike and len(names) == len(alike[0]):
+    """Calls that get what the reference's get, in an order in which no call there has it."""
+    model = list(_given_several(right))
+    for call, called, given in _given_several(mine):
+        alike = [order for name, order in ((n, g) for _, n, g in model) if name == called]
+        same = [order for order in alike if sorted(order) == sorted(given)]
+        if same and given not in same:
             yield call, f"`{ast.unparse(call.func)}` {OTHER_ORDER}"
 
 
-def _given_names(function: ast.FunctionDef) -> Iterator[tuple[ast.Call, str, list[str]]]:
-    """Calls that get several names by position: each with what is called, and the names.
+def _given_several(function: ast.FunctionDef) -> Iterator[tuple[ast.Call, str, list[str]]]:
+    """Calls that get several things by position: each with what is called, and the things.
 
-    What else a call gets is a part of what is called. Of the functions of a module, only calls
-    that get something else are told: without it, their arguments say nothing of each other.
+    Calls of a module's functions that get names alone are not told: those may be in any order, as
+    in jnp.dot(a, b).
     """
     for node in ast.walk(function):
         match node:
-            case ast.Call(func=called, args=args, keywords=[]):
-                names = [arg.id for arg in args if isinstance(arg, ast.Name)]
-                others = [ast.unparse(arg) for arg in args if not isinstance(arg, ast.Name)]
-                if len(names) > 1 and (isinstance(called, ast.Name) or others):
-                    yield node, " ".join((ast.unparse(called), *others)), names
+            case ast.Call(func=called, args=[_, _, *_] as args, keywords=[]):
+                name, plain = ast.unparse(called), all(isinstance(arg, ast.Name) for arg in args)
+                if name.endswith(_IN_ANY_ORDER) or ("." in name and plain):
+                    continue
+                yield node, name, [ast.unparse(arg) for arg in args]
 
 
 def _rounded_down(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:

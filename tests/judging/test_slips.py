@@ -3,7 +3,7 @@
 import pytest
 
 from grader.judging.places import File
-from grader.judging.slips import slips
+from grader.judging.slips import OTHER_ORDER, slips
 
 MODEL = """\
 def run(step, state, device):
@@ -146,6 +146,26 @@ def test_arguments_in_an_order_that_no_call_of_the_reference_has_are_a_slip(
     mine = f"def run(step, params, batch):\n    return step({given})\n"
     words = [slip.words for slip in slips(File(mine), ORDERED, ["run"])]
     assert words == ["`step` gets its arguments in another order than it takes them"] * slipped
+
+
+@pytest.mark.parametrize(
+    ("right", "given", "slipped"),
+    [
+        ("nnx.update(model, put(batch))", "nnx.update(put(batch), model)", 1),
+        ("normal(key, (2, 3))", "normal((2, 3), key)", 1),
+        ("jnp.where(mask, batch, 0)", "jnp.where(mask, 0, batch)", 1),
+        ("max(batch, 1)", "max(1, batch)", 0),
+        ("jnp.dot(batch, params)", "jnp.dot(params, batch)", 0),
+        ("f(batch, 1) + f(1, batch)", "f(1, batch)", 0),
+        ("f(batch, 1)", "f(1, params)", 0),
+    ],
+)
+def test_so_are_other_things_but_where_any_order_is_right(
+    right: str, given: str, slipped: int
+) -> None:
+    model, mine = (f"def run(params, batch):\n    return {each}\n" for each in (right, given))
+    words = [slip.words for slip in slips(File(mine), model, ["run"])]
+    assert len([each for each in words if each.endswith(OTHER_ORDER)]) == slipped
 
 
 def test_functions_that_may_not_be_edited_have_none() -> None:
