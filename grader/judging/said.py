@@ -129,6 +129,27 @@ _TABLE = tuple(
             "it back.",
         ),
         _Said(
+            r"accepts a single key, but was given a key array",
+            "several random keys stand where one is expected",
+            "jax.random.split gives an array of keys. Unpack it, or take one of it.",
+        ),
+        _Said(
+            r"unexpected PRNG key type|invalid PRNG key data|accepts a scalar seed",
+            "something else stands where a random key, or a seed, is expected",
+            "The functions of jax.random take the key first. jax.random.split makes several keys "
+            "of one; a key itself can't be unpacked.",
+        ),
+        _Said(
+            r"have a dtype that is a subdtype of <class 'numpy\.(\w+)'>, got (\w+) instead",
+            r"an argument of this call is \2, and must be of a kind that NumPy calls \1",
+            _ORDER,
+        ),
+        _Said(
+            r"function with aux output to return a two-element tuple",
+            "with has_aux=True, the function that is differentiated returns a pair: the loss, and "
+            "whatever else. Here it returned something else",
+        ),
+        _Said(
             r"cond_fun must return a boolean scalar",
             "the condition, which is the first function that while_loop takes, returned something "
             "else than one true or false",

@@ -57,6 +57,21 @@ def test_an_exception_that_says_what_is_wrong_is_left_as_it_is() -> None:
             "num_processes. Got process_id=2, num_processes=1.",
             "a process was to join as number 2 of 1",
         ),
+        ("TypeError: unexpected PRNG key type <class 'tuple'>", "where a random key"),
+        (
+            "ValueError: normal accepts a single key, but was given a key array of shape (2,) != ()"
+            ". Use jax.vmap for batching.",
+            "several random keys",
+        ),
+        (
+            "TypeError: Expected the input to have a dtype that is a subdtype of "
+            "<class 'numpy.floating'>, got int32 instead",
+            "is int32, and must be of a kind that NumPy calls floating",
+        ),
+        (
+            "TypeError: expected function with aux output to return a two-element tuple, but got",
+            "a pair: the loss, and whatever else",
+        ),
         ("RecursionError: Recursively calling `step`", "a function calls itself"),
         (
             "IndexError: only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and "
