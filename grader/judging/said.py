@@ -113,6 +113,22 @@ _TABLE = tuple(
             "jax.sharding.SingleDeviceSharding(device) is the sharding of an array on one device.",
         ),
         _Said(
+            r"shardings leaf specifications are expected to be .* but got (\w+)\(",
+            r"a `\1` stands where a sharding is expected",
+            "A sharding says over which mesh, and how: jax.NamedSharding(mesh, jax.P(...)).",
+        ),
+        _Said(
+            r"scan got no values to scan over",
+            "a scan was given nothing to go over",
+            "jax.lax.scan takes the body, the carry that it starts with, and what it goes over, in "
+            "this order.",
+        ),
+        _Said(
+            r"only integer scalar arrays can be converted to a scalar index",
+            "several numbers, or a fraction, stand where one whole number is expected",
+            _ORDER,
+        ),
+        _Said(
             r"body function carry input and carry output .* is a <class '(tuple|dict|list)'> but "
             r"the corresponding component of the carry output is a <class '[\w.]*ShapedArray'>",
             r"the first thing that the body of a loop returns is to be the whole new carry, which "

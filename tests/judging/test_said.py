@@ -57,6 +57,13 @@ def test_an_exception_that_says_what_is_wrong_is_left_as_it_is() -> None:
             "num_processes. Got process_id=2, num_processes=1.",
             "a process was to join as number 2 of 1",
         ),
+        ("ValueError: scan got no values to scan over and `length` not provided.", "nothing to go"),
+        (
+            "TypeError: shardings leaf specifications are expected to be PartitionSpec instances or"
+            " None, but got Mesh('model': 4, 'data': 2, axis_types=(Auto, Auto))",
+            "a `Mesh` stands where a sharding is expected",
+        ),
+        ("TypeError: only integer scalar arrays can be converted to a scalar index", "one whole"),
         ("TypeError: unexpected PRNG key type <class 'tuple'>", "where a random key"),
         (
             "ValueError: normal accepts a single key, but was given a key array of shape (2,) != ()"
