@@ -556,10 +556,13 @@ def step_in_words(ratio: float) -> str:
 
 
 def change_ratio(
-    before: Sequence[Leaf], mine: Sequence[Leaf], theirs: Sequence[Leaf]
+    before: Sequence[Leaf], mine: Sequence[Leaf], theirs: Sequence[Leaf], keep: float = 1
 ) -> float | None:
-    """How much the submission's values changed, in changes of the reference's; see `step_ratio`."""
-    return _ratio(_step(before, mine), _step(before, theirs))
+    """How much the submission's values changed, in changes of the reference's; see `step_ratio`.
+
+    A change is what was added to `keep` times the old values.
+    """
+    return _ratio(_step(before, mine, keep), _step(before, theirs, keep))
 
 
 def step_error(record: Record, before: str, after: str) -> float | None:
