@@ -67,7 +67,8 @@ def stops_in_time(record: Record) -> Result:
     for name in runs_of(record):
         if found := unjudged(record, name):
             hint = THE_STEP if "calls the `step`" in found[0] else ""
-            return Failure(*found, statements.call(record, "train", "stop"), hint)
+            late = ("step",) if "ran first" in found[1] else ()
+            return Failure(*found, statements.call(record, "train", "stop", *late), hint)
     return None
 
 
