@@ -697,6 +697,8 @@ def _ratio(mine: Any, theirs: Any) -> float | None:
 
     if mine is None or theirs is None or mine.shape != theirs.shape or not theirs.any():
         return None
+    if not np.isfinite(mine).all():
+        return None
     ratio = float(mine @ theirs / (theirs @ theirs))
     close = 1e-2 * min(1, abs(ratio)) * float(abs(theirs).max())
     same = np.allclose(mine, ratio * theirs, rtol=1e-2, atol=close)

@@ -78,6 +78,8 @@ def weights(step: "Array", parts: Sequence["Array"], right: float) -> list[float
     """
     import numpy as np
 
+    if not np.isfinite(step).all():
+        return None
     basis = np.stack(parts, axis=1).astype(np.float64)
     found = np.linalg.lstsq(basis, step.astype(np.float64), rcond=None)[0]
     left = float(np.linalg.norm(basis @ found - step))

@@ -45,3 +45,7 @@ def test_a_part_that_counts_otherwise_is_named(counts: tuple[int, ...], words: s
 
 def test_what_is_no_sum_of_the_parts_has_no_weights() -> None:
     assert shares.weights(RNG.normal(size=len(PARTS[0])), PARTS, -0.1) is None
+
+
+def test_a_step_that_is_no_number_follows_no_part() -> None:
+    assert shares.weights(np.full_like(PARTS[0], np.nan), PARTS, 1.0) is None

@@ -1,5 +1,6 @@
 """Checks of ex21_pmap_step: where the copies lie, the steps, the losses, and what is exchanged."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
@@ -207,12 +208,13 @@ def _only_the_loss(record: Record, run: int) -> str:
 
 
 def _values(leaf: Leaf) -> Any:
-    """The values of a float array, or None."""
+    """The values of a float array, or None: also where one of them is no number."""
     try:
         values = load(leaf.data or b"")
     except ValueError:
         return None
-    return values if values.dtype.kind == "f" and values.shape == leaf.shape else None
+    fits = values.dtype.kind == "f" and values.shape == leaf.shape
+    return values if fits and (abs(values) < math.inf).all() else None
 
 
 EXCHANGES = (

@@ -111,7 +111,8 @@ def _with_batches(record: Record, failure: Failure, name: str) -> Failure:
         if dropped := statements.dropped(record, "train", "put"):
             place, observed, hint = dropped, f"{observed}; what `put` returned is dropped", DROPPED
         elif other := disordered(record, name):
-            place = statements.every(record, "train", other[0])[-1:]
+            calls = statements.every(record, "train", other[0])
+            place = calls[:1] if other[1].endswith("batch 0 was next") else calls[-1:]
             observed, hint = f"{observed}; {other[1]}", NEXT
         elif (number := int(step.split()[1])) not in indices(calls_of(record, name), "ask"):
             place = statements.every(record, "train", "ask")[-1:]
