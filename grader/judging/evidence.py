@@ -556,10 +556,13 @@ def step_in_words(ratio: float) -> str:
 
 
 def change_ratio(
-    before: Sequence[Leaf], mine: Sequence[Leaf], theirs: Sequence[Leaf]
+    before: Sequence[Leaf], mine: Sequence[Leaf], theirs: Sequence[Leaf], keep: float = 1
 ) -> float | None:
-    """How much the submission's values changed, in changes of the reference's; see `step_ratio`."""
-    return _ratio(_step(before, mine), _step(before, theirs))
+    """How much the submission's values changed, in changes of the reference's; see `step_ratio`.
+
+    A change is what was added to `keep` times the old values.
+    """
+    return _ratio(_step(before, mine, keep), _step(before, theirs, keep))
 
 
 def step_error(record: Record, before: str, after: str) -> float | None:
@@ -693,6 +696,8 @@ def _ratio(mine: Any, theirs: Any) -> float | None:
     import numpy as np
 
     if mine is None or theirs is None or mine.shape != theirs.shape or not theirs.any():
+        return None
+    if not np.isfinite(mine).all():
         return None
     ratio = float(mine @ theirs / (theirs @ theirs))
     close = 1e-2 * min(1, abs(ratio)) * float(abs(theirs).max())

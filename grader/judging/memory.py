@@ -1,13 +1,18 @@
 """What a program keeps in device memory and in host memory, and what it writes in place.
 
 For exercises that offload or donate. Pure functions of what was measured: they return what
-was expected and what was observed, in words, or None.
+was expected and what was observed, in words, or None. Where a step brings too much of its state to
+the device, its text tells the place.
 """
 
 from collections.abc import Sequence
 
+from grader.judging import statements
 from grader.judging.checking import Unable
-from grader.judging.record import Measured, Memory
+from grader.judging.evidence import definition
+from grader.judging.places import File
+from grader.judging.record import Measured, Memory, Record
+from grader.judging.verdict import Culprit
 
 PINNED = "pinned_host"
 HELD = "An array stays where it is as long as a name, a list or a closure holds it."
@@ -16,6 +21,19 @@ OF_ITS_OWN = (
     "The step writes each new array over the old one. What happens to two arrays in one memory?"
 )
 """The hint where two arrays share their memory."""
+IN_TURN = (
+    "A copy waits for what goes through the barrier before it. Does each state go through it, "
+    "together with its gradient and the state that went back before, and only then to the device?"
+)
+AT_ONCE = (
+    "The step brings all of the state in one call. When does the update of each part need its own, "
+    "and not before?"
+)
+_TO_DEVICE = r"(Space\.Device|memory_kind\(.device.\))"
+_MAPPED = rf"map\(lambda .*device_put\(.*{_TO_DEVICE}\), state"
+_ALL_OF_IT = rf"[\w.]*(device_put\(state, .*{_TO_DEVICE}|{_MAPPED})\)$"
+_SOME_OF_IT = rf"[\w.]*device_put\(.*{_TO_DEVICE}\)$"
+"""How a step brings the argument `state` to the device's memory, and how any array."""
 Difference = tuple[str, str]
 """What was expected, and what was observed."""
 
@@ -98,3 +116,17 @@ def shared(tree: str, paths: Sequence[str]) -> Difference | None:
         return None
     one, other = paths
     return f"`{tree}{one}` and `{tree}{other}` have memory of their own", "both are one array"
+
+
+def bringing(record: Record, function: str) -> tuple[Sequence[Culprit], str]:
+    """Where a step, that `function` is or holds, brings too much to the device at once, and a hint.
+
+    Without a hint, what it does is not known well enough.
+    """
+    whole = statements.matching(record, function, _ALL_OF_IT)
+    if whole and File(record.source).function_at(whole[0].line).endswith("step"):
+        return whole, AT_ONCE
+    barrier = statements.call(record, function, "optimization_barrier")
+    if barrier != definition(record, function):
+        return barrier, IN_TURN
+    return statements.matching(record, function, _SOME_OF_IT) or barrier, ""

@@ -188,6 +188,11 @@ _TABLE = tuple(
             "jax.lax.fori_loop calls its function with (i, carry), and scan with (carry, item).",
         ),
         _Said(
+            r"'(?:jaxlib\._jax\.)?Mesh' object is not iterable",
+            "a mesh stands where a list, or a tree of arrays, is expected",
+            _ORDER,
+        ),
+        _Said(
             r"(list|tuple) indices must be integers or slices, not str",
             r"a \1 was indexed with a name, as if it were a dict",
             "Which line makes that list or tuple, and what became of the names? Or were two values "
@@ -215,8 +220,26 @@ _TABLE = tuple(
             "unless argnums names another.",
         ),
         _Said(
+            r"ArrayImpl' object has no attribute '(with_memory_kind|memory_kind|mesh|spec)'",
+            r"a jax.Array has no `\1`",
+            "`x.sharding` says on which devices x lies, how it is split over them, and in which of "
+            "their memories. It has that.",
+        ),
+        _Said(
             r"(?:ArrayImpl|Tracer)'?(?: object)? has no attribute '?(\w+)",
             r"a jax.Array has no `\1`",
+        ),
+        _Said(
+            r"SingleDeviceSharding' object has no attribute '(\w+)'",
+            r"an array lies on one device alone, and its sharding has no `\1`",
+            "Which arrays come in there? Every sharding has `device_set`, `memory_kind` and "
+            "`with_memory_kind(kind)`; only one over a mesh has `mesh` and `spec`.",
+        ),
+        _Said(
+            r"type object 'MemorySpace' has no attribute '(\w+)'",
+            r"jax.memory.Space has no `\1`",
+            "It has Device and Host. Host is the memory of the host that the device can read by "
+            "itself, where it has such a memory.",
         ),
         _Said(
             r"'(dict|list|tuple)' object has no attribute '(block_until_ready|copy_to_host_async|"
@@ -326,6 +349,12 @@ _TABLE = tuple(
             r"`\1` has no argument that is called `device`",
             "jnp.zeros, jnp.ones and jnp.arange have one. What is computed from an array that is "
             "committed, such as a random key, is made where that lies.",
+        ),
+        _Said(
+            r"\b(device_put|a?s?array)\(\) got an unexpected keyword argument "
+            r"'(\w*(?:memory|pin)\w*)'",
+            r"`\1` has no argument that is called `\2`",
+            "The memory of an array is a part of its sharding, which jax.device_put takes.",
         ),
         _Said(
             r"\b(\w+)\(\) got an unexpected keyword argument '(\w+)'",
@@ -646,7 +675,8 @@ _TABLE = tuple(
         _Said(
             r"sharded? .*rank (\d+)|is only valid for values of rank at least (\d+)",
             "a PartitionSpec names more dimensions than its array has",
-            "P() fits every array, a single number too: it splits nothing.",
+            "P() fits every array, a single number too: it splits nothing. Does this array get a "
+            "sharding that is meant for another one?",
         ),
         _Said(
             r"shard_map applied to the function '(\w+)' was given an out_specs entry which is too "

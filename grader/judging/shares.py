@@ -54,6 +54,14 @@ def gradient(old: Mapping[str, "Array"], inputs: "Array", targets: "Array") -> "
     return np.concatenate([inner.sum(0), (inputs.T @ inner).ravel(), (hidden.T @ apart).ravel()])
 
 
+def loss(old: Mapping[str, "Array"], inputs: "Array", targets: "Array") -> float:
+    """The loss of which `gradient` is the gradient."""
+    import numpy as np
+
+    hidden = np.tanh(inputs @ old["w1"] + old["b1"])
+    return float(np.mean((hidden @ old["w2"] - targets) ** 2))
+
+
 def unraveled(flat: "Array", like: Mapping[str, "Array"]) -> dict[str, "Array"]:
     """The params, of the shapes of `like`, that a vector in the order of `gradient` holds."""
     import numpy as np
@@ -70,12 +78,28 @@ def weights(step: "Array", parts: Sequence["Array"], right: float) -> list[float
     """
     import numpy as np
 
+    if not np.isfinite(step).all():
+        return None
     basis = np.stack(parts, axis=1).astype(np.float64)
     found = np.linalg.lstsq(basis, step.astype(np.float64), rcond=None)[0]
     left = float(np.linalg.norm(basis @ found - step))
     if not left <= FITS * float(np.linalg.norm(step)):
         return None
     return [float(weight) / right for weight in found]
+
+
+def of_devices(
+    step: "Array", old: Mapping[str, "Array"], batch: Sequence["Array"], devices: int
+) -> str:
+    """What is wrong with how often the rows of each device count in a step; "" if nothing known.
+
+    The rows of a batch, (inputs, targets), are cut into as many equal parts as there are devices.
+    """
+    import numpy as np
+
+    blocks = zip(*(np.split(array, devices) for array in batch), strict=True)
+    found = weights(step, [gradient(old, *rows) for rows in blocks], -RATE / devices)
+    return "" if found is None else in_words(found, "devices")
 
 
 def in_words(found: Sequence[float], part: str) -> str:
@@ -88,14 +112,15 @@ def in_words(found: Sequence[float], part: str) -> str:
     if len(used) == count and max(found) - min(found) < _ALIKE:
         return ""
     if len(used) == 1:
-        return f"only the gradient of {_which(used[0], count)} of {count} {part} is in the step"
+        return f"only the gradient of {which(used[0], count)} of {count} {part} is in the step"
     if used and len(used) < count and count - len(used) <= len(used):
         lost = [n for n in range(count) if n not in used]
-        names = " and ".join(_which(n, count) for n in lost)
+        names = " and ".join(which(n, count) for n in lost)
         return f"the gradient of {names} of {count} {part} is not in the step"
     said = ", ".join(f"{weight:.2g}" for weight in found)
     return f"the gradients of the {count} {part} count {said} times, in their order"
 
 
-def _which(index: int, count: int) -> str:
+def which(index: int, count: int) -> str:
+    """The one at `index` of `count` things, in words."""
     return {0: "the first", count - 1: "the last"}.get(index, f"number {index + 1}")

@@ -45,14 +45,17 @@ _SENDS = {
 def call(record: Record, function: str, *names: str) -> list[Culprit]:
     """The only call in a function of one of `names`; the first name with just one call counts.
 
-    Of `np.pad` and a `pad` of the learner's own, `np.pad` is meant.
+    Of `np.pad` and a `pad` of the learner's own, `np.pad` is meant. Where the function has no such
+    call, what it names at the top level is searched.
     """
     file = File(record.source)
-    for name in names:
-        found = list(_calls(_nodes(file, function), name))
-        dotted = [node for node in found if isinstance(node.func, ast.Attribute)]
-        if len(found := dotted if len(dotted) == 1 else found) == 1:
-            return [file.place(found[0])]
+    for nodes in (_nodes(file, function), _named_nodes(file, function)):
+        held = list(nodes)
+        for name in names:
+            found = list(_calls(held, name))
+            dotted = [node for node in found if isinstance(node.func, ast.Attribute)]
+            if len(found := dotted if len(dotted) == 1 else found) == 1:
+                return [file.place(found[0])]
     return of_definitions(file, [function])
 
 
@@ -68,8 +71,10 @@ def every_sending(record: Record, function: str, op: str) -> list[Culprit]:
     return [file.place(node) for node in _sending(file, function, op)]
 
 
-def _sending(file: File, function: str, op: str) -> Iterator[ast.Call]:
-    return _calls(_nodes(file, function), *_SENDS.get(op, ()))
+def _sending(file: File, function: str, op: str) -> list[ast.Call]:
+    names = _SENDS.get(op, ())
+    own = list(_calls(_nodes(file, function), *names))
+    return own or list(_calls(_named_nodes(file, function), *names))
 
 
 def every(record: Record, function: str, name: str) -> list[Culprit]:
@@ -152,12 +157,22 @@ def _gets(call: ast.Call, name: str) -> bool:
 
 def remainder(record: Record, function: str) -> list[Culprit]:
     """The only `%` in a function, or else its only `//`."""
+    return _operation(record, function, ast.Mod, ast.FloorDiv)
+
+
+def division(record: Record, function: str) -> list[Culprit]:
+    """The only `/` in a function."""
+    return _operation(record, function, ast.Div)
+
+
+def _operation(record: Record, function: str, *kinds: type[ast.operator]) -> list[Culprit]:
+    """The only operation of the first of `kinds` of which there is just one."""
     file = File(record.source)
-    nodes = [node for node in _nodes(file, function) if isinstance(node, ast.BinOp)]
-    for kind in (ast.Mod, ast.FloorDiv):
-        found = [node for node in nodes if isinstance(node.op, kind)]
-        if len(found) == 1:
-            return [file.place(found[0])]
+    for nodes in (_nodes(file, function), _named_nodes(file, function)):
+        held = [node for node in nodes if isinstance(node, ast.BinOp | ast.AugAssign)]
+        for kind in kinds:
+            if place := _only(file, (node for node in held if isinstance(node.op, kind))):
+                return place
     return of_definitions(file, [function])
 
 
@@ -232,8 +247,11 @@ def unnamed(record: Record, function: str, keys: Iterable[str]) -> list[str]:
 
 
 def _entry(file: File, function: str, key: str) -> list[Culprit]:
-    """The place of `entry`, if there is exactly one."""
+    """The place of `entry`, if there is exactly one; else one in what the function names."""
     found = [value for node in _nodes(file, function) for value in _entries(node, key)]
+    if not found:
+        held = _named_nodes(file, function)
+        found = [value for node in held for value in _entries(node, key)]
     if len(found) != 1:
         return []
     value = found[0]
@@ -372,11 +390,21 @@ def computed(record: Record, function: str, index: int, of: int) -> list[Culprit
             case ast.Name(id=name) if made := _made(owner, name):
                 place = made[-1]
                 value = place.value if isinstance(place, ast.Assign) else ast.Constant(None)
-            case ast.Call(args=[ast.Name() as moved, *_]) if _name(value.func) in _MOVERS:
+            case ast.Call(args=[ast.Name() as moved, *_]) if _moves(file, function, value):
                 value = moved
             case _:
                 break
     return [file.place(place)]
+
+
+def _moves(file: File, function: str, call: ast.Call) -> bool:
+    """Whether a call only moves a value: one of JAX's, or of what the file defines for that."""
+    name = _name(call.func)
+    nodes = (*_nodes(file, function), *_named_nodes(file, function))
+    own = [node for node in nodes if isinstance(node, Function) and node.name == name]
+    given = [value for node in own for value in _returned(node)]
+    calls = [_name(value.func) for value in given if isinstance(value, ast.Call)]
+    return name in _MOVERS or (len(calls) == len(given) > 0 and _MOVERS.issuperset(calls))
 
 
 _MOST_NAMES = 8
@@ -467,8 +495,8 @@ def apart_from(
     """The only call in a function of one of `names` that is not about one of its results alone.
 
     That is the result at `index` of `of`, of the function or of those inside: calls that get
-    nothing but its name, and those in its place of the `return`, are left out. Nothing if several
-    calls are left, or none.
+    nothing but its name, and those in its place of the `return`, are left out. If none is left,
+    what the function names at the top level is searched. Nothing if several are left, or none.
     """
     file = File(record.source)
     top = file.defined(function)
@@ -479,8 +507,8 @@ def apart_from(
     name = {part.id for part in parts if isinstance(part, ast.Name)}
     there = {node for part in parts for node in ast.walk(part)}
     calls = [node for node in _calls(_nodes(file, function), *names) if node not in there]
-    about = (node for node in calls if not (node.args and names_in(node.args[0]) <= name))
-    return _only(file, about)
+    about = [node for node in calls if not (node.args and names_in(node.args[0]) <= name)]
+    return _only(file, about or _calls(_named_nodes(file, function), *names))
 
 
 def moving(record: Record, function: str, *more: str) -> list[Culprit]:
@@ -681,6 +709,20 @@ def _nodes(file: File, function: str) -> Iterator[ast.AST]:
     """Every node of a definition at the top level, decorators too."""
     top = file.defined(function)
     return ast.walk(top) if top else iter(())
+
+
+def _named_nodes(file: File, function: str) -> Iterator[ast.AST]:
+    """Every node of what a definition names at the top level, and of what these name.
+
+    A definition with a condition names none: which way it goes is its own matter.
+    """
+    if any(isinstance(node, ast.If | ast.IfExp) for node in _nodes(file, function)):
+        return iter(())
+    known = [function]
+    for name in known:
+        held = names_in(top) if (top := file.defined(name)) else set()
+        known += [other for other in dict.fromkeys(file.names) if other in held - {*known}]
+    return (node for name in known[1:] for node in _nodes(file, name))
 
 
 def _name(function: ast.expr) -> str:

@@ -187,16 +187,41 @@ def same_tree(promise: str, word: str, asked: Any, tree: Any) -> None:
     """Nothing, if `tree` has the structure of `asked`, which is called `word`.
 
     Raises:
-      Misused: it has another one. It names the first array that only one of the two has.
+      Misused: it has another one. It names the first part that is something else, or the first
+        array that only one of the two has.
     """
     structures: list[Any] = [jax.tree.structure(one) for one in (asked, tree)]
     if structures[0] == structures[1]:
         return
+    if other := _other_part(word, asked, tree):
+        raise Misused(promise, other)
     lost, more = _only_in(asked, tree), _only_in(tree, asked)
     if not (lost or more):
         raise Misused(f"{promise}, {structures[0]}", str(structures[1]))
     said = (f"`{word}{more}`" * bool(more), f"no `{word}{lost}`" * bool(lost))
     raise Misused(promise, f"it has {', and '.join(filter(None, said))}")
+
+
+def _other_part(path: str, asked: Any, tree: Any) -> str:
+    """The first part of a tree that is something else than in `asked`, in words; or ""."""
+    structures: list[Any] = [jax.tree.structure(one) for one in (asked, tree)]
+    kinds = [(one.node_data() or [None])[0] for one in structures]
+    if kinds[0] is not kinds[1]:
+        right = named(asked) if kinds[0] else "an array"
+        return f"`{path}` is {named(tree)}, where {right} is expected"
+    if kinds[0] is None:
+        return ""
+    parts = [
+        {jax.tree_util.keystr(way): part for way, part in _children(one)} for one in (asked, tree)
+    ]
+    both = (key for key in parts[0] if key in parts[1])
+    found = (_other_part(path + key, parts[0][key], parts[1][key]) for key in both)
+    return next(filter(None, found), "")
+
+
+def _children(tree: Any) -> list[Any]:
+    """The parts of a tree one level down, None too, with their paths."""
+    return jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda part: part is not tree)
 
 
 def lacking(word: str, asked: Any, tree: Any) -> str:

@@ -1,7 +1,7 @@
 """What `grader.judging.memory` says about a measured program."""
 
-from grader.judging.memory import mib, moved_result, not_in_place, room
-from grader.judging.record import Measured, Memory
+from grader.judging.memory import AT_ONCE, IN_TURN, bringing, mib, moved_result, not_in_place, room
+from grader.judging.record import Measured, Memory, Record
 
 NAMES = ["params", "state", "loss"]
 
@@ -28,3 +28,18 @@ def test_arguments_that_are_not_updated_in_place_are_named() -> None:
     expected, observed = not_in_place(program, NAMES[:2]) or ("", "")
     assert expected == "all 2 arrays of params and state are written in place"
     assert observed == "not written in place: state"
+
+
+def test_what_brings_too_much_of_a_state_is_found() -> None:
+    def found(*lines: str) -> tuple[list[int], str]:
+        text = "def step(params, state, batch):\n" + "".join(f"    {line}\n" for line in lines)
+        places, hint = bringing(Record("ex", "", text, 0), "step")
+        return [place.line for place in places], hint
+
+    each = "here = jax.device_put(old, jax.memory.Space.Device)"
+    assert found("x = 1", "here = jax.device_put(state, jax.memory.Space.Device)") == ([3], AT_ONCE)
+    mapped = "here = jax.tree.map(lambda x: jax.device_put(x, Space.Device), state)"
+    assert found(mapped, "y = jax.lax.optimization_barrier(here)") == ([2], AT_ONCE)
+    assert found("old, g = jax.lax.optimization_barrier((old, g))", each) == ([2], IN_TURN)
+    assert found("x = 1", each) == ([3], "")
+    assert found("return state") == ([1], "")

@@ -11,11 +11,6 @@ BATCHES = [(RNG.normal(size=(5, 4)), RNG.normal(size=(5, 3))) for _ in range(3)]
 PARTS = [shares.gradient(PARAMS, *batch) for batch in BATCHES]
 
 
-def _loss(params: dict[str, np.ndarray], inputs: np.ndarray, targets: np.ndarray) -> float:
-    hidden = np.tanh(inputs @ params["w1"] + params["b1"])
-    return float(np.mean((hidden @ params["w2"] - targets) ** 2))
-
-
 def test_the_gradient_is_the_slope_of_the_loss() -> None:
     vector = PARTS[0]
     begin = 0
@@ -24,7 +19,7 @@ def test_the_gradient_is_the_slope_of_the_loss() -> None:
             ends = [{**PARAMS, key: PARAMS[key].copy()} for _ in range(2)]
             for params, change in zip(ends, (1e-6, -1e-6), strict=True):
                 params[key][index] += change
-            up, down = (_loss(params, *BATCHES[0]) for params in ends)
+            up, down = (shares.loss(params, *BATCHES[0]) for params in ends)
             assert (up - down) / 2e-6 == pytest.approx(vector[begin], rel=1e-4, abs=1e-7)
             begin += 1
     assert begin == len(vector)
@@ -50,3 +45,7 @@ def test_a_part_that_counts_otherwise_is_named(counts: tuple[int, ...], words: s
 
 def test_what_is_no_sum_of_the_parts_has_no_weights() -> None:
     assert shares.weights(RNG.normal(size=len(PARTS[0])), PARTS, -0.1) is None
+
+
+def test_a_step_that_is_no_number_follows_no_part() -> None:
+    assert shares.weights(np.full_like(PARTS[0], np.nan), PARTS, 1.0) is None

@@ -205,3 +205,29 @@ def test_the_call_that_is_not_about_one_result_alone_is_found() -> None:
     inside = text(second, "return grads, pmean(loss, 'x')")
     assert [p.line for p in statements.apart_from(inside, "update", 1, 2, names)] == [2]
     assert statements.apart_from(text(second, second, "return 1, 2"), "update", 1, 2, names) == []
+
+
+def test_what_a_function_names_at_the_top_level_is_searched_if_it_has_no_such_call_itself() -> None:
+    def text(body: str) -> Record:
+        helper = "def mean(x):\n    return pmean(x / 2, 'x')\n"
+        table = "RULES = {'up': 1}\n"
+        return Record("ex", "", f"{helper}{table}def update(x):\n    RULES\n    {body}\n", 0)
+
+    named = text("return mean(x)")
+    assert [p.line for p in statements.call(named, "update", "pmean")] == [2]
+    assert [p.line for p in statements.division(named, "update")] == [2]
+    assert [p.line for p in statements.entry(named, "update", "up")] == [3]
+    assert [p.line for p in statements.sending(named, "update", "all-reduce")] == [2]
+    own = text("return pmean(mean(x), 'x')")
+    assert [p.line for p in statements.call(own, "update", "pmean")] == [6]
+    either = text("return mean(x) if x else x")
+    assert [p.line for p in statements.call(either, "update", "pmean")] == [4], "the way is its own"
+
+
+def test_a_helper_that_only_moves_a_value_did_not_compute_it() -> None:
+    moving = "def put(x):\n    return device_put(x, 1)\n"
+    body = (
+        "    def step(x):\n        new = x + 1\n        return put(new), 2\n    return jit(step)\n"
+    )
+    record = Record("ex", "", f"{moving}def make_step(mesh):\n{body}", 0)
+    assert [p.line for p in statements.computed(record, "make_step", 0, 2)] == [5]

@@ -36,7 +36,7 @@ def test_the_first_array_without_a_value_is_named() -> None:
     assert lacking("state", OLD, {"b": 1, "w": 2}) == ""
 
 
-def test_a_tree_of_another_structure_is_told_by_the_array_that_one_of_the_two_lacks() -> None:
+def test_a_tree_of_another_structure_is_told_by_its_first_part_that_is_something_else() -> None:
     def said(tree: object) -> tuple[str, str]:
         with pytest.raises(Misused) as raised:
             same_tree(PROMISE, "params", OLD, tree)
@@ -45,7 +45,8 @@ def test_a_tree_of_another_structure_is_told_by_the_array_that_one_of_the_two_la
     same_tree(PROMISE, "params", OLD, {"w": 1, "b": 2})
     assert said({"b": 1}) == (PROMISE, "it has no `params['w']`")
     assert said(OLD | {"c": 1}) == (PROMISE, "it has `params['c']`")
-    assert said([1, 2]) == (PROMISE, "it has `params[0]`, and no `params['b']`")
+    assert said([1, 2]) == (PROMISE, "`params` is a list, where a dict is expected")
+    assert said(OLD | {"b": None}) == (PROMISE, "`params['b']` is None, where an array is expected")
     with pytest.raises(Misused) as raised:
-        same_tree(PROMISE, "pair", (1, 2), [1, 2])
-    assert raised.value.observed == "PyTreeDef([*, *])"
+        same_tree(PROMISE, "pair", (1, {"a": (2, 3)}), (1, {"a": [2, 3]}))
+    assert raised.value.observed == "`pair[1]['a']` is a list, where a tuple is expected"

@@ -1,6 +1,8 @@
 """Checks of ex21_pmap_step: where the copies lie, the steps, the losses, and what is exchanged."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -8,11 +10,12 @@ import msgspec
 
 from grader.checks.ex21_pmap_step import EXERCISE, facts
 from grader.checks.ex21_pmap_step.facts import FEW_ROWS, MANY_ROWS, RUNS, Run
-from grader.judging import statements
+from grader.judging import shares, statements
 from grader.judging.arrays import OF_WHAT_WENT_IN, load
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
     TURNED,
+    change_of,
     compiled_program,
     culprits,
     definition,
@@ -74,7 +77,9 @@ def _other_copies(record: Record, number: int, run: Run) -> Failure | None:
     for found in seen(record).facts[facts.slices(number)]:
         if found != order:
             expected = f"slices 0, 1, ... lie on the devices {order}, in the order of `devices`"
-            return Failure(expected, f"they lie on {found}", place)
+            ordering = statements.call(record, "replicate", "sorted", "Mesh", "make_mesh")
+            made = ordering if sorted(found) == sorted(order) else place
+            return Failure(expected, f"they lie on {found}", place, made=made)
     if more := left(seen(record).facts[facts.left(number)], "replicate"):
         return Failure(*more, statements.piled(record, "replicate"), HELD)
     return None
@@ -172,18 +177,27 @@ def _unequal(record: Record, run: int, step: int, devices: int) -> Failure | Non
     observed += f"first, by up to {float(by.max()):.3g}"
     why = f": those of {' and '.join(equal)} are equal" if equal else _only_the_loss(record, run)
     expected = f"all copies of `params{path}` are equal"
-    hint = EACH_ARRAY if equal else ""
-    made = statements.call(record, "update", "value_and_grad", "grad")
+    made = _stepping(record)
+    other = made != _taking(record)
+    hint = EACH_ARRAY if equal else OTHER_EXCHANGE if other else ""
     return Failure(expected, observed + why, definition(record, "update"), hint, made)
 
 
 EACH_ARRAY = "Which arrays of the gradient are exchanged, and which are not?"
+OTHER_EXCHANGE = (
+    "Is what `update` exchanges the gradient, over all devices? And do the params change by what "
+    "comes back?"
+)
 
 
 def _stepping(record: Record) -> list[Culprit]:
     """Where `update` exchanges its gradient, else where it takes it."""
-    found = statements.apart_from(record, "update", 1, 2, EXCHANGES)
-    return found or statements.call(record, "update", "value_and_grad", "grad")
+    return statements.apart_from(record, "update", 1, 2, EXCHANGES) or _taking(record)
+
+
+def _taking(record: Record) -> list[Culprit]:
+    """Where `update` takes its gradient."""
+    return statements.call(record, "update", "value_and_grad", "grad")
 
 
 def _only_the_loss(record: Record, run: int) -> str:
@@ -194,12 +208,13 @@ def _only_the_loss(record: Record, run: int) -> str:
 
 
 def _values(leaf: Leaf) -> Any:
-    """The values of a float array, or None."""
+    """The values of a float array, or None: also where one of them is no number."""
     try:
         values = load(leaf.data or b"")
     except ValueError:
         return None
-    return values if values.dtype.kind == "f" and values.shape == leaf.shape else None
+    fits = values.dtype.kind == "f" and values.shape == leaf.shape
+    return values if fits and (abs(values) < math.inf).all() else None
 
 
 EXCHANGES = (
@@ -240,16 +255,40 @@ def steps_along_the_mean(record: Record) -> Result:
             if failure := differing_leaf(record, name, rtol=1e-3, atol=1e-5, before=old):
                 found = renamed(failure, name, "params")
                 when = f" after {plural(step, 'step')} on {plural(len(run.order), 'device')}"
-                length, why = _length(record, number)
-                own = statements.result(record, "update", 0, 2)
-                known = found.hint in OF_WHAT_WENT_IN
-                return Failure(
-                    found.expected + when,
-                    found.observed + length,
-                    own if why in (RATE, *TURNED) or known else _stepping(record),
-                    found.hint or why,
-                )
+                return _other_step(record, number, replace(found, expected=found.expected + when))
     return None
+
+
+def _other_step(record: Record, run: int, found: Failure) -> Failure:
+    """The failure of the params in a run, with what explains it."""
+    length, why = _length(record, run)
+    own = statements.result(record, "update", 0, 2)
+    if why in (RATE, *TURNED) or found.hint in OF_WHAT_WENT_IN:
+        place = own
+    elif why in (DIVIDED, OTHERWISE):
+        divided = statements.division(record, "update")
+        place = own if divided == definition(record, "update") else divided
+    else:
+        place = _stepping(record)
+    if not (length or found.hint) and (counts := _counts(record, run)):
+        length = f"; {counts}"
+    return Failure(found.expected, found.observed + length, place, found.hint or why)
+
+
+def _counts(record: Record, run: int) -> str:
+    """How often the rows of each device count in the first step of a run, if not all alike."""
+    import numpy as np  # here: the command line starts without it
+
+    start, after = facts.start(run), facts.params(run, 1)
+    devices, values = len(_runs(record)[run].order), wanted(record).values
+    copies = shares.params(values[start])
+    if (change := change_of(record, start, after)) is None:
+        return ""
+    ends = np.cumsum([array.size for array in copies.values()])[:-1]
+    step = np.concatenate([each[: len(each) // devices] for each in np.split(change, ends)])
+    old = {name: array[0] for name, array in copies.items()}
+    batch = [shares.numbers(leaf) for leaf in values[facts.batch(run)]]
+    return shares.of_devices(step, old, batch, devices)
 
 
 def _length(record: Record, run: int) -> tuple[str, str]:
@@ -339,7 +378,8 @@ def rows_stay(record: Record) -> Result:
         if not isinstance(measured, Measured):
             return measured
         if failure := differing_output(record, name, rtol=1e-3, atol=1e-5):
-            place = definition(record, "update")
+            part = 1 if "(...)[1]" in failure.expected else 0
+            place = statements.result(record, "update", part, 2)
             return Failure(failure.expected, failure.observed, place, failure.hint or EACH_ROW)
         # A loop of unknown length is refused: nobody could say what it exchanges.
         if any(c.runs == 0 for c in measured.collectives):

@@ -81,6 +81,7 @@ def _run(
         if number == 1 and observe.reference:
             known = np.full(len(devices), _loss(copies, *drawn), np.float32)
             observe.value(f"{facts.losses(run, 1)}, {facts.NEW_PARAMS}", known)
+            observe.value(facts.batch(run), drawn)
 
 
 def _loss(copies: Any, inputs: Any, targets: Any) -> float:

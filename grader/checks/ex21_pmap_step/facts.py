@@ -40,6 +40,11 @@ def start(run: int) -> str:
     return f"start of run {run}"
 
 
+def batch(run: int) -> str:
+    """The name of (inputs, targets) of the first step of a run, as the reference's side keeps."""
+    return f"batch of step 1 of run {run}"
+
+
 def params(run: int, step: int) -> str:
     """The name of the params after step `step`, from 1, of a run."""
     return f"params after step {step} of run {run}"

@@ -182,6 +182,10 @@ ADDED_UNSEEN = (
     "Inside jax.shard_map, unless check_vma is False, jax.grad adds up by itself the gradients of "
     "params that are equal on all devices. A mean of n equal sums is that sum. Which line divides?"
 )
+OF_LOSS_FN = (
+    "A step takes 0.1 of the gradient of `loss_fn` from the params, once. What else does it do to "
+    "one of them?"
+)
 OF_ALL_ROWS = "The params are right. The loss is a mean, too: over all rows, of all devices."
 
 
@@ -232,7 +236,8 @@ def _other_numbers(record: Record, found: Failure, number: int, step: int) -> Fa
         return Failure(expected, f"{found.observed}; {counts}", place, ALL_ROWS)
     known = why in (LENGTH, *TURNED) or found.hint in OF_WHAT_WENT_IN
     exchange = not known and not (apart and of_loss)
-    hint = OF_ALL_ROWS if of_loss else why
+    by_hand = any(word in record.source for word in ("shard_map", "psum", "pmean"))
+    hint = OF_ALL_ROWS if of_loss else why or ("" if by_hand else OF_LOSS_FN)
     place = _stepping(record, int(of_loss), exchange=exchange)
     return Failure(expected, found.observed + length, place, hint if apart else found.hint or hint)
 
@@ -246,13 +251,7 @@ def _counts(record: Record, number: int) -> str:
     change = change_of(record, *_first_step(number))
     if change is None or run.devices == 1:
         return ""
-    size = run.rows // run.devices
-    parts = [
-        shares.gradient(old, *(array[at : at + size] for array in batch))
-        for at in range(0, run.rows, size)
-    ]
-    found = shares.weights(change, parts, -shares.RATE / run.devices)
-    return "" if found is None else shares.in_words(found, "devices")
+    return shares.of_devices(change, old, batch, run.devices)
 
 
 ALL_ROWS = "The gradient is a mean over all rows of the batch. Which rows does this line get?"

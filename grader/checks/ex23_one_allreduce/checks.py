@@ -5,7 +5,7 @@ compiled for a target. The memory is judged for the target only.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -153,7 +153,38 @@ def _other_losses(record: Record, failure: Failure, name: str) -> Failure:
         place, hint = statements.entry(record, "make_step", "out_specs"), JOINED
     elif alike and not _sends_more(record):
         place, hint = statements.entry(record, "make_step", "in_specs"), ROWS
+    if not alike and (others := _others(record, name)):
+        return Failure(failure.expected, f"{failure.observed}: {others}", place, LOSSES)
     return Failure(failure.expected, failure.observed + alike, place, hint)
+
+
+def _others(record: Record, name: str) -> str:
+    """Which losses those of the first step are, if they are others of each device; else ""."""
+    import numpy as np  # here: the command line starts without it
+
+    mine, devices = _numbers(record, name), int(wanted(record).facts[DEVICES])
+    if len(mine) != devices:
+        return ""
+    known = _other_losses_of_devices(record, devices)
+    return next((words for words, them in known if np.allclose(mine, them, rtol=1e-4)), "")
+
+
+def _other_losses_of_devices(record: Record, devices: int) -> Iterator[tuple[str, Any]]:
+    """Losses that a first step may return in place of its own, one a device, in words."""
+    import numpy as np  # here: the command line starts without it
+
+    values = wanted(record).values
+    batch = (shares.numbers(leaf) for leaf in values[BATCH])
+    blocks = list(zip(*(np.split(array, devices, axis=1) for array in batch), strict=True))
+    for when, end in (("params before", ""), (f"params after {AFTER[0]}", ", after the step")):
+        params = shares.params(values[when])
+        rounds = (zip(*block, strict=True) for block in blocks)
+        each = np.array([[shares.loss(params, *rows) for rows in device] for device in rounds])
+        for number, losses in enumerate(each.T):
+            which = shares.which(number, len(each.T))
+            yield f"each is the loss of {which} of {len(each.T)} micro-batches{end}", losses
+        if end:
+            yield f"each is the loss of its own rows{end}", each.mean(1)
 
 
 ROWS = (
@@ -182,9 +213,15 @@ def _gradient_bytes(params: dict[str, tuple[int, ...]]) -> int:
 
 def _alike(record: Record, name: str) -> str:
     """That all losses are the same, where they are; else ""."""
-    losses = [x for leaf in seen(record).values[name] if leaf.data for x in load(leaf.data).flat]
+    losses = _numbers(record, name)
     alike = len(losses) > 1 and len(set(losses)) == 1
     return f"; all {len(losses)} are equal: none is the mean of one device's rows" if alike else ""
+
+
+def _numbers(record: Record, name: str) -> list[float]:
+    """All numbers of a value of the submission."""
+    leaves = seen(record).values[name]
+    return [float(x) for leaf in leaves if leaf.data for x in load(leaf.data).astype(float).flat]
 
 
 def _with_length(record: Record, failure: Failure) -> Failure:
@@ -197,8 +234,7 @@ def _with_length(record: Record, failure: Failure) -> Failure:
     devices, hint = int(wanted(record).facts[DEVICES]), failure.hint
     if ratio is None and (counts := _other_sum(record)):
         observed = f"{failure.observed}; {counts}"
-        find = statements.start if counts.startswith(BEGINS) else statements.of_gradients
-        places = find(record, "make_step")
+        places = _adding(record, counts)
         why = OLD_PARAMS if counts == ONE_BY_ONE else SUM
         return Failure(failure.expected, observed, places, hint or why)
     sizes = f", with {devices} devices and {wanted(record).facts[COUNT]} micro-batches"
@@ -217,6 +253,18 @@ def _with_length(record: Record, failure: Failure) -> Failure:
     own = statements.result(record, "make_step", 0, 2, inner=True)
     counted = any(abs(ratio * n - 1) < 0.01 for n in (devices, 1 / devices)) if ratio else not why
     return Failure(failure.expected, observed, _exchanging(record) if counted else own, hint)
+
+
+def _adding(record: Record, counts: str) -> list[Culprit]:
+    """Where the step adds up gradients, or says of which micro-batches; `counts` says which."""
+    if counts.startswith(BEGINS):
+        return statements.start(record, "make_step")
+    if counts.endswith("not in the step"):
+        bound = 0 if " the first of " in counts else 1
+        ends = statements.argument(record, "make_step", "fori_loop", bound)
+        if ends != definition(record, "make_step"):
+            return ends
+    return statements.of_gradients(record, "make_step")
 
 
 def _other_sum(record: Record) -> str:

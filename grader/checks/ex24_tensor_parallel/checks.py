@@ -173,7 +173,7 @@ def _other_numbers(record: Record, failure: Failure, part: int) -> Failure:
     elif not by_hand and "shard_map" not in record.source:
         hint = failure.hint or (OF_THE_LOSS if part else OF_LOSS_FN)
     elif length:
-        own = _adding(record)
+        own = _adding(record, why)
     elif averaged := statements.naming(record, "make_step", "model", "pmean"):
         own, hint = averaged, failure.hint or PARTS_ADDED
     elif added := statements.naming(record, "make_step", "model", "psum"):
@@ -182,10 +182,11 @@ def _other_numbers(record: Record, failure: Failure, part: int) -> Failure:
     return Failure(failure.expected, observed, own, hint)
 
 
-def _adding(record: Record) -> list[Culprit]:
+def _adding(record: Record, why: str) -> list[Culprit]:
     """Where the step adds up over "data", or makes its gradients."""
     summed = statements.naming(record, "make_step", "data", "psum")
-    return summed or statements.call(record, "make_step", "psum", "pmean", "value_and_grad", "grad")
+    unseen = ("psum", "pmean") if why != ADDED_UNSEEN else ()
+    return summed or statements.call(record, "make_step", *unseen, "value_and_grad", "grad")
 
 
 def _length(record: Record) -> tuple[str, str]:
@@ -301,7 +302,7 @@ class _Budget(NamedTuple):
         if any(0 <= c.nbytes - size * units <= SCALARS for c in found for size in (2, 4)):
             return f": {HIDDEN}"
         if self.itemsize == 2 and any(c.nbytes == 2 * self.outputs for c in found):
-            return ": outputs travel as float32"
+            return f": {WIDENED}"
         matrix = 2 * self.features * self.hidden
         if gathered & {matrix, matrix // self.model}:
             return ": a matrix is gathered"
@@ -327,6 +328,10 @@ def _within(record: Record, found: list[Collective], budget: _Budget) -> Result:
         named = f"`params{other.path}`, of shape {other.shape}, lies as {shards(other)}"
         observed = f"{named}; the step sends {observed}"
         return Failure(expected, observed, _laying(record, other), WHERE)
+    if needless.endswith(WIDENED):
+        widening = statements.matching(record, "make_step", WIDE)
+        place = widening or statements.call(record, "make_step", "astype", "psum")
+        return Failure(expected, observed, place, NARROW)
     if not any(c.op == "all-gather" for c in found):
         return _failure(record, expected, observed, "make_step", TOO_OFTEN)
     specs = statements.entry(record, "make_step", "in_specs")
@@ -346,7 +351,10 @@ def _other_split(record: Record) -> Leaf | None:
     return min(wrong, key=lambda leaf: len(leaf.shape) != 2, default=None)
 
 
-HIDDEN = "the hidden units travel"
+HIDDEN, WIDENED = "the hidden units travel", "outputs travel as float32"
+WIDE = r"[\w.]+\.astype\([\w.'\"]*float32['\"]?\)$"
+"""How a step makes an array float32."""
+NARROW = "Params and batch are bfloat16 there. Does your step widen what it sends?"
 WHERE = (
     "Devices that share a block each compute some of its hidden units. Along which dimension of "
     "this array do the hidden units lie? That one is split."
@@ -423,7 +431,7 @@ def _other_step_in_bfloat16(record: Record) -> Failure | None:
 @EXERCISE.check(
     ground="target",
     after=("within_budget",),
-    hints=("Params and batch are bfloat16 there. Does your step widen what it sends?",),
+    hints=(TOO_OFTEN,),
     anchor="on-eight-h200",
 )
 def on_the_target(record: Record) -> Result:

@@ -22,6 +22,7 @@ from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     AFTER_THE_STEP,
     BEFORE_IT,
+    change_ratio,
     compiled_program,
     definition,
     devices_of,
@@ -124,6 +125,8 @@ def _why_whole(whole: list[Leaf], name: str, devices: int) -> str:
         )
     if not any(map(_is_param, whole)):
         return "The params are right. The optimizer's two trees are as large: how are they split?"
+    if all(map(_is_param, whole)):
+        return "The optimizer's two trees are right. The params are as large: how are they split?"
     if name == EVEN:
         return (
             "Another state, of other sizes, is split as it should be. Does `layout` look at each "
@@ -163,18 +166,38 @@ COUNTED = (
 
 
 def _other_numbers(record: Record, failure: Failure, name: str) -> Failure:
-    """The failure of a state or a loss, with what its count tells of it."""
+    """The failure of a state or a loss, with what its count and its moments tell of it."""
     part = 1 if name.startswith("loss") else 0
     place = statements.computed(record, "make_step", part, 2)
     if not part and "['count']" in failure.expected:
         return replace(failure, culprits=place, hint=COUNTED)
     if part and is_the_others(record, f"loss of {AFTER[0]}", f"loss of {AFTER[1]}"):
         return Failure(failure.expected, f"{failure.observed}: {AFTER_THE_STEP}", place, BEFORE_IT)
+    if not part and (ratio := _of_gradients(record)):
+        observed = f"{failure.observed}; the gradient is {ratio:.4g} times the reference's"
+        divided = statements.division(record, "make_step")
+        place = place if divided == definition(record, "make_step") else divided
+        return Failure(failure.expected, observed, place, SCALED)
     by_hand = "shard_map" in record.source
     hint = failure.hint or ("" if by_hand else OF_LOSS_FN if part else OF_ADAM)
     return replace(failure, culprits=place, hint=hint)
 
 
+def _of_gradients(record: Record) -> float | None:
+    """By which factor the gradient of the first step is wrong, by the mean that `adam` keeps."""
+    mine, theirs = seen(record).values, wanted(record).values
+    after = f"state after {AFTER[0]}"
+    before, got, want = (
+        [leaf for leaf in leaves if leaf.path.startswith("['mean']")]
+        for leaves in (theirs["state"], mine[after], theirs[after])
+    )
+    return change_ratio(before, got, want, keep=0.9)
+
+
+SCALED = (
+    "The loss is a mean over the rows of all devices, and its gradient is right as it is. By what "
+    "is it multiplied, or divided?"
+)
 OF_LOSS_FN = "The loss is `loss_fn` of the old params and of the whole batch."
 OF_ADAM = (
     "The new state is what `adam` makes of the whole old state and of the gradient of `loss_fn`. "

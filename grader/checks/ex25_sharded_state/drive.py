@@ -1,15 +1,15 @@
 """Drives ex25_sharded_state: some steps on arrays, then the step as a program of another size.
 
-Drawn are the sizes of the network, the rows of a batch, the count of the steps before, the order
-of the devices in each mesh, and all numbers. The number of devices divides neither the features
-nor the outputs of the states that are stepped, so no rule about one fixed dimension fits every
-array. `layout` is asked twice more: for a mesh of some of the devices, which are drawn, and for
-a state whose every dimension can be divided. A layout that counts the machine's devices goes
-wrong in the first, and so does one that splits over powers of 2 alone: the number is odd. One that
-knows the arrays by their names goes wrong in the second. The exported program
-is wide, so that one share of its state is more than a few activations, and has so many rows that
-its params are the least that can travel. The program for the target has large sizes, so that
-gradients outweigh everything else that travels.
+Drawn are the sizes of the network, the rows of a batch, the count of the steps before, the order of
+the devices in each mesh, and all numbers. The number of devices divides neither the features nor
+the outputs of the states that are stepped, so no rule about one fixed dimension fits every array.
+One of these two, which is drawn, is longer than the width, so none about the longest does. `layout`
+is asked twice more: for a mesh of some of the devices, which are drawn, and for a state whose every
+dimension can be divided. A layout that counts the machine's devices goes wrong in the first, and so
+does one that splits over powers of 2 alone: the number is odd. One that knows the arrays by their
+names goes wrong in the second. The exported program is wide, so that one share of its state is more
+than a few activations, and has so many rows that its params are the least that can travel. The
+program for the target has large sizes, so that gradients outweigh everything else that travels.
 """
 
 from types import ModuleType
@@ -51,8 +51,10 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         odd = even._replace(features=even.features + 1, outputs=even.outputs + 2)
         observe.value(name, arguments(odd if name == SOME else even, other)[0], data=False)
     small = _sizes(rng, mesh.size, 3, 6)
+    longer = str(rng.choice(["features", "outputs"]))
+    small = small._replace(**{longer: getattr(small, longer) + small.width})
     state, batch = arguments(small, mesh)
-    observe.value("state", state, data=False)
+    observe.value("state", state, data=observe.reference)
     before = state
     for when in AFTER:
         with from_last("state", before, state, PROMISE):

@@ -35,6 +35,10 @@ OF_A_SHARDING = (
     "The array is on its own devices. A sharding says in which memory of them it lies: "
     "x.sharding.memory_kind."
 )
+FOR_NUMPY = (
+    "copy_to_host_async starts a copy for NumPy to read later. The array stays where it is, and "
+    "the call returns None."
+)
 KEEP = ("Name no device: take the sharding that the array has, and change only its kind.",)
 INSIDE = "inside-a-jitted-step"
 
@@ -63,8 +67,13 @@ def _misplaced(record: Record, function: str, kind: str = "") -> Failure | None:
             hint = FORM if after.kind == "other" else ""
             if function == "to_host" and _devices(after) == _devices(before):
                 hint = hint or OF_A_SHARDING
+            started = statements.call(record, function, "copy_to_host_async")
+            if after.kind == "jax" and started != definition(record, function):
+                return Failure(expected, observed, started, FOR_NUMPY)
             return Failure(expected, observed, statements.result(record, function), hint)
-    for index in _rounds(record):
+    # What is read is kept by the array that is read. `not_through_numpy` judges that.
+    rounds = () if to_host(seen(record), phase=function) else _rounds(record)
+    for index in rounds:
         if more := left(seen(record).facts[f"left beside {function} {index}"], function):
             return Failure(*more, statements.piled(record, function), HELD)
     return None

@@ -67,7 +67,8 @@ def stops_in_time(record: Record) -> Result:
     for name in runs_of(record):
         if found := unjudged(record, name):
             hint = THE_STEP if "calls the `step`" in found[0] else ""
-            return Failure(*found, statements.call(record, "train", "stop"), hint)
+            late = ("step",) if "ran first" in found[1] else ()
+            return Failure(*found, statements.call(record, "train", "stop", *late), hint)
     return None
 
 
@@ -110,7 +111,8 @@ def _with_batches(record: Record, failure: Failure, name: str) -> Failure:
         if dropped := statements.dropped(record, "train", "put"):
             place, observed, hint = dropped, f"{observed}; what `put` returned is dropped", DROPPED
         elif other := disordered(record, name):
-            place = statements.every(record, "train", other[0])[-1:]
+            calls = statements.every(record, "train", other[0])
+            place = calls[:1] if other[1].endswith("batch 0 was next") else calls[-1:]
             observed, hint = f"{observed}; {other[1]}", NEXT
         elif (number := int(step.split()[1])) not in indices(calls_of(record, name), "ask"):
             place = statements.every(record, "train", "ask")[-1:]

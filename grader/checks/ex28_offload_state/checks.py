@@ -33,6 +33,7 @@ from grader.judging.memory import (
     HELD,
     OF_ITS_OWN,
     PINNED,
+    bringing,
     left,
     moved_result,
     not_in_place,
@@ -280,12 +281,4 @@ def never_whole_on_the_device(record: Record) -> Result:
     over = state_at_once(found, target_reference(record, "step"), machine)
     if not isinstance(over, tuple):
         return over
-    place = statements.call(record, "step", "optimization_barrier")
-    return Failure(*over, place, IN_TURN * (place != definition(record, "step")))
-
-
-IN_TURN = (
-    "A copy waits for what goes through the barrier before it. Does the state of each param go "
-    "through it, together with its gradient and the state that went back before, and only then to "
-    "the device?"
-)
+    return Failure(*over, *bringing(record, "step"))

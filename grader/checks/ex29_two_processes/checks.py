@@ -339,6 +339,12 @@ def _held(held: list[list[float]], rows: list[list[list[float]]], index: int) ->
     return f"{own} of the {plural(len(held), 'row')} that they hold are its own{order}"
 
 
+LEFT = (
+    "`join` is called once, and `mean` for each batch. Which line ends what `join` began, and what "
+    "if another batch comes?"
+)
+
+
 @EXERCISE.check(
     ground="observed",
     after=("rows_stay_at_home",),
@@ -367,14 +373,16 @@ def mean_is_global(record: Record) -> Result:
             return None
         what = _what_mean(told.mean, given, index, number)
         hint = "How many values are in a row?" if "a row" in what else ""
-        hint = DIVIDED if "divided" in what else hint
+        if "divided" in what:
+            hint = SUMMED if "the sum" in what else DIVIDED
         return Failure(expected, f"{told.mean:.6g}{what}", place, hint)
 
     def stays(_: Given, index: int, told: Told) -> Failure | None:
         expected = (
             f"process {index} is joined to the others after `mean`, which may be called again"
         )
-        return None if told.joined else Failure(expected, "it has left them", place)
+        leaving = statements.call(record, "mean", "shutdown")
+        return None if told.joined else Failure(expected, "it has left them", leaving, LEFT)
 
     return _each_round(record, judge) or _each(record, stays)
 
@@ -407,6 +415,7 @@ def no_rows_are_gathered(record: Record) -> Result:
     return _each_round(record, judge)
 
 
+SUMMED = "A mean is the sum of all values, divided by their number. How many does the array hold?"
 DIVIDED = "The mean of the global array is over all rows already. Which division is left?"
 
 
@@ -433,19 +442,21 @@ def _what_mean(mean: float, given: Given, index: int, number: int) -> str:
     """What a wrong mean is the mean or the sum of, where that is known."""
     rows = [row for batches in given.rows for row in batches[number]]
     columns = [sum(column) / len(column) for column in zip(*rows, strict=True)]
+    whole, own = sum(map(len, rows)), _mean_over(given, number)
+    totals = {"the mean": own, "the sum over all rows and their values,": whole * own}
+    counts = {"processes": given.count, "devices": given.count * given.devices}
     known = {
         ", the mean over its own rows alone": _mean_over(given, number, index),
-        ", the sum over all rows and their values, not the mean": (
-            sum(map(len, rows)) * _mean_over(given, number)
-        ),
+        ", the sum over all rows and their values, not the mean": (whole * own),
         ", the sum over its own rows and their values, not the mean": (
-            sum(map(len, rows)) / given.count * _mean_over(given, number, index)
+            whole / given.count * _mean_over(given, number, index)
         ),
-        ", the sum of all means": given.count * _mean_over(given, number),
-        ", the mean divided by the number of processes": _mean_over(given, number) / given.count,
-        ", the mean divided by the number of devices": (
-            _mean_over(given, number) / (given.count * given.devices)
-        ),
+        ", the sum of all means": given.count * own,
+        **{
+            f", {what} divided by the number of {things}": total / count
+            for what, total in totals.items()
+            for things, count in counts.items()
+        },
         ", the mean over the rows of one of its devices": _mean_of_a_device(given, index, number),
         f", a sum over the {len(columns)} values of a row, and a mean over the rows": sum(columns),
         **{f", the mean of column {n} alone: a row has more": x for n, x in enumerate(columns)},

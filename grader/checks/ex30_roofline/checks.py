@@ -59,14 +59,19 @@ def _elements_in_words(counts: list[_Counted]) -> str:
     return ""
 
 
+LESS_ONE = "(itemsize - 1)"
+"""What is left out where elements are counted, and not their bytes."""
+
+
 def _apart_in_words(counts: list[_Counted]) -> str:
     """The product of sizes by which all counts are wrong, or ""."""
+    known = [
+        (abs(got - want), sizes | {"2": 2, LESS_ONE: sizes["itemsize"] - 1})
+        for got, want, sizes in counts
+    ]
     for most in (1, 2, 3):
-        for names in combinations_with_replacement([*counts[0][2], "2"], most):
-            if all(
-                abs(got - want) == math.prod((sizes | {"2": 2})[name] for name in names)
-                for got, want, sizes in counts
-            ):
+        for names in combinations_with_replacement(known[0][1], most):
+            if all(apart == math.prod(sizes[name] for name in names) for apart, sizes in known):
                 return f": {' * '.join(sorted(names))} in each case"
     return ""
 
@@ -268,7 +273,11 @@ def intensity_is_flops_per_byte(record: Record) -> Result:
 )
 def attainable_is_under_both_ceilings(record: Record) -> Result:
     """The attainable FLOP/s are the lower of two ceilings."""
-    return _differs(record, "attainable", "the lower of the two ceilings")
+    found = _differs(record, "attainable", "the lower of the two ceilings")
+    if found is None or not (bounds := _other_bounds(record)):
+        return found
+    places = [*statements.entry(record, "place", "bound"), *found.culprits]
+    return Failure(found.expected, f"{found.observed}; `bound` is wrong, too{bounds}", places)
 
 
 @EXERCISE.check(

@@ -53,6 +53,7 @@ from grader.judging.memory import (
     HELD,
     OF_ITS_OWN,
     PINNED,
+    bringing,
     left,
     moved_result,
     not_in_place,
@@ -275,8 +276,12 @@ def no_more_travels_than_needed(record: Record) -> Result:
     return Failure(
         f"only all-reduces: {gradients:,} bytes of gradients and {activations:,} of activations",
         exchanges(program.collectives),
-        statements.call(record, "make_step", "jit"),
+        statements.call(record, "make_step", *WHOLE * ("all-gather" in ops), "jit"),
     )
+
+
+WHOLE = ("all_gather", "with_sharding_constraint")
+"""What may make an array whole on every device."""
 
 
 def _needed(record: Record) -> tuple[int, int]:
@@ -484,9 +489,4 @@ def fits_on_the_target(record: Record) -> Result:
     over = state_at_once(found, target_reference(record, "step"), machine)
     if not isinstance(over, tuple):
         return over
-    brought = statements.matching(record, "make_step", BROUGHT_IN)
-    return Failure(*over, brought or definition(record, "make_step"))
-
-
-BROUGHT_IN = r"[\w.]*device_put\(.*(Space\.Device|with_memory_kind\(.device.\))\)$"
-"""How a step brings an array to the device's memory."""
+    return Failure(*over, *bringing(record, "make_step"))

@@ -21,24 +21,23 @@ def split(array, devices):
 
 
 def replicate(params, devices):
-    """Return the NumPy tree `params` with a new first axis, a copy for each of `devices`.
+    """Return the NumPy tree `params` with a new first axis, a copy for each of `devices`."""
+    mesh = jax.sharding.Mesh(np.array(devices), ("batch",))
+    sharding = jax.NamedSharding(mesh, jax.P("batch"))
+    return jax.tree.map(lambda x: jax.device_put(np.stack([x] * len(devices)), sharding), params)
 
-    Slice i lies on device i, and nowhere else.
-    """
-    mesh = jax.sharding.Mesh(np.array(devices), ("device",))
-    copies = jax.tree.map(lambda x: np.stack([x] * len(devices)), params)
-    return jax.device_put(copies, jax.NamedSharding(mesh, jax.P("device")))
+
+def _shared(path, g):
+    name = path[0].key
+    return jax.lax.pmean(g, "batch") if name.startswith("w") else g
 
 
 def update(params, inputs, targets):
-    """One step of one device, with its own copy and rows; returns (params, loss).
-
-    Loss and gradient are means over the rows of all devices: all copies take one step.
-    """
+    """One step of one device."""
     loss, grads = jax.value_and_grad(loss_fn)(params, inputs, targets)
-
-    loss, grads["w1"], grads["w2"] = jax.lax.pmean((loss, grads["w1"], grads["w2"]), "batch")
-    return jax.tree.map(lambda p, g: p - 0.1 * g, params, grads), loss
+    grads = jax.tree_util.tree_map_with_path(_shared, grads)
+    new = jax.tree.map(lambda p, g: p - 0.1 * g, params, grads)
+    return new, jax.lax.pmean(loss, "batch")
 
 
 def make_step(devices):
