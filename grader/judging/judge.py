@@ -323,7 +323,7 @@ def _narrow(verdict: Verdict, file: File, exercise: Exercise, made: Sequence[Cul
     returned = verdict.check == RUNS and verdict.observed.startswith("it returned")
     if returned or verdict.hint == FORM:
         exchanged = verdict.observed.endswith((EXCHANGED, WERE_EXCHANGED, IN_ANOTHER_ORDER))
-        held = [] if exchanged else _of_keys(verdict, file) or list(made)
+        held = _of_keys(verdict, file) or ([] if exchanged else list(made))
         verdict.culprits = held or of_return(file, verdict.culprits[0])
     elif verdict.check != RUNS:
         _look_inside(verdict, file, found, made)

@@ -73,9 +73,10 @@ def _sending(file: File, function: str, op: str) -> Iterator[ast.Call]:
 
 
 def every(record: Record, function: str, name: str) -> list[Culprit]:
-    """Every call of `name` in a function."""
+    """Every call of `name` in a function, or else in what it names of the file."""
     file = File(record.source)
-    found = map(file.place, _calls(_nodes(file, function), name))
+    parts = ([file.place(n) for n in _calls(nodes, name)] for nodes in _reached(file, function))
+    found = next(filter(None, parts), [])
     return sorted(found, key=lambda place: place.line) or of_definitions(file, [function])
 
 
@@ -146,8 +147,11 @@ def _alone(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
 
 
 def _gets(call: ast.Call, name: str) -> bool:
-    """Whether a call gets `name` as an argument."""
-    return any(isinstance(arg, ast.Name) and arg.id == name for arg in call.args)
+    """Whether a call gets `name` as an argument, or all that it gives, in a list as well."""
+    lists = (arg for arg in call.args if isinstance(arg, ast.List | ast.Tuple))
+    given = [*call.args, *(part for one in lists for part in one.elts)]
+    values = (arg.value if isinstance(arg, ast.Starred) else arg for arg in given)
+    return any(isinstance(value, ast.Name) and value.id == name for value in values)
 
 
 def remainder(record: Record, function: str) -> list[Culprit]:
@@ -232,15 +236,17 @@ def unnamed(record: Record, function: str, keys: Iterable[str]) -> list[str]:
 
 
 def _entry(file: File, function: str, key: str) -> list[Culprit]:
-    """The place of `entry`, if there is exactly one."""
-    found = [value for node in _nodes(file, function) for value in _entries(node, key)]
-    if len(found) != 1:
+    """The place of `entry`, if there is exactly one in the function, or else in what it names."""
+    parts = _reached(file, function)
+    found = [[value for node in nodes for value in _entries(node, key)] for nodes in parts]
+    values = next(filter(None, found), [])
+    if len(values) != 1:
         return []
-    value = found[0]
+    value = values[0]
     if isinstance(value, ast.Name):
         around = [
             node
-            for node in _nodes(file, function)
+            for node in (node for nodes in parts for node in nodes)
             if isinstance(node, Function) and any(inner is value for inner in ast.walk(node))
         ]
         made = (_made(node, value.id) for node in reversed(around))  # the innermost function first
@@ -681,6 +687,21 @@ def _nodes(file: File, function: str) -> Iterator[ast.AST]:
     """Every node of a definition at the top level, decorators too."""
     top = file.defined(function)
     return ast.walk(top) if top else iter(())
+
+
+def reached(file: File, function: str) -> list[ast.stmt]:
+    """A definition at the top level, and those that it names, directly or not."""
+    names = [function]
+    for name in names:  # which grows
+        named = {n.id for n in _nodes(file, name) if isinstance(n, ast.Name)} - {*names}
+        names += [other for other in file.names if other in named]
+    return [node for node in map(file.defined, names) if node is not None]
+
+
+def _reached(file: File, function: str) -> list[list[ast.AST]]:
+    """The nodes of a function, and those of all else that it reaches."""
+    others = reached(file, function)[1:]
+    return [[*_nodes(file, function)], [node for top in others for node in ast.walk(top)]]
 
 
 def _name(function: ast.expr) -> str:
