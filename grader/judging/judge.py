@@ -429,7 +429,9 @@ def _order(verdict: Verdict, file: File, apart: Parting, *, explained: bool) -> 
         verdict.culprits = of_cause(file, verdict.culprits, cause)
     elif not explained:
         complete = not apart.lacks
-        verdict.culprits = own_first(file, verdict.culprits, apart.own, complete=complete)
+        verdict.culprits = own_first(
+            file, verdict.culprits, apart.own, complete=complete, reading=apart.reading
+        )
 
 
 def _only_function(file: File, places: Sequence[Culprit]) -> str:

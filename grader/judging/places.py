@@ -314,16 +314,22 @@ def of_cause(file: File, places: Sequence[Culprit], cause: ast.AST) -> list[Culp
 
 
 def own_first(
-    file: File, places: Sequence[Culprit], own: Sequence[ast.stmt], *, complete: bool
+    file: File,
+    places: Sequence[Culprit],
+    own: Sequence[ast.stmt],
+    *,
+    complete: bool,
+    reading: Sequence[ast.stmt] = (),
 ) -> list[Culprit]:
-    """The places of a failure, those in statements of the file's `own` first.
+    """The places of a failure, those in statements of the file's `own` first, or in `reading`.
 
     Where all are in statements that the reference has too, what few others their function has
     come first, if the file is `complete`: if it lacks no statement of the reference. Of these, the
     first is what gives a name a value that the place reads.
     """
-    ordered = sorted(places, key=lambda place: not _in_any(own, place.line))
-    if not ordered or _in_any(own, ordered[0].line):
+    other = [*own, *reading]
+    ordered = sorted(places, key=lambda place: not _in_any(other, place.line))
+    if not ordered or _in_any(other, ordered[0].line):
         return ordered
     function = file.top_level_at(ordered[0].line)
     held = [node for node in own if file.top_level_at(node.lineno) == function]

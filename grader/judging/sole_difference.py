@@ -51,12 +51,9 @@ class Parting:
 
     @property
     def own(self) -> list[ast.stmt]:
-        """The innermost statements that are others in the model, or read something else there.
-
-        They come in the order of the text.
-        """
+        """The innermost statements that are others in the model, in the order of the text."""
         innermost = (_innermost_statement(way) for way in self.apart if way)
-        return sorted(dict.fromkeys((*innermost, *self.reading)), key=lambda node: node.lineno)
+        return sorted(dict.fromkeys(innermost), key=lambda node: node.lineno)
 
     @property
     def lacks(self) -> bool:
