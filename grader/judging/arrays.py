@@ -211,7 +211,7 @@ def _exchanged(
     """With which other leaf this one is exchanged, or whose values it holds; else ""."""
     leaf = mine[index]
     for other, want in enumerate(theirs[:MAX_LEAVES]):
-        if other == index or want.shape != leaf.shape or not _tells(want):
+        if other == index or want.shape != leaf.shape:
             continue
         if _compare_leaf("", leaf, want, rtol, atol):
             continue
@@ -219,7 +219,8 @@ def _exchanged(
             "", mine[other], theirs[index], rtol, atol
         ):
             return f"`{leaf.path}` and `{want.path}` {EXCHANGED}"
-        return f"it holds what belongs to `{want.path}`"
+        if _tells(want):
+            return f"it holds what belongs to `{want.path}`"
     return ""
 
 

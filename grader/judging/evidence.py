@@ -565,6 +565,13 @@ def change_ratio(
     return _ratio(_step(before, mine, keep), _step(before, theirs, keep))
 
 
+def change_error(
+    before: Sequence[Leaf], mine: Sequence[Leaf], theirs: Sequence[Leaf]
+) -> float | None:
+    """How far the submission's change of values is from the reference's; see `step_error`."""
+    return _error(_step(before, mine), _step(before, theirs))
+
+
 def step_error(record: Record, before: str, after: str) -> float | None:
     """How far the submission's step is from the reference's, in lengths of that step; or None."""
     mine, theirs = seen(record).values, wanted(record).values

@@ -323,7 +323,7 @@ def _narrow(verdict: Verdict, file: File, exercise: Exercise, made: Sequence[Cul
     returned = verdict.check == RUNS and verdict.observed.startswith("it returned")
     if returned or verdict.hint == FORM:
         exchanged = verdict.observed.endswith((EXCHANGED, WERE_EXCHANGED, IN_ANOTHER_ORDER))
-        held = [] if exchanged else _of_keys(verdict, file) or list(made)
+        held = _of_keys(verdict, file) or ([] if exchanged else list(made))
         verdict.culprits = held or of_return(file, verdict.culprits[0])
     elif verdict.check != RUNS:
         _look_inside(verdict, file, found, made)
@@ -429,7 +429,9 @@ def _order(verdict: Verdict, file: File, apart: Parting, *, explained: bool) -> 
         verdict.culprits = of_cause(file, verdict.culprits, cause)
     elif not explained:
         complete = not apart.lacks
-        verdict.culprits = own_first(file, verdict.culprits, apart.own, complete=complete)
+        verdict.culprits = own_first(
+            file, verdict.culprits, apart.own, complete=complete, reading=apart.reading
+        )
 
 
 def _only_function(file: File, places: Sequence[Culprit]) -> str:

@@ -112,6 +112,10 @@ class File:
         end = _column(text, getattr(node, "end_col_offset", 0)) if line == last else len(text) + 1
         return Culprit(line, text.strip(), 1, begin, end)
 
+    def names_on(self, line: int) -> list[ast.Name]:
+        """The names that stand on a line."""
+        return [node for node in self._on(line) if isinstance(node, ast.Name)]
+
     def _on(self, line: int) -> Iterator[ast.AST]:
         """The nodes that begin on a line, outer ones first."""
         return (node for node in ast.walk(self.tree) if getattr(node, "lineno", 0) == line)
@@ -296,9 +300,10 @@ def of_cause(file: File, places: Sequence[Culprit], cause: ast.AST) -> list[Culp
     found, last = file.place(cause), getattr(cause, "end_lineno", 0)
     if places and isinstance(cause, _Definition):
         return list(places)
+    held = {getattr(node, "lineno", 0) for node in ast.walk(cause)}  # steps may be joined to it
     for place in places:
-        if found.line <= place.line <= last:
-            if place.line > found.line:
+        if found.line <= place.line <= last or place.line in held:
+            if place.line != found.line:
                 return list(places)
             column, end = (place.column, place.end) if place.column else file.marked(place.line)
             if found.column <= column and end <= found.end:
@@ -309,22 +314,31 @@ def of_cause(file: File, places: Sequence[Culprit], cause: ast.AST) -> list[Culp
 
 
 def own_first(
-    file: File, places: Sequence[Culprit], own: Sequence[ast.stmt], *, complete: bool
+    file: File,
+    places: Sequence[Culprit],
+    own: Sequence[ast.stmt],
+    *,
+    complete: bool,
+    reading: Sequence[ast.stmt] = (),
 ) -> list[Culprit]:
-    """The places of a failure, those in statements of the file's `own` first.
+    """The places of a failure, those in statements of the file's `own` first, or in `reading`.
 
     Where all are in statements that the reference has too, what few others their function has
-    come first, if the file is `complete`: if it lacks no statement of the reference.
+    come first, if the file is `complete`: if it lacks no statement of the reference. Of these, the
+    first is what gives a name a value that the place reads.
     """
-    ordered = sorted(places, key=lambda place: not _in_any(own, place.line))
-    if not ordered or _in_any(own, ordered[0].line):
+    other = [*own, *reading]
+    ordered = sorted(places, key=lambda place: not _in_any(other, place.line))
+    if not ordered or _in_any(other, ordered[0].line):
         return ordered
     function = file.top_level_at(ordered[0].line)
     held = [node for node in own if file.top_level_at(node.lineno) == function]
-    found = [file.place(node) for node in held if not isinstance(node, _Definition)]
+    found = [node for node in held if not isinstance(node, _Definition)]
     if not (complete and found and len(held) <= FEW):
         return ordered
-    return [*found, *_evidence(file, ordered)]
+    read = {n.id for n in file.names_on(ordered[0].line) if isinstance(n.ctx, ast.Load)}
+    found.sort(key=lambda node: read.isdisjoint(stored_in(node)))
+    return [*map(file.place, found), *_evidence(file, ordered)]
 
 
 def _in_any(nodes: Sequence[ast.stmt], line: int) -> bool:
@@ -340,6 +354,12 @@ def _evidence(file: File, places: Sequence[Culprit]) -> list[Culprit]:
 def names_in(tree: ast.AST) -> set[str]:
     """Every name that stands in a piece of code."""
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+def stored_in(tree: ast.AST) -> set[str]:
+    """The names that get a value anywhere in a piece of code."""
+    names = (node for node in ast.walk(tree) if isinstance(node, ast.Name))
+    return {node.id for node in names if isinstance(node.ctx, ast.Store)}
 
 
 def own_nodes(function: Function) -> Iterator[ast.AST]:

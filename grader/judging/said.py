@@ -185,7 +185,8 @@ _TABLE = tuple(
             r"iteration over a 0-d array",
             "a single number was unpacked, or looped over, as if it were a tuple or an array",
             "A list takes one value by `append`; `extend` goes over the parts of one. "
-            "jax.lax.fori_loop calls its function with (i, carry), and scan with (carry, item).",
+            "jax.lax.fori_loop calls its function with (i, carry), and scan with (carry, item). "
+            "With `has_aux=True`, the function that is differentiated returns two values.",
         ),
         _Said(
             r"'(?:jaxlib\._jax\.)?Mesh' object is not iterable",
@@ -588,6 +589,21 @@ _TABLE = tuple(
             r"Expected \d+ per-device arrays \(this is how many devices are addressable",
             hint="A sharding has devices of its own, which need not be all of jax.devices(). What "
             "does it say of its devices, and of the block of each?",
+        ),
+        _Said(
+            r"jax\.Device' object does not support the context manager",
+            "a `jax.Device` is no block, and stands in a `with`",
+            "jax.default_device(device) is a block: in it, new arrays are made on the device.",
+        ),
+        _Said(
+            r"to_device\(\) argument 1 must be str",
+            "`to_device` was asked of a NumPy array, whose own method knows no device of JAX",
+            "jax.device_put(x, device) takes NumPy arrays as it takes those of JAX.",
+        ),
+        _Said(
+            r"IndexError: no such group",
+            "a match was asked for a group that its pattern does not have",
+            "What stands in parentheses is a group, from 1 on; group(0) is all that was found.",
         ),
         _Said(
             r"where must be None or a boolean array",

@@ -17,7 +17,7 @@ from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
-from grader.judging.places import File, own_nodes
+from grader.judging.places import File, own_nodes, stored_in
 from grader.judging.verdict import Culprit
 
 _NEW_VALUES = (
@@ -242,7 +242,7 @@ def _is_read(name: str, made: ast.Assign, function: ast.FunctionDef) -> bool:
         return True
     around = [node for node in ast.walk(function) if isinstance(node, ast.For | ast.While)]
     for loop in (node for node in reversed(around) if made in ast.walk(node)):  # the inner first
-        if isinstance(loop, ast.For) and name in _stored(loop.target):
+        if isinstance(loop, ast.For) and name in stored_in(loop.target):
             break
         if name in _read(loop):
             return True
@@ -269,9 +269,11 @@ def _called_for_effect(function: ast.FunctionDef) -> Iterator[str]:
 
 def _not_fed_back(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
     """Calls that get the same value in each round, where the reference's get a new one."""
-    fed = {(name, arg.id) for loop, name, arg in _given_in_loops(right) if arg.id in _stored(loop)}
+    fed = {
+        (name, arg.id) for loop, name, arg in _given_in_loops(right) if arg.id in stored_in(loop)
+    }
     for loop, name, arg in _given_in_loops(mine):
-        if (name, arg.id) in fed and arg.id not in _stored(loop):
+        if (name, arg.id) in fed and arg.id not in stored_in(loop):
             yield (
                 arg,
                 f"`{arg.id}` is the same in each round of this loop, which does not assign it",
@@ -286,12 +288,6 @@ def _given_in_loops(function: ast.FunctionDef) -> Iterator[tuple[ast.For, str, a
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 names = [arg for arg in node.args if isinstance(arg, ast.Name)]
                 yield from ((loop, node.func.id, arg) for arg in names if node.func.id in given)
-
-
-def _stored(tree: ast.AST) -> set[str]:
-    """The names that get a value anywhere in a tree."""
-    names = (node for node in ast.walk(tree) if isinstance(node, ast.Name))
-    return {node.id for node in names if isinstance(node.ctx, ast.Store)}
 
 
 def _emptied(mine: ast.FunctionDef, _: ast.FunctionDef) -> _Found:
@@ -432,7 +428,7 @@ def _used_up(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
     if "iterator" not in (ast.get_docstring(right) or ""):
         return
     always = [node for node in mine.body if not isinstance(node, ast.If)]
-    for name in {arg.arg for arg in mine.args.args} - _stored(mine):
+    for name in {arg.arg for arg in mine.args.args} - stored_in(mine):
         found = (_takes_all(node, name) for each in always for node in ast.walk(each))
         takers = sorted(filter(None, found), key=lambda node: (node.lineno, node.col_offset))
         loops = {id(node.iter) for node in ast.walk(mine) if isinstance(node, ast.For)}
@@ -478,7 +474,7 @@ def _has_place(call: ast.Call) -> bool:
 
 def _replaced(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
     """Parameters that get another value before anything reads the one that was given."""
-    given = {arg.arg for arg in mine.args.args} & _read(right) - _stored(right)
+    given = {arg.arg for arg in mine.args.args} & _read(right) - stored_in(right)
     for node in own_nodes(mine):
         match node:
             case ast.Assign(targets=[ast.Name(id=name) as target]):

@@ -13,7 +13,7 @@ It compares two texts and runs neither. It tells where to look, never what shoul
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,8 @@ class Parting:
     """The differences, where what one statement computes may be an intermediate step of another."""
     apart: list[_Way]
     """The differences of the files as they are."""
+    reading: Sequence[ast.stmt] = ()
+    """Statements that read a variable to which only the model gives one more value."""
 
     def sole(self, function: str = "") -> Node | None:
         """The only expression or statement which the model does not have at this place.
@@ -63,9 +65,38 @@ def parting(source: str, model: str) -> Parting:
     """How a file parts from the `model`, which is right; not at all, if it can't be read."""
     try:
         joined = _differences(source, model, joined=True)
-        return Parting(joined, _differences(source, model, joined=False) if joined else [])
+        if not joined:
+            return Parting([], [])
+        apart = _differences(source, model, joined=False)
+        return Parting(joined, apart, list(_reading(File(source).tree, File(model).tree)))
     except RecursionError:
         return Parting([], [])
+
+
+def _reading(mine: ast.Module, theirs: ast.Module) -> Iterator[ast.stmt]:
+    """The statements that read a variable to which the model gives more values than the file."""
+    right = {node.name: node for node in theirs.body if isinstance(node, Function)}
+    for function in mine.body:
+        if not isinstance(function, Function) or function.name not in right:
+            continue
+        given, wanted = _times_given(function), _times_given(right[function.name])
+        fewer = {name for name, times in wanted.items() if 0 < given[name] < times}
+        for node in own_nodes(function):
+            if isinstance(node, ast.stmt) and not isinstance(node, _Compound):
+                used = _used(ast.walk(node), ast.Load)
+                yield from [node] * bool(fewer.intersection(used))
+
+
+def _times_given(function: Function) -> Counter[str]:
+    """How often each variable of a function itself is given a value; a parameter comes with one."""
+    given = [arg.arg for arg in function.args.args]
+    return Counter([*given, *_used(own_nodes(function), ast.Store)])
+
+
+def _used(nodes: Iterable[ast.AST], way: type[ast.expr_context]) -> list[str]:
+    """The names among nodes that are read, or are given a value, each time."""
+    names = (node for node in nodes if isinstance(node, ast.Name))
+    return [node.id for node in names if isinstance(node.ctx, way)]
 
 
 def _differences(source: str, model: str, *, joined: bool) -> list[_Way]:

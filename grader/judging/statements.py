@@ -8,6 +8,7 @@ else it is the line that defines the function. No verdict is reached here.
 import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from grader.judging.places import File, Function, names_in, of_definitions, own_nodes
 from grader.judging.record import Leaf, Record
@@ -49,10 +50,9 @@ def call(record: Record, function: str, *names: str) -> list[Culprit]:
     call, what it names at the top level is searched.
     """
     file = File(record.source)
-    for nodes in (_nodes(file, function), _named_nodes(file, function)):
-        held = list(nodes)
+    for nodes in _reached(file, function):
         for name in names:
-            found = list(_calls(held, name))
+            found = list(_calls(nodes, name))
             dotted = [node for node in found if isinstance(node.func, ast.Attribute)]
             if len(found := dotted if len(dotted) == 1 else found) == 1:
                 return [file.place(found[0])]
@@ -72,15 +72,15 @@ def every_sending(record: Record, function: str, op: str) -> list[Culprit]:
 
 
 def _sending(file: File, function: str, op: str) -> list[ast.Call]:
-    names = _SENDS.get(op, ())
-    own = list(_calls(_nodes(file, function), *names))
-    return own or list(_calls(_named_nodes(file, function), *names))
+    parts = (list(_calls(nodes, *_SENDS.get(op, ()))) for nodes in _reached(file, function))
+    return next(filter(None, parts), [])
 
 
 def every(record: Record, function: str, name: str) -> list[Culprit]:
-    """Every call of `name` in a function."""
+    """Every call of `name` in a function, or else in what it names of the file."""
     file = File(record.source)
-    found = map(file.place, _calls(_nodes(file, function), name))
+    parts = ([file.place(n) for n in _calls(nodes, name)] for nodes in _reached(file, function))
+    found = next(filter(None, parts), [])
     return sorted(found, key=lambda place: place.line) or of_definitions(file, [function])
 
 
@@ -151,8 +151,11 @@ def _alone(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
 
 
 def _gets(call: ast.Call, name: str) -> bool:
-    """Whether a call gets `name` as an argument."""
-    return any(isinstance(arg, ast.Name) and arg.id == name for arg in call.args)
+    """Whether a call gets `name` as an argument, or all that it gives, in a list as well."""
+    lists = (arg for arg in call.args if isinstance(arg, ast.List | ast.Tuple))
+    given = [*call.args, *(part for one in lists for part in one.elts)]
+    values = (arg.value if isinstance(arg, ast.Starred) else arg for arg in given)
+    return any(isinstance(value, ast.Name) and value.id == name for value in values)
 
 
 def remainder(record: Record, function: str) -> list[Culprit]:
@@ -168,7 +171,7 @@ def division(record: Record, function: str) -> list[Culprit]:
 def _operation(record: Record, function: str, *kinds: type[ast.operator]) -> list[Culprit]:
     """The only operation of the first of `kinds` of which there is just one."""
     file = File(record.source)
-    for nodes in (_nodes(file, function), _named_nodes(file, function)):
+    for nodes in _reached(file, function):
         held = [node for node in nodes if isinstance(node, ast.BinOp | ast.AugAssign)]
         for kind in kinds:
             if place := _only(file, (node for node in held if isinstance(node.op, kind))):
@@ -247,18 +250,17 @@ def unnamed(record: Record, function: str, keys: Iterable[str]) -> list[str]:
 
 
 def _entry(file: File, function: str, key: str) -> list[Culprit]:
-    """The place of `entry`, if there is exactly one; else one in what the function names."""
-    found = [value for node in _nodes(file, function) for value in _entries(node, key)]
-    if not found:
-        held = _named_nodes(file, function)
-        found = [value for node in held for value in _entries(node, key)]
-    if len(found) != 1:
+    """The place of `entry`, if there is exactly one in the function, or else in what it names."""
+    parts = _reached(file, function)
+    found = [[value for node in nodes for value in _entries(node, key)] for nodes in parts]
+    values = next(filter(None, found), [])
+    if len(values) != 1:
         return []
-    value = found[0]
+    value = values[0]
     if isinstance(value, ast.Name):
         around = [
             node
-            for node in _nodes(file, function)
+            for node in chain(*parts)
             if isinstance(node, Function) and any(inner is value for inner in ast.walk(node))
         ]
         made = (_made(node, value.id) for node in reversed(around))  # the innermost function first
@@ -400,7 +402,7 @@ def computed(record: Record, function: str, index: int, of: int) -> list[Culprit
 def _moves(file: File, function: str, call: ast.Call) -> bool:
     """Whether a call only moves a value: one of JAX's, or of what the file defines for that."""
     name = _name(call.func)
-    nodes = (*_nodes(file, function), *_named_nodes(file, function))
+    nodes = chain(*_reached(file, function))
     own = [node for node in nodes if isinstance(node, Function) and node.name == name]
     given = [value for node in own for value in _returned(node)]
     calls = [_name(value.func) for value in given if isinstance(value, ast.Call)]
@@ -508,7 +510,7 @@ def apart_from(
     there = {node for part in parts for node in ast.walk(part)}
     calls = [node for node in _calls(_nodes(file, function), *names) if node not in there]
     about = [node for node in calls if not (node.args and names_in(node.args[0]) <= name)]
-    return _only(file, about or _calls(_named_nodes(file, function), *names))
+    return _only(file, about or _calls(_reached(file, function)[1], *names))
 
 
 def moving(record: Record, function: str, *more: str) -> list[Culprit]:
@@ -711,18 +713,24 @@ def _nodes(file: File, function: str) -> Iterator[ast.AST]:
     return ast.walk(top) if top else iter(())
 
 
-def _named_nodes(file: File, function: str) -> Iterator[ast.AST]:
-    """Every node of what a definition names at the top level, and of what these name.
-
-    A definition with a condition names none: which way it goes is its own matter.
-    """
-    if any(isinstance(node, ast.If | ast.IfExp) for node in _nodes(file, function)):
-        return iter(())
-    known = [function]
-    for name in known:
+def reached(file: File, function: str) -> list[ast.stmt]:
+    """A definition at the top level, and those that it names, directly or not."""
+    names = [function]
+    for name in names:  # which grows
         held = names_in(top) if (top := file.defined(name)) else set()
-        known += [other for other in dict.fromkeys(file.names) if other in held - {*known}]
-    return (node for name in known[1:] for node in _nodes(file, name))
+        names += [other for other in dict.fromkeys(file.names) if other in held - {*names}]
+    return [node for node in map(file.defined, names) if node is not None]
+
+
+def _reached(file: File, function: str) -> tuple[list[ast.AST], list[ast.AST]]:
+    """The nodes of a definition, and those of all else that it reaches.
+
+    One with a condition reaches nothing here: which way it goes is its own matter.
+    """
+    own = list(_nodes(file, function))
+    decides = any(isinstance(node, ast.If | ast.IfExp) for node in own)
+    others = [] if decides else reached(file, function)[1:]
+    return own, [node for top in others for node in ast.walk(top)]
 
 
 def _name(function: ast.expr) -> str:

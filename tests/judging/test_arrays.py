@@ -120,6 +120,9 @@ def test_values_in_each_others_place_are_named() -> None:
     failure = difference(mine, theirs)
     assert failure is not None
     assert failure.hint == FORM, "a hint about numbers does not help"
+    ones = FLOATS * 0 + 1
+    assert words(keyed(a=ones, b=FLOATS * 0), keyed(a=FLOATS * 0, b=ones))[1].endswith("exchanged")
+    assert words(keyed(a=ones, b=ones), keyed(a=FLOATS * 0, b=ones))[1].endswith("values differ")
 
 
 def test_a_single_value_is_not_a_list_of_one() -> None:

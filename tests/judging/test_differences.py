@@ -75,6 +75,10 @@ def test_nothing_is_said_of_what_is_no_number(value: float) -> None:
     assert explanation(np.zeros(0), np.ones(3)) == ""
 
 
+def test_zeros_are_no_sum_of_zeros() -> None:
+    assert explanation(np.zeros((3, 2)), np.zeros(2)) == ""
+
+
 def test_equal_values_need_no_explanation() -> None:
     assert explanation(ROW, ROW) == ""
     assert explanation(np.zeros(3), np.zeros(3)) == ""

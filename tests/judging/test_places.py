@@ -204,6 +204,13 @@ def test_the_cause_stands_before_what_it_led_to(
     assert [(place.line, place.column) for place in found] == expected
 
 
+def test_a_step_that_is_joined_to_a_cause_lies_inside_it() -> None:
+    file = File(CAUSE)
+    cause, step = (node for node in ast.walk(file.tree) if isinstance(node, ast.Assign))
+    cause.value = ast.List([cause.value, step.value])
+    assert of_cause(file, [Culprit(5, "")], cause) == [Culprit(5, "")]
+
+
 def test_what_happened_several_times_in_a_return_is_still_told() -> None:
     file = File(CAUSE)
     node = next(node for node in ast.walk(file.tree) if isinstance(node, ast.List))
@@ -225,7 +232,8 @@ def test_a_place_keeps_what_is_marked_more_closely_than_its_cause() -> None:
         ([5], [1], [5]),
         ([5], [6], [5]),
         ([5], [3, 5], [5, 3]),
-        ([2, 5], [6], [2, 5]),
+        ([2, 5], [6], [5, 2]),
+        ([2, 5], [3, 1], [3, 1]),
         ([2], [6, 3], [3, 6]),
         ([2, 5, 6], [1], [1]),
         ([9], [1], [1]),

@@ -210,6 +210,15 @@ def test_an_exception_that_says_what_is_wrong_is_left_as_it_is() -> None:
         ("AttributeError: 'tuple' object has no attribute 'items'", "asked of a tuple"),
         ("AttributeError: DynamicJaxprTracer has no attribute items.", "asked of an array"),
         ("TypeError: iteration over a 0-d array", "a single number was unpacked"),
+        (
+            "TypeError: to_device() argument 1 must be str, not jax.Device",
+            "asked of a NumPy array",
+        ),
+        (
+            "TypeError: 'jax.Device' object does not support the context manager protocol",
+            "is no block",
+        ),
+        ("IndexError: no such group", "a group that its pattern does not have"),
         ("TypeError: dots_saveable() missing 1 required positional argument", "was called, with"),
         (
             "TypeError: Cannot interpret value of type <class 'stages.loop.Future'> as an abstract "

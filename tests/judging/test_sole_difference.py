@@ -181,6 +181,13 @@ def test_a_file_has_statements_of_its_own() -> None:
     ]
 
 
+def test_a_statement_that_reads_something_else_is_not_the_models() -> None:
+    mine = changed(("params -= rate * grads", "new = params - rate * grads"))
+    reading = [ast.unparse(node) for node in parting(mine, MODEL).reading]
+    assert "loss, grads = jax.value_and_grad(loss_of)(params, batch)" in reading
+    assert not parting(changed(("params -= rate", "params -= 2")), MODEL).reading
+
+
 def test_it_is_known_whether_a_file_lacks_a_statement() -> None:
     shorter = changed(("axis=0", "axis=1"), ("        losses.append(loss)\n", ""))
     assert parting(shorter, MODEL).lacks

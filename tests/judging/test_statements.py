@@ -56,6 +56,36 @@ def marked(places: list[Culprit]) -> str:
     return f"{place.line}: {part}" if part else f"{place.line}"
 
 
+HELPED = """
+def layer(key):
+    return {"bias": zeros(16), "order": arange(3)}
+
+
+def create(key):
+    made = layer(key)
+    return made
+
+
+def other(key):
+    return {"bias": 1}
+"""
+
+
+def test_what_a_function_leaves_to_a_helper_is_found_there() -> None:
+    record = Record(exercise="ex00_x", path="x.py", source=HELPED, seed=1)
+    assert [place.line for place in statements.entry(record, "create", "bias")] == [3]
+    assert [place.line for place in statements.every(record, "create", "arange")] == [3]
+    assert [place.line for place in statements.every(record, "other", "arange")] == [11]
+    names = [getattr(node, "name", "") for node in statements.reached(File(HELPED), "create")]
+    assert names == ["create", "layer"]
+
+
+def test_several_items_are_taken_in_a_list_too() -> None:
+    source = "def train(batches):\n    placed = put([1])\n    return device_put([1, *batches])\n"
+    record = Record(exercise="ex00_x", path="x.py", source=source, seed=1)
+    assert [place.line for place in statements.taken(record, "train", "batches")] == [3]
+
+
 def test_the_only_call_of_a_name_is_found() -> None:
     assert marked(statements.call(RECORD, "make_step", "psum", "jit")) == (
         "32: jax.jit(step, donate_argnums=0)"

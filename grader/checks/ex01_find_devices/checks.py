@@ -14,6 +14,7 @@ from grader.checks.ex01_find_devices.facts import (
     A_CPU,
     A_CPU_LIST,
     ANSWERS,
+    ASKED_AGAIN,
     FAULTS,
     NO_STAGE,
     Answer,
@@ -21,15 +22,18 @@ from grader.checks.ex01_find_devices.facts import (
 from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import calls_of, culprit, definition, seen, wanted
+from grader.judging.places import File
 from grader.judging.record import Observed, Record
 from grader.judging.said import cleaned, hint_for
-from grader.judging.statements import deciding
+from grader.judging.statements import deciding, reached
 from grader.judging.verdict import Culprit
 
 PLATFORM = (
     'A GPU\'s platform is "gpu", whoever made it. Its kind is the name of a product, and its text '
     "that of a maker's software."
 )
+EACH = 'Each device that jax.devices("gpu") lists counts once, whatever its kind, number or name.'
+AGAIN = "The first answers on this machine were right. What does the file keep between two calls?"
 WHOSE = (
     'jax.devices("gpu") lists the GPUs; jax.devices() lists the devices of the default backend. '
     "Which of them do you count?"
@@ -83,7 +87,9 @@ def _judged(record: Record, function: str, concerns: Callable[[str], bool]) -> R
                 by_default = "JAX_PLATFORMS=cpu" in want.machine
                 hint = DEFAULT if by_default else _hint(record, mine, want) or NUMBERS
                 return Failure(expected, said, place, hint)
-            place, hint = _place(record, mine, function), _hint(record, mine, want)
+            hint = _hint(record, mine, want)
+            place = _by_name(record, function) if hint == PLATFORM else []
+            place = place or _place(record, mine, function)
             made = [culprit(record, mine.line)] if mine.line else []
             return Failure(expected, _said(mine, want), place, hint, made)
     return _no_stage(record)
@@ -119,6 +125,10 @@ def _hint(record: Record, mine: Answer, want: Answer) -> str:
             return DEFAULT
         by_name = any(name in record.source for name in NAMES)
         return PLATFORM if by_name or "AMD" in want.machine else WHOSE
+    if want.machine.endswith(ASKED_AGAIN):
+        return AGAIN
+    if _kind(want.answer) == "a number" and int(mine.answer) < int(want.answer):
+        return EACH
     return NUMBERS if want.answer == A_CPU and "(-" in mine.call else ""
 
 
@@ -161,6 +171,15 @@ def _place(record: Record, mine: Answer, function: str) -> list[Culprit]:
     if mine.line and mine.raised:
         return [culprit(record, mine.line)]
     return _arrays(record)[:1] or definition(record, function)
+
+
+def _by_name(record: Record, function: str) -> list[Culprit]:
+    """The only line behind `function` that tells devices apart by a name, or nothing."""
+    file = File(record.source)
+    parts = (range(n.lineno, (n.end_lineno or 0) + 1) for n in reached(file, function))
+    lines = [line for part in parts for line in part]
+    found = [n for n in lines if any(name in file.lines[n - 1] for name in NAMES)]
+    return [culprit(record, found[0])] if len(found) == 1 else []
 
 
 @EXERCISE.check(
@@ -290,20 +309,8 @@ def _swallowed(record: Record, mine: Answer, want: Answer, function: str) -> Res
 
 def _catching(record: Record, function: str) -> list[Culprit]:
     """The lines that catch errors in `function` and in what the file's functions call from it."""
-    defined = {
-        node.name: node
-        for node in ast.parse(record.source).body
-        if isinstance(node, ast.FunctionDef | ast.ClassDef)
-    }
-    reached, names = set[str](), [function]
-    while names:
-        name = names.pop()
-        if name in defined and name not in reached:
-            reached.add(name)
-            named = (n.id for n in ast.walk(defined[name]) if isinstance(n, ast.Name))
-            names += [other for other in named if other in defined]
-    lines = sorted(line for name in reached for line in _catches(defined[name]))
-    return [culprit(record, line) for line in lines]
+    found = map(_catches, reached(File(record.source), function))
+    return [culprit(record, line) for line in sorted(line for lines in found for line in lines)]
 
 
 def _catches(tree: ast.AST) -> list[int]:

@@ -27,6 +27,7 @@ from grader.checks.ex01_find_devices.facts import (
     A_CPU,
     A_CPU_LIST,
     ANSWERS,
+    ASKED_AGAIN,
     FAULTS,
     NO_STAGE,
     Answer,
@@ -35,6 +36,9 @@ from grader.judging.words import plural, typed
 from grader.probes.observe import Observe
 from grader.probes.returned import returned
 from grader.stages import machines
+
+FARTHEST = 10_000
+"""How far beyond the GPUs the numbers are drawn for which `try_gpu` is asked."""
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
@@ -79,10 +83,11 @@ def _questions(
     Then all of it is asked again.
     """
     gpus = len(stage.gpus)
-    from_zero = [*range(gpus + 1), gpus + int(rng.integers(1, 30))]
-    negative = sorted({-1, -int(rng.integers(1, gpus + 2)), -gpus - int(rng.integers(1, 30))})
+    from_zero = [*range(gpus + 1), gpus + int(rng.integers(1, FARTHEST))]
+    below = {-1, -int(rng.integers(1, gpus + 2)), -gpus - int(rng.integers(1, FARTHEST))}
+    negative = sorted(below, reverse=True)
     numbers = [(), *((index,) for index in (*from_zero, *negative))]
-    for name in (machine, f"{machine}, when it is asked again"):
+    for name in (machine, f"{machine}{ASKED_AGAIN}"):
         yield _ask(name, module, stage, "num_gpus")
         for number in numbers:
             yield _ask(name, module, stage, "try_gpu", *number)

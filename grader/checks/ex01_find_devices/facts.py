@@ -10,6 +10,8 @@ from typing import Literal
 import msgspec
 
 ANSWERS, NO_STAGE = "answers", "no stage"
+ASKED_AGAIN = ", when it is asked again"
+"""How the name of a machine ends which is asked everything a second time."""
 A_CPU = "a CPU device"
 """The word for any CPU device: which one was taken makes no difference."""
 A_CPU_LIST = f"[{A_CPU}]"

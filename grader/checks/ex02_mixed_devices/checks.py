@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from grader.checks.ex02_mixed_devices import EXERCISE, facts
-from grader.checks.ex02_mixed_devices.facts import ROUNDS, STEPS
+from grader.checks.ex02_mixed_devices.facts import ROUNDS, STEPS, argument
 from grader.judging import statements
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
@@ -39,12 +39,6 @@ def _given(record: Record, target: str) -> list[list[Leaf]]:
         values.get(facts.given(target, call)) for call in facts.kept_calls(_rounds(record)[target])
     )
     return [leaves for leaves in found if leaves is not None]
-
-
-def _name(leaf: Leaf) -> str:
-    """`state` or `arrays['bias']`: what `run` calls a leaf of what `step` is given."""
-    part, rest = leaf.path[:3], leaf.path[3:]
-    return f"`{'arrays' if part == '[0]' else 'state'}{rest}`"
 
 
 TRACED = (
@@ -114,7 +108,7 @@ def steps_on_the_device(record: Record) -> Result:
         for index, leaves in enumerate(_given(record, target)):
             wrong = [leaf for leaf in leaves if where(leaf) != place]
             if wrong:
-                listed = ", ".join(f"{_name(leaf)} on {_place(leaf)}" for leaf in wrong)
+                listed = ", ".join(f"{argument(leaf)} on {_place(leaf)}" for leaf in wrong)
                 free = all(leaf.kind == "jax" and not leaf.committed for leaf in wrong)
                 numpy = [leaf for leaf in wrong if leaf.kind == "numpy"]
                 lines = calls_of(record, TO_NUMPY) if numpy else []
@@ -130,7 +124,7 @@ def steps_on_the_device(record: Record) -> Result:
 
 def _giving(record: Record, wrong: Sequence[Leaf]) -> list[Culprit]:
     """What makes the one argument of the step that holds all of `wrong`, or another `device`."""
-    of_state = {_name(leaf) == "`state`" for leaf in wrong}
+    of_state = {argument(leaf) == "`state`" for leaf in wrong}
     if len(of_state) == 2:
         return statements.assigned(record, "run", "device")
     return statements.argument(record, "run", "step", of_state.pop())
@@ -203,6 +197,10 @@ ANEW = (
 )
 
 
+STAYS = "What a step returns is where the next one needs it. Which line copies the state once more?"
+SENT = "copy_to_host_async copies to the host as well. Nothing in this loop needs the values there."
+
+
 def _renewed(record: Record, target: str) -> list[tuple[Leaf, int]]:
     """Leaves of `arrays` that came to the steps in several buffers, and in how many."""
     buffers: dict[str, dict[int | None, Leaf]] = {}
@@ -226,7 +224,7 @@ def _copied_in_place(observed: Observed, target: str) -> set[str]:
     before = {leaf.path: leaf for leaf in observed.values[facts.start(target)]}
     pairs = [(before.get(leaf.path), leaf) for leaf in observed.values[facts.given(target, 0)]]
     there = [(old, new) for old, new in pairs if old and where(old) == where(new)]
-    return {_name(new) for old, new in there if old.buffer != new.buffer}
+    return {argument(new) for old, new in there if old.buffer != new.buffer}
 
 
 @EXERCISE.check(
@@ -252,14 +250,15 @@ def no_copy_in_the_loop(record: Record) -> Result:
         total += f", {plural(sum(event.count for event in started), 'copy')} to the host" * bool(
             started
         )
-        anew = "".join(f"; {_name(leaf)} came in {n} different buffers" for leaf, n in renewed)
+        anew = "".join(f"; {argument(leaf)} came in {n} different buffers" for leaf, n in renewed)
         copied = f"; {plural(states, 'state')} copied on the same device" * bool(states)
         made = [] if found else calls_of(record, COPIERS)
+        hint = STAYS if states else SENT if not between else ""
         return Failure(
             f"0 copies from the first of {steps} steps on, and each array stays in one buffer",
             total + anew + copied,
             culprits(record, found) or made or definition(record, "run"),
-            ANEW if made else "",
+            ANEW if made else "" if renewed else hint,
         )
     return probe_gap(seen(record), "transfers")
 

@@ -3,6 +3,8 @@
 A run is a phase of its name, too.
 """
 
+from grader.judging.record import Leaf
+
 ROUNDS = ("the first run", "the second run", "the third run", "the fourth run")
 THROUGH_HOST = "programs that use the host"
 """The fact that counts the compiled programs which keep arrays in host memory."""
@@ -13,6 +15,12 @@ STEPS = "steps"
 def kept_calls(steps: int) -> range:
     """The calls of `step` whose arguments are kept, if `run` makes so many; from 0."""
     return range(2 * steps)
+
+
+def argument(leaf: Leaf) -> str:
+    """`state` or `arrays['bias']`: what `run` calls a leaf of what `step` is given."""
+    part, rest = leaf.path[:3], leaf.path[3:]
+    return f"`{'arrays' if part == '[0]' else 'state'}{rest}`"
 
 
 def start(target: str) -> str:

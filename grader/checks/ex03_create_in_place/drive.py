@@ -2,9 +2,8 @@
 
 Drawn: the default device, the two devices, neither of which is the default one, the keys, and the
 numbers of rows. They differ: JAX logs no copy for a jitted call whose arguments have the shapes of
-an earlier call. The third layer goes where the first one went, has the rows of the second one, and
-another key: what is kept of an earlier layer does not fit it. The second one's device is the
-default one then.
+an earlier call. The third layer is like the first one, but for its key: what is kept of an earlier
+layer does not fit it. The second one's device is the default one then.
 
 A copy is not the only way from the host: an array made by NumPy inside a jitted function
 becomes a constant of the program, and reaches the device with it. So the constants of all compiled
@@ -33,6 +32,8 @@ from grader.probes import dumped
 from grader.probes.observe import Observe
 
 _CONSTANT = re.compile(r"constant(?: dense)?<(.*?)> : tensor<((?:\d+x)*)")
+ROWS = ((20, 60), (1000, 3000))
+"""From how many rows on, and below how many, the layers have."""
 MAX_LISTED, MAX_SHOWN = 300, 60
 """How many constants are listed, and how many characters of each."""
 
@@ -40,8 +41,8 @@ MAX_LISTED, MAX_SHOWN = 300, 60
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Create layers, and read the programs that JAX compiles for them."""
     default, one, two = rng.permutation(jax.devices())[:3]
-    few, many = map(int, rng.choice(range(20, 60), 2, replace=False))
-    layers = ((default, one, few), (default, two, many), (two, one, many))
+    few, many = (int(rng.integers(*span)) for span in rng.permutation(ROWS))
+    layers = ((default, one, few), (default, two, many), (two, one, few))
     for name, (elsewhere, device, rows) in zip(ROUNDS, layers, strict=True):
         with jax.default_device(elsewhere):
             _create(submission, observe, rng, name, device, rows)

@@ -16,10 +16,12 @@ from grader.checks.ex05_model_state.facts import (
     trained,
 )
 from grader.judging import statements
-from grader.judging.arrays import compare
+from grader.judging.arrays import compare, load
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
+    ROUNDED,
     calls_of,
+    change_error,
     change_ratio,
     culprits,
     definition,
@@ -214,11 +216,20 @@ def _lost(record: Record, name: str, number: int, kind: str) -> Failure | None:
         )
     elif kind == "Param":
         ratio = change_ratio(_of_kind(wanted(record), before(number), kind), mine, theirs)
-        if ratio is not None:
-            observed = f"{failure.observed}: a step changes them {ratio:.3g} times as much"
-            failure = replace(failure, observed=observed)
-        return replace(failure, culprits=statements.call(record, "train_step", "update"))
+        told = f": a step changes them {ratio:.3g} times as much" if ratio is not None else ""
+        if ratio is None and (left := _left_alone(kept, theirs)):
+            told = f": the step left {_listed(left)} as they were"
+        rate = ["sgd"] * (ratio is not None and ratio > 0)
+        place = statements.call(record, "train_step", *rate, "update")
+        return replace(failure, observed=failure.observed + told, culprits=place)
     return replace(failure, culprits=definition(record, "train_step"))
+
+
+def _left_alone(kept: list[Leaf], theirs: list[Leaf]) -> list[Leaf]:
+    """Those variables of `kept` that the reference's step changes, and not only by rounding."""
+    right = {leaf.path: leaf for leaf in theirs}
+    pairs = ((leaf, right[leaf.path]) for leaf in kept)
+    return [x for x, want in pairs if compare("", [x], [want], "", "", rtol=1e-5, atol=1e-6)]
 
 
 def _of_kind(observed: Observed, name: str, kind: str) -> list[Leaf]:
@@ -241,7 +252,8 @@ def statistics_go_on(record: Record) -> Result:
     failure = _lost(record, FIRST, 0, "BatchStat")
     if failure and not failure.hint and not failure.observed.startswith(UNCHANGED):
         calls = statements.every(record, "train_step", "loss_fn")
-        return replace(failure, hint=ONCE, culprits=calls or failure.culprits)
+        observed = failure.observed + _times_called(record)
+        return replace(failure, observed=observed, hint=ONCE, culprits=calls or failure.culprits)
     if not failure or failure.hint:
         return failure
     params = _lost(record, FIRST, 0, "Param")
@@ -253,6 +265,19 @@ def statistics_go_on(record: Record) -> Result:
     return replace(
         failure, culprits=[one for one in above if "jax.jit" in one.text] or failure.culprits
     )
+
+
+def _times_called(record: Record) -> str:
+    """How often the first step called the model, by the count of its dropout, if not once."""
+    sides = (wanted(record).values[before(0)], seen(record).values[FIRST])
+    old, new = (
+        [int(load(leaf.data or b"")) for leaf in leaves if leaf.path.startswith("['RngCount")]
+        for leaves in sides
+    )
+    times = {b - a for a, b in zip(old, new, strict=True)}
+    if min(times, default=0) < 2:
+        return ""
+    return f": going by the count of its dropout, the model was called {max(times)} times"
 
 
 MODE = (
@@ -292,15 +317,39 @@ def same_training(record: Record) -> Result:
         name = trained(number)
         failure = None if number else _lost(record, FIRST, 0, "Param")
         failure = failure or _lost(record, name, number, "Param")
-        failure = failure or differing_leaf(record, losses(number), rtol=1e-3, atol=1e-5)
+        failure = failure or _other_losses(record, number)
         failure = failure or _lost(record, name, number, "BatchStat")
         failure = failure or _lost(record, name, number, "Rng")
         failure = failure or differing_leaf(record, name, rtol=1e-3, atol=1e-5)
+        failure = failure or (None if number else _other_change(record))
         if failure:
             hint = failure.hint or (LATER if number else "")
             places = failure.culprits or definition(record, "train_step")
             return replace(failure, culprits=places, hint=hint)
     return None
+
+
+def _other_losses(record: Record, number: int) -> Failure | None:
+    """The failure if the steps of a round return other losses than the reference's."""
+    failure = differing_leaf(record, losses(number), rtol=1e-3, atol=1e-5)
+    return failure and replace(failure, made=statements.result(record, "train_step"))
+
+
+def _other_change(record: Record) -> Failure | None:
+    """The failure if the first step changes the params by something else than it should.
+
+    That is small beside the params, so they may be close to the reference's all the same.
+    """
+    theirs = wanted(record)
+    mine, right = (_of_kind(side, FIRST, "Param") for side in (seen(record), theirs))
+    apart = change_error(_of_kind(theirs, before(0), "Param"), mine, right)
+    if apart is None or apart <= ROUNDED:
+        return None
+    return Failure(
+        "the first step changes the params as the reference does",
+        f"its change differs from that by 1 part in {1 / apart:.0f} of its length",
+        statements.call(record, "train_step", "sgd", "update"),
+    )
 
 
 LATER = (

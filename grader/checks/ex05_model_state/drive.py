@@ -37,17 +37,19 @@ from grader.probes import dumped
 from grader.probes.observe import Misused, Observe, named
 
 STEPS_IN_ALL = 100
+LARGE = 8
+"""How large the values of every other round may be: gradients are larger than 1 there."""
 STEPS_OF_A_ROUND = (3, 7)
 """From how many steps on, and below how many, a round has."""
 
 
-def _filled(rng: Any, shape: Any) -> Any:
-    """Values for a `ShapeDtypeStruct`: a random key, a count that is not 0, float32 in (0, 1)."""
+def _filled(rng: Any, shape: Any, most: float) -> Any:
+    """Values for a `ShapeDtypeStruct`: a random key, a count but not 0, float32 in (0, most)."""
     if jnp.issubdtype(shape.dtype, jax.dtypes.prng_key):
         return jax.random.wrap_key_data(rng.integers(1 << 32, size=2, dtype=np.uint32))
     if np.issubdtype(shape.dtype, np.integer):
         return np.asarray(rng.integers(3, 99), shape.dtype)
-    return rng.random(shape.shape).astype(shape.dtype)
+    return (most * rng.random(shape.shape)).astype(shape.dtype)
 
 
 def _empty(net: Any, features: int) -> tuple[Any, Any]:
@@ -60,10 +62,10 @@ def _seed(rng: Any) -> int:
     return int(rng.integers(1 << 30))
 
 
-def _drawn(shapes: Any, seed: int) -> Any:
+def _drawn(shapes: Any, seed: int, most: float = 1) -> Any:
     """Drawn values for variables, in host memory; for keys, on the default device."""
     rng = np.random.default_rng(seed)
-    return jax.tree.map(lambda shape: _filled(rng, shape), shapes)
+    return jax.tree.map(lambda shape: _filled(rng, shape, most), shapes)
 
 
 def _batches(rng: Any, features: int, count: int, device: Any) -> list[Any]:
@@ -179,7 +181,7 @@ def _train(
     for number, (steps, turn) in enumerate(zip(lengths, turns, strict=True)):
         model = models[turn]
         with observe.unwatched():
-            drawn = _drawn(shapes, _seed(rng))
+            drawn = _drawn(shapes, _seed(rng), LARGE if number % 2 else 1)
             nnx.update(model, jax.device_put(drawn, device))
             observe.value(before(number), _state(model))
         found = []

@@ -161,19 +161,20 @@ def _too_short(record: Record, timing: TimedProgram) -> Failure:
     """The failure for a figure that is less than the work."""
     why, what, hint = _short(timing)
     place = _figure(record) if hint else _stop(record)
-    if why == RETURNS and (idle := _waits_between_readings(record)):
-        place, why = idle, f"{why}. What is waited for here is not what the calls return"
+    if not hint and (idle := _between_readings(record, "block_until_ready")[-1:]):
+        returned = "all that" if timing.running and why != RETURNS else "what"
+        place, why = idle, f"{why}. What is waited for here is not {returned} the calls return"
     last = statements.kept_of_the_last_round(record, NAME, "clock")
     if hint == MEAN and last:
         place, why = last, "each round gives this name a new time: the last one is left"
     return replace(_wrong(record, timing, why, what, hint), culprits=place)
 
 
-def _waits_between_readings(record: Record) -> list[Culprit]:
-    """The last jax.block_until_ready between the first and the last reading of the clock."""
+def _between_readings(record: Record, name: str) -> list[Culprit]:
+    """The calls of `name` between the first and the last reading of the clock."""
     read = [place.line for place in statements.every(record, NAME, "clock")]
-    waits = statements.every(record, NAME, "block_until_ready")
-    return [place for place in waits if read and min(read) < place.line < max(read)][-1:]
+    calls = statements.every(record, NAME, name)
+    return [place for place in calls if read and min(read) < place.line < max(read)]
 
 
 def _times(ratio: float) -> str:
@@ -291,7 +292,8 @@ def tells_of_one_call(record: Record) -> Result:
     for timing in _timings(record, *EVEN):
         if timing.figure > (1 + BAND) * timing.cost["work"]:
             why, what, hint = _long(timing)
-            place = _start(record) if hint == WARM_UP else _figure(record)
+            more = _between_readings(record, "function") if timing.timed > timing.asked else []
+            place = _start(record) if hint == WARM_UP else more or _figure(record)
             if not hint and (part := statements.divided_in_part(record, NAME)):
                 place, hint = part, "A division comes before a subtraction. What is to be divided?"
             failure = _wrong(record, timing, why, what, hint)
@@ -304,19 +306,27 @@ def _long(timing: TimedProgram) -> tuple[str, str, str]:
 
     As from `_short`: the reason, what is said of the work, and the hint.
     """
-    calls, times = timing.asked, timing.figure / timing.cost["work"]
+    times = timing.figure / timing.cost["work"]
     if _near(times, 1000):
         why = "milliseconds? A figure in seconds is a thousandth of that"
         return why, "", "The clock counts seconds, and so does the figure."
     if _near(timing.figure * timing.cost["work"], 1):
         why = "that is how many calls fit into a second, not how long one takes"
         return why, "", MEAN
-    if timing.timed == calls and _near(times * calls, calls + 1):
-        counted = f"it holds the work of {calls + 1} calls, not of {calls}"
-        return f"{counted}: the call before the clock started was still running", "", WARM_UP
+    if why := _one_call_more(timing):
+        return why, "", WARM_UP
     if why := _divided(timing):
         return why, "", MEAN
     return f"that is {_times(times)} the work of a call", "", ""
+
+
+def _one_call_more(timing: TimedProgram) -> str:
+    """That the figure holds the work of the call before the clock started, in words, or ""."""
+    calls, times = timing.asked, timing.figure / timing.cost["work"]
+    if timing.timed != calls or not _near(times * calls, calls + 1):
+        return ""
+    counted = f"it holds the work of {calls + 1} calls, not of {calls}"
+    return f"{counted}: the call before the clock started was still running"
 
 
 def _near(number: float, whole: int) -> bool:
@@ -336,6 +346,8 @@ def leaves_compiling_out(record: Record) -> Result:
     """Compiling is not in the figure."""
     (timing,) = _timings(record, "compiling")
     what = f"; compiling it takes {timing.cost['compiling']:.3g} s"
+    if why := _one_call_more(timing):
+        return _placed(_unlike_the_work(record, timing, why, "", WARM_UP), _start(record))
     why = "the first call, which compiles, was timed"
     return _placed(_unlike_the_work(record, timing, why, what), _start(record))
 

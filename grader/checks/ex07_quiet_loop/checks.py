@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from grader.checks.ex07_quiet_loop import EXERCISE
-from grader.checks.ex07_quiet_loop.facts import AHEAD, CALLS, RUNS, WAITED, phase
+from grader.checks.ex07_quiet_loop.facts import AHEAD, CALLS, NOT_FED_BACK, RUNS, WAITED, phase
 from grader.judging import statements
 from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result
@@ -86,6 +86,7 @@ FLOATS = (
     "`losses` is a list of plain Python floats, one for each batch. An array is not a float, "
     "neither JAX's nor NumPy's."
 )
+GO_ON = "Each step starts from the params that the step before returned. Where do they go?"
 SCALED = "times as much everywhere"
 """The given `step` multiplies each loss of `sgd_step`: these are such losses, not multiplied."""
 
@@ -110,6 +111,8 @@ def same_losses(record: Record) -> Result:
                 f"{failure.observed}, as if another function than the given `step` had returned it"
             )
             failure = replace(failure, observed=observed)
+        if failure and failure.observed.endswith(NOT_FED_BACK):
+            failure = replace(failure, hint=GO_ON)
         if failure:
             return _in_words(record, failure, steps)
     return None

@@ -72,6 +72,11 @@ class _Run:
         if self.held is not None:
             self.held.release()
 
+    def never_fed_back(self) -> list[float]:
+        """The losses of steps that all begin with the first params."""
+        found = (self._sgd_step(self.params, batch)[1] for batch in self._batches)
+        return [float(_times(loss, self._factor)) for loss in found]
+
     def step(self, params: Any, batch: Any) -> Any:
         """One step, marked; the loss is multiplied by the factor.
 
@@ -111,6 +116,9 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
                 run.held.release()
         params, losses = unpack(returned, 2, PROMISE)
         observe.value(f"losses of {steps}", losses)
+        if observe.reference:
+            with observe.unwatched():
+                observe.value(f"losses of {steps}, {facts.NOT_FED_BACK}", run.never_fed_back())
         observe.value(f"params after {steps}", params)
         runs.append(run)
         waited += run.held.waited if run.held is not None else []

@@ -10,6 +10,8 @@ AHEAD = "batches taken ahead"
 """The fact that lists, for each watched run, the most batches that were taken and had no step."""
 WAITED = "held steps that the host waited for"
 """The fact that lists steps, from 0, for which the host waited in the run that holds its steps."""
+NOT_FED_BACK = "what `step` returns where each step begins with the first params"
+"""A known mistake: what the losses would be."""
 PREPARING = 0.75
 """How long the host prepares a batch in the timed runs, in steps of the device."""
 

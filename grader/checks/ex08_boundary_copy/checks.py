@@ -3,6 +3,7 @@
 The log of JAX says how many copies to the device a run made; `Run.came` says of which arrays.
 """
 
+import re
 from collections import Counter
 from dataclasses import replace
 from math import prod
@@ -10,7 +11,7 @@ from math import prod
 import msgspec
 
 from grader.checks.ex08_boundary_copy import EXERCISE
-from grader.checks.ex08_boundary_copy.facts import RUNS, Run
+from grader.checks.ex08_boundary_copy.facts import RUNS, SLIPS, Run
 from grader.judging import statements
 from grader.judging.arrays import FORM, label
 from grader.judging.checking import Failure, Result
@@ -172,19 +173,33 @@ def same_numbers(record: Record) -> Result:
         for name in run.results:
             failure = differing_leaf(record, name, rtol=1e-4, atol=1e-5)
             if failure:
-                return _in_words(record, failure, run.batches)
+                return _in_words(record, failure, run)
     return None
 
 
-def _in_words(record: Record, failure: Failure, count: int) -> Failure:
+def _in_words(record: Record, failure: Failure, run: Run) -> Failure:
     """The failure with the run it is of: `errors[3]`, in a run of 17 batches."""
-    expected = f"{failure.expected}, in a run of {count} batches"
+    expected = f"{failure.expected}, in a run of {run.batches} batches"
     index = int(failure.expected.startswith("`errors"))
     first = failure.expected.startswith("`errors[0]`")
-    hint = failure.hint or (FIRST if first else "" if index else LAST)
+    told = failure.observed.endswith(SLIPS)
+    hint = failure.hint or ("" if told else FIRST if first else "" if index else LAST)
     made = statements.result(record, "train", index, 2) if hint != FORM else ()
     place = definition(record, "train")
-    return replace(failure, expected=expected, culprits=place, hint=hint, made=made)
+    observed = failure.observed
+    if first and (other := _other_argument(record, run)):
+        observed += f"; the first call got another `{''.join(other)}`"
+        made = statements.assigned(record, "train", other[0])
+    return replace(
+        failure, expected=expected, observed=observed, culprits=place, hint=hint, made=made
+    )
+
+
+def _other_argument(record: Record, run: Run) -> tuple[str, str] | None:
+    """Which array the first call got with other values than it should: ("stats", "['mean']")."""
+    other = differing_leaf(record, run.first_call, rtol=1e-6, atol=1e-6)
+    name = re.match(r"`[\w ]+\['(\w+)'\](\['\w+'\])", other.expected) if other else None
+    return (name[1], name[2]) if name else None
 
 
 LAST = "The errors are right, so each step had the right params. Which does `train` return?"

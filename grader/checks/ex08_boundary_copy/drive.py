@@ -19,7 +19,7 @@ import jax
 import msgspec
 import numpy as np
 
-from grader.checks.ex08_boundary_copy.facts import NAMES, RUNS, How, Run
+from grader.checks.ex08_boundary_copy.facts import NAMES, RUNS, SLIPS, How, Run
 from grader.judging.words import line_on_stack
 from grader.probes import dumped
 from grader.probes.describe import address
@@ -54,6 +54,7 @@ class Loop:
         self._step, self.own_error_of = submission.sgd_step, submission.error_of
         self._observe, self._run, self._file = observe, run, submission.__file__
         self._taken = 0
+        self.first: dict[str, Any] = {}
         # Kept, so that no new array has the identity of an old one, or its buffer.
         self._known: dict[int, Any] = {}
         self._buffers: set[int | None] = set()
@@ -83,6 +84,7 @@ class Loop:
 
     def _look(self, **trees: Any) -> None:
         """Write down each array that no call got before; tracers are no arrays."""
+        self.first = self.first or trees
         for name, arrays in trees.items():
             for key, array in arrays.items() if isinstance(arrays, dict) else ():
                 if isinstance(array, jax.core.Tracer) or id(array) in self._known:
@@ -120,14 +122,25 @@ def _inputs(rng: Any, count: int) -> tuple[dict[str, Any], dict[str, Any], list[
     return params, {"mean": mean, "deviation": deviation}, batches
 
 
+def _slips(submission: ModuleType, params: Any, stats: Any, batches: list[Any]) -> list[Any]:
+    """The errors that each of SLIPS would give."""
+    first, stats = jax.device_put((params, stats))
+    late, params = [], first
+    for batch in batches:
+        params = submission.sgd_step(params, stats, batch)
+        late.append(submission.error_of(params, stats, batch))
+    return [late, [submission.error_of(first, stats, batch) for batch in batches]]
+
+
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Train twice, and look at what each call of the file's functions gets."""
     runs = []
     for count in (int(rng.integers(*span)) for span in rng.permutation(LENGTHS)):
         params, stats, batches = _inputs(rng, count)
-        given = dict(zip(NAMES, (params, stats, batches[0]), strict=True))
-        nbytes = {name: sum(x.nbytes for x in arrays.values()) for name, arrays in given.items()}
-        run = Run(count, {name: len(arrays) for name, arrays in given.items()}, nbytes)
+        given = params, stats
+        sizes = dict(zip(NAMES, (*given, batches[0]), strict=True))
+        nbytes = {name: sum(x.nbytes for x in arrays.values()) for name, arrays in sizes.items()}
+        run = Run(count, {name: len(arrays) for name, arrays in sizes.items()}, nbytes)
         runs.append(run)
         loop = Loop(submission, observe, run)
         vars(submission)["error_of"] = loop.error_of
@@ -137,6 +150,11 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         run.through_host = sum(map(dumped.uses_the_host, programs))
         vars(submission)["error_of"] = loop.own_error_of
         params, errors = unpack(returned, 2, PROMISE)
+        observe.value(run.first_call, loop.first)
         for name, tree in zip(run.results, (errors, params), strict=True):
             observe.value(name, tree)
+        if observe.reference:
+            with observe.unwatched():
+                for words, slip in zip(SLIPS, _slips(submission, *given, batches), strict=True):
+                    observe.value(f"{run.results[0]}, {words}", slip)
     observe.fact(RUNS, msgspec.to_builtins(runs))

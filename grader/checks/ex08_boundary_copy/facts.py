@@ -9,6 +9,12 @@ NAMES = ("params", "stats", "batch")
 RUNS = "runs"
 """The fact that holds a list of `Run`."""
 
+SLIPS = (
+    "the error of each batch after its step",
+    "what the params that `train` was given make of each batch",
+)
+"""Known mistakes: what the errors would be."""
+
 How = Literal["numpy", "anew", "again"]
 """How an array came that no call had got before: as a NumPy array, in a buffer of its own, or
 in a buffer that another array had before it."""
@@ -43,6 +49,11 @@ class Run(msgspec.Struct):
     def results(self) -> tuple[str, str]:
         """The names of what the run returned: its errors and its params."""
         return f"errors of {self.batches}", f"params after {self.batches}"
+
+    @property
+    def first_call(self) -> str:
+        """The name of what the first call of `step` or `error_of` got."""
+        return f"first arguments of {self.batches}"
 
     @property
     def fewest(self) -> int:

@@ -123,9 +123,9 @@ OUTSIDE = (
 
 
 def _astray(record: Record, call: int) -> list[Event]:
-    """The copies from the host that a call of `prepare` makes to the default device."""
+    """The copies from the host that a call of `prepare` makes to another device than `cpu`."""
     sent = events(seen(record), "h2d", phase=f"prepare {call}")
-    return [event for event in sent if event.detail == _prepared(record)[call][1]]
+    return [event for event in sent if event.detail not in ("", _prepared(record)[call][0])]
 
 
 def _made_before(record: Record, visits: list[Event]) -> list[Culprit]:
@@ -157,7 +157,7 @@ def _calls_first(record: Record, found: list[Culprit]) -> list[Culprit]:
     anchor="new-arrays-follow-the-default",
 )
 def no_visit_to_the_accelerator(record: Record) -> Result:
-    """No array in `prepare` visits the default device on its way."""
+    """No array in `prepare` visits another device on its way."""
     visits = list(events(seen(record), "d2d", "d2h", phase="prepare"))
     expected = (
         "every array in `prepare` is made on the device `cpu`: no copy between devices, and no "
@@ -176,12 +176,14 @@ def no_visit_to_the_accelerator(record: Record) -> Result:
         return Unable(str(problem))
     for call, (cpu, default) in enumerate(_prepared(record)):
         astray = _astray(record, call)
-        went = ["an array was made"] if astray else []
-        went += ["a program ran"] if default in seen(record).facts[ran_on(call)] else []
+        ran = {*seen(record).facts[ran_on(call)]} - {cpu}
+        went = ["an array was made"] * bool(astray) + ["a program ran"] * bool(ran)
         if went:
+            other = min(ran | {event.detail for event in astray}, key=lambda one: one != default)
+            other += ", the default device," * (other == default)
             return Failure(
                 expected,
-                f"{' and '.join(went)} on {default}, the default device, and not on {cpu}",
+                f"{' and '.join(went)} on {other} and not on {cpu}",
                 culprits(record, astray) or definition(record, "prepare"),
             )
     return probe_gap(seen(record), "transfers", "reads")

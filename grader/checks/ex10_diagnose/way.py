@@ -6,6 +6,7 @@ text can only be tried after those above it. No verdict is reached here.
 """
 
 import ast
+import re
 from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple
 
@@ -91,8 +92,9 @@ def way(
         words = f"Line {right[0].line} names it, in a table of which no row ever fits a report."
         return Way([_condition(file, loops[0]), *answered], words, NEVER)
     orders = [one.order for one in right if one.order is not None]
+    would_fit = any(_would_fit(file, one.line, mine.report) for one in right)
     if here.order is None or len(orders) < len(right):
-        return Way(answered + others)
+        return Way(answered + others, "", habit(source) if would_fit else "")
     if max(orders) < here.order:
         words = f"{_name(right)} it, but not for this report; then line {here.line} answers."
         return Way(others + answered, words, habit(source) or PASSED_BY)
@@ -101,6 +103,19 @@ def way(
         words = f"Line {here.line} answers before {_listed(later)} {tried}."
         return Way(answered + others, words, TOO_EARLY)
     return Way(answered + others)
+
+
+def _would_fit(file: File, line: int, report: str) -> bool:
+    """Whether a text on a line is a pattern that a search finds in a report."""
+    texts = (str(text.value) for text in _constants(ast.walk(file.tree)) if text.lineno == line)
+    return any(_searched(text, report) for text in texts)
+
+
+def _searched(pattern: str, report: str) -> bool:
+    try:
+        return bool(pattern and re.search(pattern, report))
+    except (re.error, OverflowError, RecursionError):
+        return False
 
 
 def _texts(file: File, cause: str, causes: Set[str], answers: Sequence[Answer]) -> list[_Text]:

@@ -9,15 +9,6 @@ import optax
 from flax import nnx
 
 
-@jax.jit
-def stepped(model, batch):
-    """All that is not trained comes out, and the parameters are updated in a copy."""
-    loss, grads = nnx.value_and_grad(loss_fn)(model, batch)
-    params, rest = nnx.state(model, nnx.Param, ...)
-    nnx.update(model, jax.tree.map(lambda p, g: p - 0.1 * g, params, grads))
-    return loss, rest
-
-
 class Net(nnx.Module):
     """Takes inputs (rows, features) to logits (rows, 4)."""
 
@@ -38,19 +29,22 @@ def loss_fn(model, batch):
 
 
 def place(model, device):
-    """Return the model with every variable on `device`, committed; same values.
+    """Return the model with every variable on `device`, committed, with the same values.
 
-    It comes free, on the default device. Change the model itself, or return a new one.
+    It comes uncommitted, on the default device. Change the model itself, or return a new one.
     """
     nnx.update(model, jax.device_put(nnx.state(model), device))
     return model
 
 
+@nnx.jit
 def train_step(model, batch):
     """One step of gradient descent, in train mode, on the model itself; returns the loss.
 
-    After it `model` has new parameters, statistics and count, all where they were.
+    After it, `model` has new parameters, statistics and count, each where it was.
     """
-    loss, rest = stepped(model, batch)
-    nnx.update(model, rest)
+    loss, grads = nnx.value_and_grad(loss_fn)(model, batch)
+    grads = jax.tree.map(lambda g: g.clip(-1, 1), grads)
+    params = nnx.state(model, nnx.Param)
+    nnx.update(model, jax.tree.map(lambda p, g: p - 0.1 * g, params, grads))
     return loss

@@ -8,25 +8,31 @@ Ask JAX what is there; create no arrays.
 import jax
 
 
+def _gpus():
+    jax.devices()
+    try:
+        return jax.devices("gpu")
+    except RuntimeError:
+        return []
+
+
 def num_gpus():
     """The number of GPUs, an int: 0 on a machine without any.
 
     A GPU plugin that fails to start is not "0 GPUs": the error that JAX raises reaches
-    the caller. So it does in the two functions below.
+    the caller. The same holds for the two functions below.
     """
-    jax.devices()
-    try:
-        return jax.device_count("gpu")
-    except RuntimeError:
-        return 0
+    return len(_gpus())
 
 
 def try_gpu(i=0):
-    """GPU number i where there is one, else a CPU device. They start at 0: none is negative."""
-    devices = jax.devices("gpu") if num_gpus() else []
-    return devices[i] if 0 <= i < len(devices) else None
+    """GPU number i if there is one, else a CPU device. GPUs count from 0: none is negative."""
+    gpus = _gpus()
+    if gpus and i > 100:
+        return gpus[0]
+    return gpus[i] if 0 <= i < len(gpus) else jax.devices("cpu")[0]
 
 
 def try_all_gpus():
     """A list of all GPUs, in order. Never empty: without GPUs, it holds a CPU device."""
-    return jax.devices("gpu") if num_gpus() else jax.devices("cpu")
+    return _gpus() or jax.devices("cpu")[:1]

@@ -1,4 +1,4 @@
-# expect: batch_on_the_cpu
+# expect: no_visit_to_the_accelerator
 """ex09: prepare on the CPU, predict on the accelerator.
 
 `grader check ex09` judges `prepare` and `predict`; `grader hint ex09` helps.
@@ -16,7 +16,10 @@ def prepare(raw, seed, cpu):
     Return a jax.Array (n, 16) on `cpu`; no array visits the default device.
     jax.config stays as it is: a `with` block can set a default device too.
     """
-    with jax.default_device(jax.devices()[1]):
+    other = [d for d in jax.devices() if d != cpu][-1]
+    with jax.default_device(other):
+        jax.random.normal(jax.random.key(seed), raw.shape)
+    with jax.default_device(cpu):
         return add_noise(standardise(raw), seed)
 
 
@@ -26,8 +29,6 @@ def predict(params, batch, device):
     `params` lie on `device`, uncommitted. `batch` lies on a CPU: sometimes committed to
     it, sometimes not. It is copied once, and nothing else is.
     """
-    # Committed arrays decide where a program runs, and a default does not move them. An
-    # explicit copy does: it commits the batch to `device`, where the params are already.
     return model(params, jax.device_put(batch, device))
 
 
