@@ -119,22 +119,21 @@ def _unlike(others: Sequence[ast.stmt], model: ast.stmt) -> list[Node]:
         for other in others
         for value, held in _values(other)
     }
-    missing, known = {}, set[ast.AST]()
+    missing, known = {}, list[_Side]()
     for value, (name, _) in _values(model):
         same = next((one for one, side in left.items() if not side.compare(one, value)), None)
         if same is None:
             missing[value] = name
         else:
-            side = left.pop(same)
-            known |= {side.definition, side.owner}
+            known.append(left.pop(same))
     near = (
         _small(side.compare(one, value))
         for value in missing
         for one, side in left.items()
-        if side.definition in known
+        if side.definition in [other.definition for other in known]
     )
-    called = missing.values()
-    named = (one for one, side in left.items() if side.name in called and side.owner in known)
+    called, owners = missing.values(), [side.owner for side in known]
+    named = (one for one, side in left.items() if side.name in called and side.owner in owners)
     return list(filter(None, near)) or list(named)
 
 
