@@ -45,6 +45,7 @@ from grader.judging.slips import OTHER_ORDER, Slip, slips
 from grader.judging.sole_difference import Parting, parting
 from grader.judging.statements import (
     jits_inside,
+    of_blocks,
     of_jit,
     of_keys,
     of_promise,
@@ -208,6 +209,9 @@ def _where(record: Record, outcome: Outcome, exercise: Exercise) -> list[Culprit
     if outcome.frames:
         found = of_frames(file, outcome.frames, given_names(exercise.model, exercise.edits))
         slow = taking_apart(record, exercise.edits) if outcome.kind == "timeout" else []
+        blocks = of_blocks(record, exercise.edits, outcome.message)
+        lines = {place.line for place in blocks}
+        found = blocks + [place for place in found if place.line not in lines]
         return found + [place for place in slow if place.line not in {p.line for p in found}]
     if not outcome.promise:
         of_a_call = outcome.kind == "unusable" and is_of_a_call(outcome.message)
@@ -308,7 +312,8 @@ def _narrow(verdict: Verdict, file: File, exercise: Exercise, made: Sequence[Cul
     if is_of_places(verdict.observed):
         _note_what_was_dropped(verdict, file, found)
         return
-    if verdict.check == RUNS:  # what was raised says its cause itself, but for such a call
+    if verdict.check == RUNS and verdict.expected in _PROMISE.values():
+        # What was raised says its cause itself, but for such a call.
         lines = {place.line for place in verdict.culprits}
         found = [s for s in found if s.words.endswith(OTHER_ORDER) and s.place.line in lines]
     told = verdict.hint in TURNED  # the failure says its cause itself
@@ -319,7 +324,12 @@ def _narrow(verdict: Verdict, file: File, exercise: Exercise, made: Sequence[Cul
     definitions = [place.line for place in of_definitions(file, exercise.edits)]
     if len(verdict.culprits) != 1 or verdict.culprits[0].line not in definitions:
         return
-    made = [place for place in made if place.line not in definitions]
+    given = given_names(exercise.model, exercise.edits)
+    made = [
+        place
+        for place in made
+        if place.line not in definitions and file.top_level_at(place.line) not in given
+    ]
     returned = verdict.check == RUNS and verdict.observed.startswith("it returned")
     if returned or verdict.hint == FORM:
         exchanged = verdict.observed.endswith((EXCHANGED, WERE_EXCHANGED, IN_ANOTHER_ORDER))

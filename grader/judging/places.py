@@ -54,6 +54,20 @@ class File:
         """The last statement at the top level that gives `name` a value: the one that holds."""
         return next((node for node in reversed(self.tree.body) if name in _named(node)), None)
 
+    def written(self, name: str) -> list[ast.stmt]:
+        """The statements that make what is called `name`, from its own to the one that does it.
+
+        `step = jax.jit(_step)` and a function that does nothing but call another one lead on.
+        """
+        found: list[ast.stmt] = []
+        while (node := self.defined(name)) is not None and node not in found:
+            found.append(node)
+            functions = sorted(names_in(_called_alone(node)) & set(self.names))
+            kinds = [(one, self.defined(one)) for one in functions]
+            own = [one for one, kind in kinds if isinstance(kind, Function)]
+            name = (own or functions)[0] if len(own or functions) == 1 else ""
+        return found
+
     @property
     def names(self) -> list[str]:
         """All names that are given a value at the top level."""
@@ -132,6 +146,21 @@ def _named(node: ast.stmt) -> list[str]:
         return [node.name]
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
     return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+def _called_alone(node: ast.stmt) -> ast.AST:
+    """What a definition calls with what it gets, and does nothing else; or what it is made of."""
+    body = node.body if isinstance(node, Function) else []
+    if isinstance(node, Function) and ast.get_docstring(node) is not None:
+        body = body[1:]
+    match body or node:
+        case [ast.Return(value=ast.Call(func=called) as call)]:
+            given = (*call.args, *call.keywords)
+            works = any(isinstance(one, ast.Call) for arg in given for one in ast.walk(arg))
+            return ast.Pass() if works else called
+        case ast.Assign(value=ast.Call() as called):
+            return called
+    return ast.Pass()
 
 
 def _holds(node: ast.AST, line: int) -> bool:
@@ -252,9 +281,16 @@ def of_only_statement(file: File, place: Culprit) -> list[Culprit]:
 
 
 def of_text(file: File, place: Culprit, text: str) -> list[Culprit]:
-    """The line that writes a text in quotes in the definition at `place`, if there is only one."""
-    texts = (node for node in ast.walk(_held_at(file, place)) if isinstance(node, ast.Constant))
-    return _only(file, place, {node.lineno for node in texts if node.value == text})
+    """The line that writes a text in the definition at `place`, if there is only one.
+
+    It stands in quotes, or names an argument.
+    """
+    lines = set()
+    for node in ast.walk(_held_at(file, place)):
+        match node:
+            case ast.Constant(value=value) | ast.keyword(arg=value) if value == text:
+                lines.add(node.lineno)
+    return _only(file, place, lines)
 
 
 def _held_at(file: File, place: Culprit) -> ast.AST:
@@ -273,15 +309,18 @@ def _only(file: File, place: Culprit, lines: Set[int]) -> list[Culprit]:
 def led_to(file: File, place: Culprit, edits: Sequence[str], given: Sequence[str]) -> list[Culprit]:
     """The learner's line that leads to a place in given code, and that place; else that place.
 
-    It is where an edited function names the given one, or what an edited function returns that
-    the given one calls.
+    It is where an edited function names the given one, or what the file makes of that, or what an
+    edited function returns that the given one calls.
     """
     name = file.top_level_at(place.line)
     if name not in given:
         return [place]
     edited = [node for edit in edits if (node := file.defined(edit)) is not None]
+    leading = {name}
+    for one in (one for one in file.names if one not in edits and one not in given):
+        leading |= {one} if (made := file.defined(one)) and leading & names_in(made) else set()
     for node in edited:
-        lines = [n.lineno for n in ast.walk(node) if isinstance(n, ast.Name) and n.id == name]
+        lines = [n.lineno for n in ast.walk(node) if isinstance(n, ast.Name) and n.id in leading]
         if lines:
             return [Culprit(lines[0], file.lines[lines[0] - 1].strip()), place]
     holder = file.defined(name)

@@ -177,6 +177,12 @@ _TABLE = tuple(
             "Is there a line that assigns what `append`, or the like, returned?",
         ),
         _Said(
+            r"'NoneType' object cannot be interpreted as an integer",
+            "None stands where a whole number is expected",
+            "A slice of all of an axis may have None for its `start` and its `stop`. "
+            "`s.indices(n)` gives the numbers of a slice `s` of an axis of length n.",
+        ),
+        _Said(
             r"'NoneType' object|NoneType object",
             "a value is None where another was expected: was a `return` forgotten, or was nothing "
             "found?",

@@ -4,7 +4,7 @@ They are a result that is dropped, a new value that nothing uses, a value that a
 on, a list that a loop empties in each round, an `append` below its loop, a `return` that ends a
 loop in its first round, an iterator that is used up before a loop over it, a condition that always
 holds, a search or a call with its arguments exchanged, a result that is rounded down, a copy to no
-named place, and a parameter that is used nowhere, or replaced.
+named place, a dtype of few digits, and a parameter that is used nowhere, or replaced.
 
 It compares two texts, the learner's file and the reference solution, and runs neither. What it
 finds explains a failure that has no line of its own; it never makes one. A forgotten `return` is in
@@ -51,7 +51,7 @@ class Slip(NamedTuple):
     words: str
     function: str
     about: str = ""
-    """The parameter that it is about: it explains only what has to do with that."""
+    """The parameter, or the word, that it is about: it explains only what has to do with that."""
     hint: str = ""
     """Where it is a mistake wherever it stands, and whatever it leads to: what to do about it."""
 
@@ -86,6 +86,7 @@ def slips(file: File, model: str, edits: Sequence[str]) -> Iterator[Slip]:
         (_exchanged, "What does each parameter stand for, and which argument is in its place?"),
         (_rounded_down, "`/` divides, and `//` leaves the fraction out."),
         (_names_no_place, ""),
+        (_of_few_digits, ""),
         (_replaced, ""),
         (_unused, ""),
     )
@@ -93,6 +94,7 @@ def slips(file: File, model: str, edits: Sequence[str]) -> Iterator[Slip]:
         for node, reference in mine:
             for place, words in find(node, reference):
                 about = place.arg if isinstance(place, ast.arg) else ""
+                about = "value" if find is _of_few_digits else about
                 yield Slip(file.place(place), words, node.name, about, hint)
 
 
@@ -470,6 +472,26 @@ def _copies(function: ast.FunctionDef) -> list[ast.Call]:
 def _has_place(call: ast.Call) -> bool:
     starred = any(isinstance(arg, ast.Starred) for arg in call.args)
     return len(call.args) != 1 or bool(call.keywords) or starred
+
+
+def _of_few_digits(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
+    """Calls that are given a dtype of half precision, where the reference names none."""
+    if _HALF & {_last_name(node) for node in ast.walk(right)}:
+        return
+    for call in (node for node in ast.walk(mine) if isinstance(node, ast.Call)):
+        given = (*call.args, *(keyword.value for keyword in call.keywords))
+        for half in _HALF & {_last_name(one) for one in given}:
+            yield call, f"this call gives an array of {half}, which has few digits"
+
+
+_HALF = frozenset(("bfloat16", "float16", "half"))
+
+
+def _last_name(node: ast.AST) -> str:
+    """A name, the last part of a dotted one, or a text."""
+    return str(
+        next((getattr(node, name) for name in ("id", "attr", "value") if hasattr(node, name)), "")
+    )
 
 
 def _replaced(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:

@@ -13,9 +13,9 @@ It compares two texts and runs neither. It tells where to look, never what shoul
 
 import ast
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from grader.judging.places import File, Function, names_in, own_nodes
 
@@ -47,7 +47,8 @@ class Parting:
         there are several in more than one statement, or none, or if it is the file that lacks one.
         """
         joined, apart = (_of_function(ways, function) for ways in (self.joined, self.apart))
-        return _held_by_all(joined) or _held_by_all(apart)
+        both = [apart, joined] if len(apart) == 1 else [joined, apart]
+        return next(filter(None, map(_held_by_all, both)), None)
 
     @property
     def own(self) -> list[ast.stmt]:
@@ -119,10 +120,10 @@ def _innermost_statement(way: _Way) -> ast.stmt:
 def sole_unlike(source: str, function: str) -> Node | None:
     """The only expression or statement by which a file's own words for `function` part from it.
 
-    Its values are looked for in each other definition, in whatever variables. At least one is
-    there as it is in `function`; what differs is one expression in another, or two variables, or
-    else, where that one is, all that a variable of the same name, or a `return`, stands for.
-    None if there are several, or none.
+    Its values are looked for in all other definitions, in whatever variables. At least one is
+    there as it is in `function`; what differs is one expression in a definition with such a one, or
+    two variables, or else, where that one is, all that a variable of the same name, or a `return`,
+    stands for. None if there are several, or none.
     """
     try:
         body = _plain(source, joined=False)
@@ -130,25 +131,41 @@ def sole_unlike(source: str, function: str) -> Node | None:
         return None
     model = next((node for node in body if _title(node) == function), None)
     others = [node for node in body if isinstance(node, _Definition) and node is not model]
-    found = [one for other in others if model for one in _unlike(other, model)]
+    found = _unlike(others, model) if model else []
     return found[0] if len(found) == 1 else None
 
 
-def _unlike(mine: ast.stmt, model: ast.stmt) -> list[Node]:
-    """What a definition has in place of values of `model`, some of which it has."""
-    compare = _Comparison(_variables(mine), _variables(model)).of_values
-    left, right = dict(_values(mine)), dict(_values(model))
-    missing, known = {}, set()
-    for value, name in right.items():
-        if same := next((one for one in left if not compare(one, value)), None):
-            known.add(left.pop(same)[1])
-        else:
+class _Side(NamedTuple):
+    """Where a value stands in a file, and how others are compared with it."""
+
+    definition: ast.stmt
+    name: str
+    owner: Function
+    compare: Callable[[ast.expr, ast.expr], list[_Way]]
+
+
+def _unlike(others: Sequence[ast.stmt], model: ast.stmt) -> list[Node]:
+    """What definitions have in place of values of `model`, some of which they have."""
+    left = {
+        value: _Side(other, *held, _Comparison(_variables(other), _variables(model)).of_values)
+        for other in others
+        for value, held in _values(other)
+    }
+    missing, known = {}, list[_Side]()
+    for value, (name, _) in _values(model):
+        same = next((one for one, side in left.items() if not side.compare(one, value)), None)
+        if same is None:
             missing[value] = name
-    if len(missing) == len(right):
-        return []
-    near = (_small(compare(one, value)) for value in missing for one in left)
-    called = [name for name, _ in missing.values()]
-    named = (one for one, (name, owner) in left.items() if name in called and owner in known)
+        else:
+            known.append(left.pop(same))
+    near = (
+        _small(side.compare(one, value))
+        for value in missing
+        for one, side in left.items()
+        if side.definition in [other.definition for other in known]
+    )
+    called, owners = missing.values(), [side.owner for side in known]
+    named = (one for one, side in left.items() if side.name in called and side.owner in owners)
     return list(filter(None, near)) or list(named)
 
 
@@ -157,14 +174,20 @@ def _values(definition: ast.stmt) -> Iterator[tuple[ast.expr, tuple[str, Functio
     functions = [node for node in ast.walk(definition) if isinstance(node, Function)]
     for owner, node in ((one, node) for one in functions for node in own_nodes(one)):
         match node:
+            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=parts)):
+                pairs = [
+                    (_base(ast.unparse(one)), part)
+                    for one, part in zip(targets, parts, strict=False)
+                ]
             case ast.Assign(targets=[target], value=value):
-                name = _base(ast.unparse(target))
+                pairs = [(_base(ast.unparse(target)), value)]
+            case ast.Return(value=ast.Tuple(elts=parts)):
+                pairs = [("return", part) for part in parts]
             case ast.Return(value=ast.expr() as value):
-                name = "return"
+                pairs = [("return", value)]
             case _:
                 continue
-        parts = value.elts if isinstance(value, ast.Tuple) else [value]
-        yield from ((part, (name, owner)) for part in parts if not isinstance(part, ast.Name))
+        yield from ((part, (name, owner)) for name, part in pairs if not isinstance(part, ast.Name))
 
 
 def _base(name: str) -> str:

@@ -7,7 +7,7 @@ else it is the line that defines the function. No verdict is reached here.
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from grader.judging.places import File, Function, names_in, of_definitions, own_nodes
@@ -160,23 +160,22 @@ def _gets(call: ast.Call, name: str) -> bool:
 
 def remainder(record: Record, function: str) -> list[Culprit]:
     """The only `%` in a function, or else its only `//`."""
-    return _operation(record, function, ast.Mod, ast.FloorDiv)
+    file = File(record.source)
+    found = _operation(file, function, ast.Mod) or _operation(file, function, ast.FloorDiv)
+    return found or of_definitions(file, [function])
 
 
 def division(record: Record, function: str) -> list[Culprit]:
-    """The only `/` in a function."""
-    return _operation(record, function, ast.Div)
+    """The only `/` in a function, or in what it names; else nothing."""
+    return _operation(File(record.source), function, ast.Div)
 
 
-def _operation(record: Record, function: str, *kinds: type[ast.operator]) -> list[Culprit]:
-    """The only operation of the first of `kinds` of which there is just one."""
-    file = File(record.source)
+def _operation(file: File, function: str, kind: type[ast.operator]) -> list[Culprit]:
     for nodes in _reached(file, function):
-        held = [node for node in nodes if isinstance(node, ast.BinOp | ast.AugAssign)]
-        for kind in kinds:
-            if place := _only(file, (node for node in held if isinstance(node.op, kind))):
-                return place
-    return of_definitions(file, [function])
+        held = (node for node in nodes if isinstance(node, ast.BinOp | ast.AugAssign))
+        if place := _only(file, (node for node in held if isinstance(node.op, kind))):
+            return place
+    return []
 
 
 _REDUCTIONS = ("all", "any", "max", "min", "sorted", "sum")
@@ -203,13 +202,13 @@ def argument(record: Record, function: str, called: str, index: int) -> list[Cul
     Of a name, it is the last statement that gives the name its value; else it is the call.
     """
     file = File(record.source)
-    top = file.defined(function)
+    top = _function(file, function)
     found = list(_calls(_nodes(file, function), called))
     if len(found) != 1:
         return of_definitions(file, [function])
     given = found[0].args[index : index + 1]
     names = [node.id for node in given if isinstance(node, ast.Name)]
-    made = _made(top, names[0]) if names and isinstance(top, Function) else []
+    made = _made(top, names[0]) if names and top else []
     return [file.place(made[-1] if made else found[0])]
 
 
@@ -432,7 +431,7 @@ def _given_back(
     file: File, function: str, index: int | None, of: int, *, inner: bool
 ) -> tuple[Function, ast.expr] | None:
     """The part of a `return` that `result` means, and the function that returns it."""
-    top = file.defined(function)
+    top = _function(file, function)
     functions = [node for node in ast.walk(top) if isinstance(node, Function)] if top else []
     given = [
         (owner, part)
@@ -469,6 +468,69 @@ def start(record: Record, function: str) -> list[Culprit]:
     return [file.place(made[0] if len(made) == 1 else value)]
 
 
+_ROUNDS = {"scan": 0, "fori_loop": 2, "while_loop": 1}
+"""Which argument of a loop is the function that makes a round of it."""
+
+
+def each_round(record: Record, function: str) -> list[Culprit]:
+    """What the function returns that the only loop of jax.lax calls in each round; else nothing."""
+    return _given_to_call(File(record.source), function, _ROUNDS)
+
+
+def condition(record: Record, function: str) -> list[Culprit]:
+    """What the condition of the only jax.lax.while_loop in a function returns; else nothing."""
+    return _given_to_call(File(record.source), function, {"while_loop": 0})
+
+
+def callback(record: Record, function: str) -> list[Culprit]:
+    """What the callback returns that the only make_array_from_callback gets; else nothing."""
+    return _given_to_call(File(record.source), function, {"make_array_from_callback": 2})
+
+
+_OF_BLOCKS = re.compile("Expected shard shape|canonicalize_value")
+"""What JAX's words hold where a callback returned no block, or another one."""
+_OF_DEVICES = re.compile("must be from distinct devices|per-device arrays devices do not match")
+"""What they hold where blocks lie on other devices than the sharding says."""
+
+
+def of_blocks(record: Record, functions: Iterable[str], message: str) -> list[Culprit]:
+    """What makes or places the blocks of an array, if `message` is about these; else nothing."""
+    file, found = File(record.source), list[Culprit]()
+    for function in functions:
+        if _OF_BLOCKS.search(message):
+            found += callback(record, function)
+        if _OF_DEVICES.search(message):
+            found += _only(file, _calls(_nodes(file, function), "device_put"))
+    return found
+
+
+def _given_to_call(file: File, function: str, places: Mapping[str, int]) -> list[Culprit]:
+    """What a function of the file returns that the only call of one of `places` gets there.
+
+    That is one by its name, a method, an object that can be called, or a lambda. Where it returns
+    nothing, it is the function.
+    """
+    loops = list(_calls(_nodes(file, function), *places))
+    if len(loops) != 1:
+        return []
+    place = places[_name(loops[0].func)]
+    named = [keyword.value for keyword in loops[0].keywords if keyword.arg == "data_callback"]
+    given = [*loops[0].args[place : place + 1], *named]
+    match given:
+        case [ast.Call(func=called, args=[first, *_])] if _name(called) == "partial":
+            given = [first]
+    match given:
+        case [ast.Lambda(body=value)]:
+            return [file.place(value)]
+        case [ast.Name() | ast.Attribute() | ast.Call() as taken]:
+            name = "__call__" if isinstance(taken, ast.Call) else _name(taken)
+            every = (node for node in ast.walk(file.tree) if isinstance(node, Function))
+            owners = [node for node in every if node.name == name]
+            values = [value for owner in owners for value in _returned(owner)]
+            return _only(file, values or owners)
+    return []
+
+
 def of_gradients(record: Record, function: str) -> list[Culprit]:
     """Where a function adds up the gradients of the parts of a batch, or takes them.
 
@@ -480,7 +542,9 @@ def of_gradients(record: Record, function: str) -> list[Culprit]:
     taking = list(_calls(nodes, "value_and_grad", "grad"))
     if len(taking) != 1:
         return of_definitions(file, [function])
-    owners = [n for n in nodes[1:] if isinstance(n, Function) and taking[0] in ast.walk(n)]
+    top = _function(file, function)
+    inside = (n for n in nodes if isinstance(n, Function) and n is not top)
+    owners = [n for n in inside if taking[0] in ast.walk(n)]
     if not owners:
         return [file.place(taking[0])]
     owner = owners[-1]
@@ -501,7 +565,7 @@ def apart_from(
     what the function names at the top level is searched. Nothing if several are left, or none.
     """
     file = File(record.source)
-    top = file.defined(function)
+    top = _function(file, function)
     functions = [node for node in ast.walk(top) if isinstance(node, Function)] if top else []
     owners = functions[1:] if inner else functions[:1]
     given = [value for one in owners for value in _returned(one)]
@@ -530,11 +594,17 @@ def _names_indexed(node: ast.AST) -> set[str]:
 def assigned(record: Record, function: str, *names: str) -> list[Culprit]:
     """The last statement in a function that gives a name a value: the first of `names` with one."""
     file = File(record.source)
-    top = file.defined(function)
-    found = [_made(top, name) for name in names] if isinstance(top, Function) else []
+    top = _function(file, function)
+    found = [_made(top, name) for name in names] if top else []
     for made in filter(None, found):
         return [file.place(made[-1])]
     return of_definitions(file, [function])
+
+
+def leaving(record: Record, function: str) -> list[Culprit]:
+    """The only `break` in a function, else nothing."""
+    file = File(record.source)
+    return _only(file, (node for node in _nodes(file, function) if isinstance(node, ast.Break)))
 
 
 def kept_of_the_last_round(record: Record, function: str, called: str) -> list[Culprit]:
@@ -543,8 +613,8 @@ def kept_of_the_last_round(record: Record, function: str, called: str) -> list[C
     That is not where the old value is used, or kept, in the loop. Nothing if there is none.
     """
     file = File(record.source)
-    top = file.defined(function)
-    given = _returned(top) if isinstance(top, Function) else []
+    top = _function(file, function)
+    given = _returned(top) if top else []
     returned = {name for value in given for name in names_in(value)}
     found = []
     for loop in (node for node in _nodes(file, function) if isinstance(node, ast.For)):
@@ -559,8 +629,8 @@ def kept_of_the_last_round(record: Record, function: str, called: str) -> list[C
 def divided_in_part(record: Record, function: str) -> list[Culprit]:
     """The `a - b / c` that a function returns, where `(a - b) / c` may be meant."""
     file = File(record.source)
-    top = file.defined(function)
-    for value in _returned(top) if isinstance(top, Function) else []:
+    top = _function(file, function)
+    for value in _returned(top) if top else []:
         match value:
             case ast.BinOp(op=ast.Sub(), right=ast.BinOp(op=ast.Div())):
                 return [file.place(value)]
@@ -708,9 +778,13 @@ def _jits(node: ast.AST) -> bool:
 
 
 def _nodes(file: File, function: str) -> Iterator[ast.AST]:
-    """Every node of a definition at the top level, decorators too."""
-    top = file.defined(function)
-    return ast.walk(top) if top else iter(())
+    """Every node of a definition at the top level, and of what it only calls; decorators too."""
+    return (node for top in file.written(function) for node in ast.walk(top))
+
+
+def _function(file: File, name: str) -> Function | None:
+    """The function at the top level that does what is called `name`."""
+    return next((one for one in file.written(name)[::-1] if isinstance(one, Function)), None)
 
 
 def reached(file: File, function: str) -> list[ast.stmt]:

@@ -81,6 +81,9 @@ def test_a_place_in_given_code_comes_after_the_line_that_led_there() -> None:
     place = Culprit(5, "return x")
     assert [one.line for one in led_to(FILE, place, ["step"], ["given"])] == [13, 5]
     assert [one.line for one in led_to(FILE, place, ["step"], [])] == [5]
+    renamed = SOURCE.replace("given(", "same(").replace("def same(", "def given(")
+    through = File(f"{renamed}\n\nsame = jit(given)\n")
+    assert [one.line for one in led_to(through, place, ["step"], ["given"])] == [13, 5]
     inside = Culprit(22, "losses.append(float(step(batch)))  # é")
     assert [one.line for one in led_to(FILE, inside, ["step"], ["given", "train"])] == [16, 22]
 

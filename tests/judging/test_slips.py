@@ -236,3 +236,14 @@ def test_an_iterator_that_is_used_up_before_its_loop_is_a_slip(taken: str) -> No
 )
 def test_a_loop_that_still_gets_something_is_none(taken: str) -> None:
     assert used_up(ITERATED.replace("kept = []", f"kept = []\n    {taken}")) == []
+
+
+def test_a_dtype_of_few_digits_is_a_slip_where_the_reference_names_none() -> None:
+    def said(mine: str, model: str = MODEL) -> list[tuple[int, str]]:
+        told = [slip for slip in slips(File(mine), model, ["run"]) if "few digits" in slip.words]
+        return [(slip.place.line, slip.about) for slip in told]
+
+    half = MODEL.replace("step(state)", "step(state.astype(jnp.bfloat16))")
+    assert said(half) == [(4, "value")]
+    assert said(half.replace("jnp.bfloat16", '"float16"')) == [(4, "value")]
+    assert said(half.replace("bfloat16", "float32")) == said(half, half) == []

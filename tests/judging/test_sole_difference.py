@@ -229,6 +229,13 @@ def anew(x, w):
     return x + jnp.tanh(mix(up, gate))
 """
 """The same, where other variables stand for other parts."""
+APART = """return jnp.tanh(mixed(up, gate))
+
+
+def mixed(a, b):
+    h = jnp.sin(a) * jnp.cos(b)
+    return h / (h + 1e-6)
+"""
 
 
 @pytest.mark.parametrize(
@@ -240,6 +247,8 @@ def anew(x, w):
         ("x + jnp", "x - jnp", "x - jnp.tanh(mix(up, gate))"),
         ("return x + jnp.tanh(mix(up, gate))", "return mix(up, gate)", "mix(up, gate)"),
         ("x @ w", "w @ x", ""),
+        ('x @ w["up"], x @', 'x @ w["up"], 2 * x @', "2 * x"),
+        ("return x + jnp.tanh(mix(up, gate))", APART, "jnp.tanh(mixed(up, gate))"),
     ],
 )
 def test_where_a_given_function_is_written_anew(before: str, after: str, unlike: str) -> None:

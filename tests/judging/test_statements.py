@@ -1,5 +1,9 @@
 """The statement inside a function that makes the value that a failure is about."""
 
+from collections.abc import Callable
+
+import pytest
+
 from grader.judging import statements
 from grader.judging.places import File
 from grader.judging.record import Leaf, Record
@@ -261,3 +265,80 @@ def test_a_helper_that_only_moves_a_value_did_not_compute_it() -> None:
     )
     record = Record("ex", "", f"{moving}def make_step(mesh):\n{body}", 0)
     assert [p.line for p in statements.computed(record, "make_step", 0, 2)] == [5]
+
+
+WRAPPED = """import jax
+
+
+class Rounds:
+    def left(self, carry):
+        return carry[0] < 3
+
+    def __call__(self, index):
+        return index
+
+
+def body(_, carry):
+    return carry / 2
+
+
+def _run(x, f):
+    return jax.lax.{loop}, x
+
+
+run = jax.jit(_run)
+
+
+def again(x):
+    return run(x, body)
+"""
+
+
+@pytest.mark.parametrize(
+    ("loop", "finder", "found"),
+    [
+        ("fori_loop(0, 3, body, x)", statements.each_round, "carry / 2"),
+        ("fori_loop(0, 3, lambda i, c: c + 1, x)", statements.each_round, "c + 1"),
+        ("while_loop(Rounds().left, body, x)", statements.condition, "carry[0] < 3"),
+        ("scan(lost, x, x)", statements.each_round, ""),
+        ("scan(body, x, x)", statements.condition, ""),
+        ("make_array_from_callback(x, x, Rounds())", statements.callback, "index"),
+        ("make_array_from_callback(x, x, partial(body, 1))", statements.callback, "carry / 2"),
+        ("make_array_from_callback(x, x, data_callback=body)", statements.callback, "carry / 2"),
+    ],
+)
+def test_what_a_loop_calls_is_found_behind_a_function_that_only_calls_another(
+    loop: str, finder: Callable[[Record, str], list[Culprit]], found: str
+) -> None:
+    source = WRAPPED.replace("{loop}", loop)
+    places = finder(Record(exercise="ex00_x", path="x.py", source=source, seed=1), "again")
+    lines = source.split("\n")
+    assert [lines[at.line - 1][at.column - 1 : at.end - 1] for at in places] == [found] * bool(
+        found
+    )
+
+
+def test_a_result_is_found_behind_a_function_that_only_calls_another() -> None:
+    source = WRAPPED.replace("{loop}", "scan(body, x, x)")
+    record = Record(exercise="ex00_x", path="x.py", source=source, seed=1)
+    assert [place.line for place in statements.result(record, "again", 1, 2)] == [17]
+    assert [place.line for place in statements.division(record, "body")] == [13]
+    assert [place.line for place in statements.division(record, "again")] == [13]
+    assert statements.division(record, "_run") == []
+
+
+def test_blocks_are_placed_where_the_callback_returns_them_or_where_they_are_put() -> None:
+    source = """def load(f, s):
+    def read(i):
+        f[i]
+    put = [jax.device_put(f[i]) for i in s]
+    return make_array_from_callback(f.shape, s, read)
+"""
+    record = Record(exercise="ex00_x", path="x.py", source=source, seed=1)
+
+    def lines(message: str) -> list[int]:
+        return [place.line for place in statements.of_blocks(record, ["load"], message)]
+
+    assert lines("ValueError: Expected shard shape (2, 4)") == [2]
+    assert lines("the input arrays must be from distinct devices") == [4]
+    assert lines("another error") == []

@@ -60,13 +60,19 @@ def same_state(record: Record) -> Result:
 def _placed(record: Record, failure: Failure) -> Failure:
     """At what is not as in `step`; or what a loop's body returns, or the call that loops."""
     if failure.observed.endswith(AROUND_THE_STEPS):
-        return replace(failure, made=_loop(record))
+        return replace(failure, made=_around(record))
     if unlike := statements.unlike(record, "step"):
         observed = f"{failure.observed}; what is marked is not as in `step`"
         return replace(failure, observed=observed, culprits=unlike)
     body = statements.result(record, "simulate", inner=True)
     inside = body != definition(record, "simulate")
-    return replace(failure, made=body if inside else _loop(record))
+    made = body if inside else statements.each_round(record, "simulate") or _loop(record)
+    return replace(failure, made=made)
+
+
+def _around(record: Record) -> list[Culprit]:
+    """What says how many rounds a loop makes: a condition, or the call that loops."""
+    return statements.condition(record, "simulate") or _loop(record)
 
 
 def _loop(record: Record) -> list[Culprit]:
@@ -142,9 +148,11 @@ def _read(record: Record) -> Result:
 
 
 def _computing(record: Record, run: Run) -> list[Culprit]:
-    """The reads by which the host gets what it computes with, or the function."""
+    """The reads by which the host gets what it computes with, or the call of what is launched."""
     reads = to_host(seen(record)) if _is_on_the_host(run) else []
-    return culprits(record, reads) or definition(record, "simulate")
+    if reads or len(run.functions) != 1:
+        return culprits(record, reads) or definition(record, "simulate")
+    return statements.call(record, "simulate", *run.functions)
 
 
 def _is_on_the_host(run: Run) -> bool:

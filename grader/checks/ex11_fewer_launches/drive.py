@@ -119,36 +119,33 @@ def _timed(rng: Any) -> list[tuple[int, int]]:
 def _slips(observe: Observe, arrays: tuple[Any, Any], steps: int, name: str) -> None:
     """Keep what known mistakes would give.
 
-    They are a step too few, one too many, no step, one step only, an exchange in each step or
-    before the first, and an angle that moves by the speed before the step.
+    They are a step too few, one too many, twice as many, no step, one step only, an exchange before
+    or after each step or before the first, and an angle that moves by the speed before the step.
     """
     with observe.unwatched():
-        start = [np.asarray(array) for array in arrays]
-        angle, speed = start
-        observe.value(f"{name}, the start: no step was made", {"angle": angle, "speed": speed})
-        for _ in range(steps):
-            angle, speed = angle + np.float32(0.01) * speed, _step(angle, speed)[1]
-        words = "what comes of an angle that moves by the speed before the step"
-        observe.value(f"{name}, {words}", {"angle": angle, "speed": speed})
-        for count, words in (
-            (steps - 1, "one step short"),
-            (steps + 1, "one step too far"),
-            (1, "after a single step: each step gets the start"),
+        angle, speed = map(np.asarray, arrays)
+        start, turned = (angle, speed), (speed, angle)
+        exchanged = "what comes of angle and speed that are exchanged "
+        for words, begin, count, step in (
+            ("the start: no step was made", start, 0, _step),
+            ("the state one step short", start, steps - 1, _step),
+            ("the state one step too far", start, steps + 1, _step),
+            ("the state after twice as many steps", start, 2 * steps, _step),
+            ("the state after a single step: each step gets the start", start, 1, _step),
+            (f"{exchanged}in each step", start, steps, lambda a, s: _step(a, s)[::-1]),
+            (f"{exchanged}where `step` is called", start, steps, lambda a, s: _step(s, a)),
+            (f"{exchanged}at the start", turned, steps, _step),
+            (
+                "what comes of an angle that moves by the speed before the step",
+                start,
+                steps,
+                lambda a, s: (a + np.float32(0.01) * s, _step(a, s)[1]),
+            ),
         ):
-            angle, speed = start
+            angle, speed = begin
             for _ in range(count):
-                angle, speed = _step(angle, speed)
-            observe.value(f"{name}, the state {words}", {"angle": angle, "speed": speed})
-        angle, speed = start
-        for _ in range(steps):
-            angle, speed = _step(angle, speed)[::-1]
-        words = "what comes of angle and speed that are exchanged in each step"
-        observe.value(f"{name}, {words}", {"angle": angle, "speed": speed})
-        speed, angle = start
-        for _ in range(steps):
-            angle, speed = _step(angle, speed)
-        words = "what comes of angle and speed that are exchanged at the start"
-        observe.value(f"{name}, {words}", {"angle": angle, "speed": speed})
+                angle, speed = step(angle, speed)
+            observe.value(f"{name}, {words}", {"angle": angle, "speed": speed})
 
 
 def _step(angle: Any, speed: Any) -> tuple[Any, Any]:

@@ -12,6 +12,7 @@ from grader.checks.ex12_repair_trainer.facts import (
     AGAIN,
     LONG,
     MANY,
+    MOVES,
     OTHER,
     RUNS,
     WAITED,
@@ -115,9 +116,22 @@ def _named(text: str) -> str:
 )
 def state_is_kept(record: Record) -> Result:
     """`step` returns the state that the network made."""
-    lost = seen(record).facts["step returns the old state"]
-    why = ": this is the state that went in, and the new one is lost" if lost else ""
-    return _differing(record, ["[0][1]"], why)
+    moves = seen(record).facts[MOVES]
+    failure = _differing(record, ["[0][1]"], MOVED.get(moves, ""))
+    if not isinstance(failure, Failure):
+        return failure
+    returned = statements.result(record, "step", 0, 2)
+    made = statements.assigned(record, "step", "state", "new_state")
+    hint = ONCE if moves == 2 else failure.hint
+    return replace(failure, hint=hint, made=made if moves else returned)
+
+
+ONCE = "Which calls of the network move its mean, and which of the states do they get?"
+MOVED = {
+    0: ": this is the state that went in, and the new one is lost",
+    2: ": in this state, the mean has moved twice",
+}
+"""What is said of a state by how often its mean has moved."""
 
 
 LOSS = (
@@ -143,11 +157,20 @@ def same_step(record: Record) -> Result:
     found = (
         _differing(record, ["[1]"], why)  # the loss first: what is wrong with it is wrong in all
         or _differing(record, ["[0][0]", "[0][2]"], why)
-        or _other_in_training(record)
     )
+    if found is None:
+        return _other_in_training(record)
     if unused or not isinstance(found, Failure) or found.hint:
         return found
-    return replace(found, hint=LOSS if found.expected.startswith("`loss`") else OPTIMIZED)
+    if found.expected.startswith("`loss`"):
+        return replace(found, hint=LOSS)
+    return replace(found, hint=OPTIMIZED, made=statements.call(record, "step", "update"))
+
+
+OF_A_TRACE = (
+    "jit traces a function once for each form of its arguments. What in `step` is not the same in "
+    "every trace?"
+)
 
 
 def _other_in_training(record: Record) -> Failure | None:
@@ -162,6 +185,7 @@ def _other_in_training(record: Record) -> Failure | None:
                 f"{len(wrong)} of {plural(len(calls), 'step')} gave others, the first is step "
                 f"{wrong[0]}",
                 definition(record, "step"),
+                OF_A_TRACE,
             )
     return None
 
@@ -171,6 +195,10 @@ EVERY_CALL = (
     "many?"
 )
 FROM_STEP_TO_STEP = "The model that `step` returns is the one that the next step gets."
+FOR_ANY_NUMBER = (
+    "Nobody says how many batches come. Which number in your code stands for it, and which key do "
+    "the steps beyond it get?"
+)
 RETURNED = "Return the model that the last step gave, and a list with one float for each step."
 
 
@@ -194,6 +222,12 @@ def trains_on_every_batch(record: Record) -> Result:
             index = 0 if run.problem.startswith("the model") else 1
             returned = statements.result(record, "train", index, 2)
             return Failure(expected, observed, returned, RETURNED)
+    many, _, left = seen(record).facts[MANY]
+    if left > 0:
+        expected = f"one step for each of {many + left} batches"
+        observed = f"{plural(many, 'step')}, and {left} batches get none"
+        counting = calls_of(record, ("islice", "range", "random.split"))[:1]
+        return Failure(expected, observed, counting or place, FOR_ANY_NUMBER)
     return None
 
 
@@ -219,10 +253,6 @@ def _steps_taken(run: Run, steps: int) -> tuple[str, str] | None:
 
 
 THE_SAME_UNITS = "steps with the same key drop the same units"
-FOR_ANY_NUMBER = (
-    "Nobody says how many batches come. Which number in your code stands for it, and which key do "
-    "the steps beyond it get?"
-)
 SPLIT = (
     "Write key, subkey = jax.random.split(key) once for each step. Give `subkey` to the step, and "
     "keep `key` for the next split."
@@ -250,7 +280,7 @@ def a_new_key_for_each_step(record: Record) -> Result:
         for index, call in enumerate(long.calls)
         if any(later.key in call.parts for later in long.calls[index + 1 :])
     ]
-    many, made = seen(record).facts[MANY]
+    many, made, _ = seen(record).facts[MANY]
     steps = len(keys)
     if repeated:
         steps = len(repeated[0])

@@ -10,7 +10,11 @@ OTHER = "other"
 """A run of a few steps from `key` + 1, which must make other keys."""
 RUNS = (LONG, AGAIN, OTHER)
 MANY = "keys of many steps"
-"""The fact that holds how many steps another run asked for, and how many keys they got."""
+"""The fact that holds how many steps another run took, how many keys they got, and how many batches
+it left without a step."""
+MOVES = "how often the mean moves"
+"""The fact that says how often the mean of the returned state has moved: 0, 1, 2, or -1 where that
+is not known."""
 WAITED = "held steps that were waited for"
 """The fact that lists steps, from 0, for which the host waited in the run that holds its steps."""
 

@@ -130,14 +130,15 @@ def in_order(model: Any, given: Any) -> None:
 
 def keys_of_many(
     submitted: Callable[..., Any], start: tuple[Any, Any], batches: list[Any]
-) -> tuple[int, int]:
-    """How many steps `submitted`, a `train`, takes for `batches`, and how many keys they get.
+) -> tuple[int, int, int]:
+    """How many steps `submitted`, a `train`, takes, how many keys they get, and how many are left.
 
     The step that it calls trains nothing, and is no program, so that many of them take no time. A
-    `train` that compiles on and on, which another check sees, is stopped.
+    `train` that compiles on and on, which another check sees, is stopped: nothing is left then.
     """
     model, key = jax.device_put(start)
     loss, keys = jax.device_put(np.float32(1)), list[Any]()
+    left = 0
     tally = Tally(lambda _: 0)
     tally.paused = False
 
@@ -150,8 +151,9 @@ def keys_of_many(
     # Whatever is raised here alone is raised because of this step.
     with Compiles(tally), suppress(Exception):
         submitted(step, model, key, iter(batches))
+        left = len(batches) - len(keys)
     words = jax.device_get([jax.random.key_data(key) for key in keys])
-    return len(words), len({np.asarray(word).tobytes() for word in words})
+    return len(words), len({np.asarray(word).tobytes() for word in words}), left
 
 
 _copied: Callable[[Any], Any] = jax.jit(lambda tree: jax.tree.map(lambda x: x + 0, tree))

@@ -51,7 +51,9 @@ MASK = (
     "The mask is 1 for a row of the batch and 0 for a row of padding. The predictions for the "
     "padding are cut off."
 )
+CUT = "An array that is smaller than its batch has no place for some rows. Is its size rounded up?"
 NOT_THE_MODELS = "The predictions are those of `model`. Which line makes the ones that you return?"
+TIMES_NAN = "The mask multiplies the rows. What is 0 times a NaN, or times an infinity?"
 NOT_ONE_BATCH = (
     "`network` takes the mean of the rows that the mask counts in one call. These are to be the "
     "rows of one batch: all of them, and no others."
@@ -83,7 +85,9 @@ def same_predictions(record: Record) -> Result:
         failure = _not_numpy(record, name) or differing_leaf(record, name, rtol=1e-4, atol=1e-4)
         if failure:
             named = _named(record, failure, number, served)
-            return named if named.hint else _with_reason(record, named, served)
+            lost = 0 < sum(call.counted for call in served.calls) < sum(served.sizes)
+            known = named.hint and not (lost and "has shape" in named.expected)
+            return named if known else _with_reason(record, named, served)
     return None
 
 
@@ -103,10 +107,21 @@ def _named(record: Record, failure: Failure, number: int, served: Served) -> Fai
     name, many = served_list(number), len(served.sizes) > 8
     listed = ", ".join(map(str, served.sizes[:8])) + (", ..." if many else "")
     given = f"for {plural(len(served.sizes), 'batch')} of {listed} rows"
+    given += ", which came before, with other params" * (number == len(_served(record)))
     found = renamed(failure, name, "predictions")
     expected, place = f"{found.expected}, {given}", definition(record, "predict_all")
     made = failure.made or statements.call(record, "predict_all", "model")
+    if ELSEWHERE in found.observed:
+        made = statements.call(record, "predict_all", "sorted", "argsort", "model")
+        found = replace(found, hint=IN_ORDER)
     return replace(found, expected=expected, culprits=place, made=made)
+
+
+ELSEWHERE = "it holds what belongs to"
+IN_ORDER = (
+    "The predictions come in the order of `batches`. In which order does your code serve them, and "
+    "which place of the list does each get?"
+)
 
 
 SCALED = "times as much everywhere"
@@ -126,12 +141,18 @@ def _with_reason(record: Record, failure: Failure, served: Served) -> Failure:
         why, hint = f"; the masks count {counted} rows, and these batches have {given}", ""
         made = statements.argument(record, "predict_all", "model", 2)
     elif counted < given:
-        why, hint = f"; the masks count {counted} of the {given} rows", MASK
-        made = statements.argument(record, "predict_all", "model", 2)
+        cut = "has shape" in failure.expected
+        why, hint = f"; the masks count {counted} of the {given} rows", CUT if cut else MASK
+        made = statements.argument(record, "predict_all", "model", 1 if cut else 2)
     elif others := [call.why for call in calls if call.batch is None]:
         why = f"; in {len(others)} of {len(calls)} calls of `model`, the mask counts "
         why += "other rows than those of one batch" + (others[0] and f": {others[0]}")
         hint = WHY_NOT.get(others[0], NOT_ONE_BATCH)
+    elif unreal := sum(not call.finite for call in calls):
+        why = f"; in {unreal} of {len(calls)} calls of `model`, rows of padding hold no number"
+        hint = TIMES_NAN
+    else:
+        made = statements.call(record, "predict_all", "append", "model")
     observed = failure.observed + why
     return replace(failure, observed=observed, culprits=place, hint=hint, made=made)
 

@@ -4,7 +4,8 @@ Drawn: how many lists there are (3 to 5 of several batches, 5 to 7 of one batch,
 149), their order, and the sizes of their batches: each process gets batches of one row, of 256, of
 one size from each of 19 bands, and of 3 to 6 other sizes, which come again in the long list. The
 lists of one batch show how much padding one size costs, which the rows of larger batches would
-hide. Drawn, too, are the width of the network, where the rows lie (far from zero, so that a padding
+hide. One of the lists comes again at the end, with other params, which give other predictions.
+Drawn, too, are the width of the network, where the rows lie (far from zero, so that a padding
 of zeros shifts the mean of its batch if it is not masked out), and a factor by which `model`
 multiplies the predictions, so that `network` by itself does not give its numbers.
 
@@ -69,9 +70,8 @@ def _lists(rng: Any) -> list[list[int]]:
     return [found[int(index)] for index in rng.permutation(len(found))]
 
 
-def _params(rng: Any) -> dict[str, Any]:
+def _params(rng: Any, width: int) -> dict[str, Any]:
     """The network's parameters on the device: (16, width), (width,)."""
-    width = int(rng.integers(*WIDTHS))
     shapes = {"w1": (FEATURES, width), "w2": (width,)}
     drawn = {k: rng.standard_normal(shape).astype("float32") / 4 for k, shape in shapes.items()}
     placed: dict[str, Any] = jax.device_put(drawn)
@@ -82,13 +82,19 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Serve all lists, one after another, in one process."""
     with observe.unwatched():
         watch = launches.Places()
-        params = _params(rng)
+        width = int(rng.integers(*WIDTHS))
+        params = _params(rng, width)
     observe.fact(UNSEEN, watch.problem)
     factor = np.float32(rng.uniform(0.5, 2))
     mean = float(rng.choice((-1, 1)) * rng.uniform(1.5, 3))
+    given = [(params, _batches(rng, sizes, mean)) for sizes in _lists(rng)]
+    again = int(rng.choice([n for n, (_, batches) in enumerate(given) if len(batches) < LONG[0]]))
+    with observe.unwatched():
+        others = _params(rng, width)
+    given.append((others, [rows.copy() for rows in given[again][1]]))
     served = [
-        _serve(submission, observe, watch, params, factor, number, _batches(rng, sizes, mean))
-        for number, sizes in enumerate(_lists(rng), 1)
+        _serve(submission, observe, watch, params, factor, number, batches)
+        for number, (params, batches) in enumerate(given, 1)
     ]
     observe.fact(SERVED, msgspec.to_builtins(served))
 
@@ -215,4 +221,5 @@ def _counted(rows: Any, mask: Any, batches: list[bytes]) -> Call:
     elif batch is None and _sorted(given[counts[::-1]]) in batches:
         why = OTHER_END
     form = ", ".join(f"{x.dtype}{list(x.shape)}" for x in (given, keep))
-    return Call(len(given), int(np.sum(counts)), batch, why, form)
+    finite = bool(np.isfinite(given).all())
+    return Call(len(given), int(np.sum(counts)), batch, why, finite, form)

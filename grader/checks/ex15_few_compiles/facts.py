@@ -19,6 +19,8 @@ class Call(msgspec.Struct):
     """The number of the batch, in its list, whose rows the mask counts, in any order."""
     why: str
     """Why they are those of no batch, if that is known: one of the texts below, or ""."""
+    finite: bool
+    """Whether all of the rows are finite, also those that the mask does not count."""
     form: str
     """Shapes and dtypes of the arrays, as text: `network` has a program for each."""
 

@@ -11,6 +11,7 @@ from grader.checks.ex16_remat.facts import NETWORKS, Network
 from grader.judging import statements
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
+    calls_of,
     compiled_program,
     definition,
     differing_output,
@@ -35,6 +36,7 @@ def _programs(record: Record) -> Iterator[tuple[str, Network, Measured | Failure
 
 
 COMPILED = "`gradients` is a program that can be compiled apart from its file"
+THRIFTY_COMPILED = "`thrifty` is a program that can be compiled apart from its file"
 
 
 @EXERCISE.check(
@@ -47,7 +49,8 @@ COMPILED = "`gradients` is a program that can be compiled apart from its file"
 def same_gradients(record: Record) -> Result:
     """The gradients are the reference's, and `thrifty` returns what `layer` does."""
     for name in (*(name for name, _, _ in _programs(record)), facts.RESULT):
-        program = compiled_program(record, name, COMPILED, made_by="thrifty")
+        expected = THRIFTY_COMPILED if name == facts.RESULT else COMPILED
+        program = compiled_program(record, name, expected, made_by="thrifty")
         if not isinstance(program, Measured):
             return program
         if failure := differing_output(record, name, rtol=1e-3, atol=1e-5):
@@ -91,13 +94,18 @@ def _why_kept(source: str) -> tuple[str, str]:
         hint = "What waits in the host's memory is kept, too. Which of it could be computed again?"
         return "", hint
     if "custom_vjp" in source:
-        return "", "What the forward function of jax.custom_vjp returns for the backward is kept."
+        return "", OF_A_VJP
     if not re.search(r"\b(checkpoint|remat)\b", source):
         hint = NAMED if "checkpoint_name" in source else ALL_KEPT
         return "; no line of the file calls jax.checkpoint", hint
     return "", JOINED if "prevent_cse" in source else ""
 
 
+OF_A_VJP = (
+    "What the forward function of jax.custom_vjp returns for the backward is kept. And what the "
+    "backward computes again, the compiler may compute early, and keep: jax.lax."
+    "optimization_barrier of what was kept and of the gradient that comes in makes it wait."
+)
 NAMED = (
     "jax.ad_checkpoint.checkpoint_name only gives an array a name. A policy of jax.checkpoint can "
     "use it."
@@ -142,7 +150,8 @@ def within_memory(record: Record) -> Result:
 
 def _checkpointed(record: Record) -> list[Culprit]:
     """Where `thrifty` says what is kept, if it says that once."""
-    return statements.call(record, "thrifty", "checkpoint", "remat", "partial")
+    rules = calls_of(record, ["defvjp"])
+    return rules or statements.call(record, "thrifty", "checkpoint", "remat", "partial")
 
 
 POLICY = (
@@ -153,6 +162,12 @@ OF_NAMES = (
     "A policy that saves names saves the arrays that jax.ad_checkpoint.checkpoint_name has given "
     "these names; a name that no array has saves nothing. The results of the products are worth "
     "keeping."
+)
+
+
+AGAIN_BY_A_VJP = (
+    "A product that the backward computes again is work once more. What the forward function of "
+    "jax.custom_vjp returns need not be."
 )
 
 
@@ -184,5 +199,6 @@ def within_work(record: Record) -> Result:
             observed = f"work of {found / one:.1f} products a layer: {found:,.0f} FLOPs"
             hint = OF_NAMES if "_names" in record.source else POLICY
             hint = hint if "policy" in record.source else ""
+            hint = AGAIN_BY_A_VJP if "custom_vjp" in record.source else hint
             return Failure(expected, observed, _checkpointed(record), hint)
     return None

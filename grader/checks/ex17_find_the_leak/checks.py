@@ -12,7 +12,7 @@ from dataclasses import replace
 import msgspec
 
 from grader.checks.ex17_find_the_leak import EXERCISE
-from grader.checks.ex17_find_the_leak.facts import SETTLED, Alive, Holder
+from grader.checks.ex17_find_the_leak.facts import BEST_OF, SETTLED, Alive, Holder
 from grader.judging import statements
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import calls_of, definition, differing_leaf, seen, wanted
@@ -31,6 +31,7 @@ NEAR = 3
 """What one step leaves (params, a loss, copies of both) is first seen within so many steps."""
 
 
+ALL = "Each batch gets one step. What ends the loop before the batches do?"
 SAME_PARAMS = "A step returns new params. What does the next step get?"
 FLOATS_ONLY = "float(x) is a number. On a CPU, np.asarray(x) is a view of x, and keeps x alive."
 
@@ -45,6 +46,10 @@ FLOATS_ONLY = "float(x) is a number. On a CPU, np.asarray(x) is a view of x, and
 )
 def history_is_kept(record: Record) -> Result:
     """The history has the reference's loss and worst error for each batch, as floats."""
+    taken, batches = len(_levels(seen(record))), len(_levels(wanted(record)))
+    if 0 < taken < batches and (leaving := statements.leaving(record, "train")):
+        expected = f"`step` is called once for each of {batches} batches"
+        return Failure(expected, f"{plural(taken, 'call')}, and then the loop ends", leaving, ALL)
     leaves = seen(record).values.get("history", ())
     if [leaf.path for leaf in leaves] == [leaf.path for leaf in wanted(record).values["history"]]:
         for leaf in leaves:
@@ -91,9 +96,19 @@ def best_is_kept(record: Record) -> Result:
         return None
     if failure.observed.endswith("deleted"):
         return replace(failure, culprits=_deleting(record), hint=DELETED)
+    if failure.observed.endswith("before the first step"):
+        failure = replace(failure, hint=BEGINS)
+    mine, right = seen(record).facts[BEST_OF], wanted(record).facts[BEST_OF]
+    if mine >= 0 and "that is" not in failure.observed:
+        steps = f"these are the params of step {mine}, and step {right} has the lowest loss"
+        failure = replace(failure, observed=f"{failure.observed}; {steps}, both counted from 0")
     return replace(failure, culprits=statements.result(record, "train", 0, 2))
 
 
+BEGINS = (
+    "No later params took the place of the first ones. What does a loss need, to be the lowest so "
+    "far, and with which number does your code begin?"
+)
 DELETED = "delete() frees an array for everyone who uses it. Who else uses this one?"
 
 

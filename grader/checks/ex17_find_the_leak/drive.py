@@ -2,8 +2,9 @@
 
 Drawn: the steps (110 to 179), the rows of a batch and the width of the network, so that no size of
 the history or of the params is known in advance; which batch is the easiest (from a fifth to four
-fifths of the way), so that neither the first nor the last params are the best ones; and all
-numbers. The run is long, so that a small array that is kept at each step adds up.
+fifths of the way), so that neither the first nor the last params are the best ones; a large factor
+of all losses and errors, so that no number that a loop begins with is above them; and all numbers.
+The run is long, so that a small array that is kept at each step adds up.
 
 On a CPU, the arrays that `train` gets lie in memory that NumPy allocated. tracemalloc counts
 that memory, so that it also sees copies on the host, and views that outlive their array. What
@@ -12,6 +13,7 @@ is therefore added up, too, at each step. At the last step it tells which variab
 """
 
 import copy
+import hashlib
 import math
 import sys
 import tracemalloc
@@ -26,11 +28,13 @@ import jax.numpy as jnp
 import msgspec
 import numpy as np
 
-from grader.checks.ex17_find_the_leak.facts import SETTLED, Alive, Holder
+from grader.checks.ex17_find_the_leak.facts import BEST_OF, SETTLED, Alive, Holder
 from grader.checks.ex17_find_the_leak.holders import holders, host_bytes, running
 from grader.probes.observe import Misused, Observe, unpack
 
 PROMISE = "`train` returns (best, history)"
+MAGNITUDES = (3, 5)
+"""The decimal logarithm of the factor of all losses and errors is between these."""
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
@@ -41,15 +45,18 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     rows = int(rng.integers(600, 1000))
     width = int(rng.integers(90, 130))
     params = _params(rng, width)
+    magnitude = copy.deepcopy(rng).uniform(*MAGNITUDES)
+    step = _scaled(submission.sgd_step, np.float32(10**magnitude))
     alive: list[Alive] = []
     deleted: list[str] = []
     given: list[Any] = []
+    starts: list[bytes] = []
     with observe.unwatched():  # what `train` may delete is needed again
         first = {name: np.array(x) for name, x in params.items()}
     again = _batches(copy.deepcopy(rng), rows, steps, easiest, [])
     held: list[Holder] = []
-    step = _watched(submission, observe, alive, given, steps, held)
-    made = submission.train(step, params, _batches(rng, rows, steps, easiest, given))
+    watched = _watched(submission, step, observe, alive, given, starts, steps, held)
+    made = submission.train(watched, params, _batches(rng, rows, steps, easiest, given))
     tracemalloc.stop()
     for index, batch in enumerate(given):
         if _is_deleted(batch):
@@ -63,11 +70,23 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.fact("bytes of params and two reports", 4 * (18 * width + 2 * rows))
     observe.fact("deleted", deleted)
     observe.value("best", best)
+    observe.fact(BEST_OF, _step_of(best, starts))
     observe.value("history", history)
     if observe.reference:
         with observe.unwatched():
-            for name, value in _slips(submission.sgd_step, first, again).items():
+            for name, value in _slips(step, first, again).items():
                 observe.value(name, value)
+
+
+OTHER_ERRORS: dict[str, Callable[[Any], Any]] = {
+    "the smallest of the errors, not the largest": np.min,
+    "the mean of the errors, not the largest": np.mean,
+    "the sum of the errors, not the largest": np.sum,
+    "the index of the largest error, not that error": np.argmax,
+    "the first of the errors, not the largest": lambda errors: errors[0],
+    "the last of the errors, not the largest": lambda errors: errors[-1],
+}
+"""What is taken for the largest error of a step, and how it is made of the errors."""
 
 
 def _slips(step: Callable[..., Any], first: Any, batches: Iterator[Any]) -> dict[str, Any]:
@@ -75,9 +94,10 @@ def _slips(step: Callable[..., Any], first: Any, batches: Iterator[Any]) -> dict
     params, best, highest, after = first, -math.inf, first, first
     lowest = before = least = math.inf
     given = fallen = mildest = first
-    entries: dict[str, list[dict[str, float]]] = {"stuck": [], "min": [], "mean": [], "sum": []}
+    stuck: list[dict[str, float]] = []
+    others: dict[str, list[dict[str, float]]] = {name: [] for name in OTHER_ERRORS}
     for batch in batches:
-        new, report = jax.device_get(step(params, batch))
+        new, report = step(params, batch)
         loss, errors = float(report["loss"]), report["errors"]
         if loss > best:
             best, highest = loss, params
@@ -88,11 +108,11 @@ def _slips(step: Callable[..., Any], first: Any, batches: Iterator[Any]) -> dict
         if (largest := float(errors.max())) < least:
             least, mildest = largest, params
         before, given = loss, params
-        for name in ("min", "mean", "sum"):
-            entries[name].append({"loss": loss, "worst": float(getattr(errors, name)())})
-        _, report = jax.device_get(step(first, batch))
+        for name, other in OTHER_ERRORS.items():
+            others[name].append({"loss": loss, "worst": float(other(errors))})
+        _, report = step(first, batch)
         worst = float(report["errors"].max())
-        entries["stuck"].append({"loss": float(report["loss"]), "worst": worst})
+        stuck.append({"loss": float(report["loss"]), "worst": worst})
         params = new
     return {
         "best, the set of params before the first step": first,
@@ -102,10 +122,8 @@ def _slips(step: Callable[..., Any], first: Any, batches: Iterator[Any]) -> dict
         "best, the set of params that the last step was given": given,
         "best, the last set of params whose loss is below the loss before it": fallen,
         "best, the set of params with the smallest of the largest errors": mildest,
-        "history, what comes of giving each step the first params again": entries["stuck"],
-        "history, the smallest of the errors, not the largest": entries["min"],
-        "history, the mean of the errors, not the largest": entries["mean"],
-        "history, the sum of the errors, not the largest": entries["sum"],
+        "history, what comes of giving each step the first params again": stuck,
+        **{f"history, {name}": made for name, made in others.items()},
     }
 
 
@@ -169,16 +187,45 @@ def _is_deleted(tree: Any) -> bool:
         return True
 
 
+def _scaled(step: Callable[..., Any], factor: Any) -> Callable[..., Any]:
+    """The step with all losses and errors multiplied by `factor`; what it returns is NumPy's."""
+
+    def scaled(params: Any, batch: Any) -> Any:
+        new, report = jax.device_get(step(params, batch))
+        return new, {name: np.asarray(factor * value) for name, value in report.items()}
+
+    return scaled
+
+
+def _digest(params: Any) -> bytes:
+    """What tells a set of params from all others."""
+    found = hashlib.sha256()
+    for leaf in jax.tree.leaves(params):
+        found.update(np.asarray(leaf).tobytes())
+    return found.digest()
+
+
+def _step_of(best: Any, starts: list[bytes]) -> int:
+    """The step that was given these params, of those that are noted in `starts`; or -1."""
+    if not all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(best)) or _is_deleted(best):
+        return -1
+    mine = _digest(best)
+    return starts.index(mine) if mine in starts else -1
+
+
 def _watched(
     submission: ModuleType,
+    whole_step: Callable[..., Any],
     observe: Observe,
     alive: list[Alive],
     given: list[Any],
+    starts: list[bytes],
     steps: int,
     held: list[Holder],
 ) -> Any:
     """The step that `train` gets: each call appends to `alive` what is alive at that moment.
 
+    The params that it gets are noted in `starts`.
     The last of `steps` calls also says in `held` which variables hold the most arrays, and the
     most of the host's memory. The arrays of `given` are the drive's own, and do not count.
     """
@@ -200,8 +247,9 @@ def _watched(
             if len(alive) == steps:
                 held.extend(holders(frames, submission))
             del frames
+            starts.append(_digest(params))
             own += tracemalloc.get_traced_memory()[0] - before
-            return _placed(jax.device_get(submission.sgd_step(params, batch)))
+            return _placed(whole_step(params, batch))
 
     return step
 

@@ -5,6 +5,10 @@ import msgspec
 SETTLED = 5
 """The step from which on nothing may grow: a loop that reads one step late does so by then."""
 
+BEST_OF = "the step whose params are the best"
+"""The fact that holds the number of the step, from 0, that was given what `train` returns as its
+best params; or -1."""
+
 
 class Alive(msgspec.Struct):
     """What was alive when a step was called."""

@@ -15,6 +15,7 @@ from grader.checks.ex18_running_mean.facts import (
     FIRST_RATE,
     HALVED,
     HUGE,
+    KEPT,
     LAST,
     LENGTHS,
     LONG,
@@ -27,6 +28,8 @@ from grader.checks.ex18_running_mean.facts import (
     REVERSED,
     SHORT,
     SIZES,
+    SKIPPED,
+    SMOOTHED,
     STUCK,
     WEIGHTED,
     WITHOUT_FIRST,
@@ -40,6 +43,7 @@ from grader.judging.differences import ALL_ZERO
 from grader.judging.evidence import compiled_program, definition, not_jitted, seen, wanted
 from grader.judging.memory import room
 from grader.judging.record import Measured, Memory, Record
+from grader.judging.verdict import Culprit
 
 ROOM, NUMBERS = 6, 2
 """How many arrays like `x` the program may need beyond the reference, and how many float32 for each
@@ -112,7 +116,19 @@ BY_RATES = "the sum is divided by the sum of the rates, not by their number"
 BY_THE_ROUNDS = "each update takes the number of its round as its rate"
 ITSELF = "`update` gets the sum, not the state"
 HALF = "in each round, half of the result is the new state: the early ones hardly count"
+AVERAGES = tuple(f"each round keeps {kept} of the result: a moving average" for kept in KEPT)
+FROM_X = ", which begins with `x`"
 LAST_ALONE = "this is the last state alone"
+SHIFTED = "the first rate is skipped, and the last one comes twice"
+LACKING, ONE_TOO_MANY = (
+    "the sum lacks the last state",
+    "there is one update too many, by the last rate again",
+)
+BEFORE = "the sum lacks the last state and contains `x`"
+ROUNDS = frozenset((LACKING, ONE_TOO_MANY, "the first update is left out"))
+"""What comes of another number of rounds."""
+OF_UPDATE = frozenset((ONE_RATE, SHIFTED, BY_THE_ROUNDS, ITSELF))
+"""What comes of what `update` gets."""
 IN_ORDER = (
     "The body returns the carry in the order in which it unpacks it. Which of the two is the first "
     "in each line?"
@@ -127,7 +143,12 @@ HINTS = {
     BY_THE_ROUNDS: "The update of round i takes `rates[i]`: `i` is only where that rate stands.",
     ITSELF: "State and sum are two arrays of the carry. Which of them is made from the last state?",
     ALL_ZERO: "`update` makes 0 of 0. Does it get the state, which starts as `x`, or the sum?",
-    HALF: "Each state counts as much as another. Add them up, and divide once, after the loop.",
+    **dict.fromkeys(
+        (HALF, *AVERAGES, *(one + FROM_X for one in AVERAGES)),
+        "Each state counts as much as another. Add them up, and divide once, after the loop.",
+    ),
+    SHIFTED: "The update of round i takes `rates[i]`, counted from 0.",
+    BEFORE: "Which state is added in each round: the one before the update, or the one it makes?",
     LAST_ALONE: "The mean needs the sum of all states. Where are they added up?",
 }
 """The hints for known mistakes, where the check's own says less."""
@@ -178,18 +199,33 @@ def _in_words(
         *most, last = (_updates(record, other) for other in right)
         numbers = f"{', '.join(most)} and {last}" if most else last
         observed = f"{failure.observed}; for {numbers}, the mean is right"
+        pieces = statements.remainder(record, NAME)
+        place = place if pieces == definition(record, NAME) else pieces
         return Failure(expected, observed, place, BY_THE_NUMBER)
     if not slip:
         hint = "" if _is_finite(mine) else NO_NUMBERS
         if failure.observed.endswith(ALL_ZERO):
             hint, place = HINTS[ALL_ZERO], statements.call(record, NAME, "update")
-        return Failure(expected, failure.observed, place, hint)
+        return Failure(expected, failure.observed, definition(record, NAME), hint, place)
     plain = failure.observed.partition(": ")[0]
-    if "divided" not in slip and "alone" not in slip:
-        place = statements.call(record, NAME, "scan", "fori_loop", "while_loop")
+    return Failure(expected, f"{plain}: {slip}", _of_slip(record, slip), HINTS.get(slip, ""))
+
+
+def _of_slip(record: Record, slip: str) -> list[Culprit]:
+    """Where a known mistake is."""
     if slip == X_ALONE:  # a slip of the pen, which has its line
-        place = definition(record, NAME)
-    return Failure(expected, f"{plain}: {slip}", place, HINTS.get(slip, ""))
+        return definition(record, NAME)
+    if slip in OF_UPDATE:
+        return statements.call(record, NAME, "update")
+    if "divided" in slip:
+        return statements.division(record, NAME) or statements.result(record, NAME)
+    if "alone" in slip:
+        return statements.result(record, NAME)
+    loop = statements.call(record, NAME, "scan", "fori_loop", "while_loop")
+    if slip in ROUNDS:
+        return statements.condition(record, NAME) or loop
+    of_x = "`x`" in slip and slip not in (BEFORE, OF_X) and not slip.endswith(FROM_X)
+    return loop if of_x else statements.each_round(record, NAME) or loop
 
 
 def _updates(record: Record, name: str) -> str:
@@ -216,6 +252,8 @@ def _known_slips(record: Record, name: str, mine: Measured, theirs: Measured) ->
         STUCK,
         REVERSED,
         *EXCHANGED,
+        SKIPPED,
+        *SMOOTHED,
     )
     known = [leaf for word in words for leaf in wanted(record).values[f"{word} of {name}"]]
     leaves = [*mine.outputs[:1], *theirs.outputs[:1], *known]
@@ -251,10 +289,12 @@ def _slips(
 
     `shortened` is the sum without the first update. Of `sums`, the first takes one rate alone, the
     second has an update more, by the last rate again, the third takes numbers as rates, the fourth
-    updates itself, the fifth updates `x` each time, the sixth takes the rates in reverse, and in
-    the last two state and sum change places.
+    updates itself, the fifth updates `x` each time, the sixth takes the rates in reverse, in the
+    next two state and sum change places, and then one skips the first rate. The last are moving
+    averages.
     """
-    first_rate, longer, numbered, of_itself, stuck, reversed_, *exchanged = sums
+    first_rate, longer, numbered, of_itself, stuck, reversed_, *exchanged = sums[:8]
+    skipped, *smoothed = sums[8:]
     others = max(updates - 1, 1)
     return {
         "the first update is left out": shortened / updates,
@@ -266,18 +306,24 @@ def _slips(
         BACKWARDS: reversed_ / updates,
         RETURNED_EXCHANGED: exchanged[0] / updates,
         UNPACKED_EXCHANGED: exchanged[1] / updates,
+        SHIFTED: skipped / updates,
+        **dict(zip(AVERAGES, smoothed, strict=True)),
+        **{
+            words + FROM_X: mean + kept**updates * x
+            for words, kept, mean in zip(AVERAGES, KEPT, smoothed, strict=True)
+        },
         LAST_ALONE: last,
         X_ALONE: x,
         "this is the last state alone, divided by the number of updates": last / updates,
         "the changes of the state are added up, not the states": (last - x) / updates,
         "this is `x` alone, divided by the number of updates": x / updates,
-        "there is one update too many, by the last rate again": longer / updates,
+        ONE_TOO_MANY: longer / updates,
         "this is the sum, not divided by the number of updates": total,
         "this is the sum with `x` in it, and it is not divided": total + x,
         "`x` is counted as one state more": (total + x) / (updates + 1),
         "`x` is in the sum, but not in the number of states": (total + x) / updates,
-        "the sum lacks the last state and contains `x`": (total + x - last) / updates,
-        "the sum lacks the last state": (total - last) / updates,
+        BEFORE: (total + x - last) / updates,
+        LACKING: (total - last) / updates,
         "the last state is left out, of the sum and of the number": (total - last) / others,
         "the sum is divided by one too few": total / others,
         "the sum is divided by one too many": total / (updates + 1),

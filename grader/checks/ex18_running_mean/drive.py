@@ -25,6 +25,7 @@ from grader.checks.ex18_running_mean.facts import (
     FIRST_RATE,
     HALVED,
     HUGE,
+    KEPT,
     LAST,
     LENGTHS,
     LONG,
@@ -37,6 +38,8 @@ from grader.checks.ex18_running_mean.facts import (
     REVERSED,
     SHORT,
     SIZES,
+    SKIPPED,
+    SMOOTHED,
     STUCK,
     WEIGHTED,
     WITHOUT_FIRST,
@@ -98,6 +101,13 @@ def _known(update: Any, x: Any, rates: Any) -> dict[str, Any]:
         state = update(state, rate)
         return (state, weighted + rate * state, (halved + state) / 2), None
 
+    def smooth(carry: Any, rate: Any) -> Any:
+        state = update(carry[0], rate)
+        return (
+            state,
+            [k * mean + (1 - k) * state for k, mean in zip(KEPT, carry[1], strict=True)],
+        ), None
+
     def add_to_x(total: Any, rate: Any) -> Any:
         return total + update(x, rate), None
 
@@ -113,6 +123,7 @@ def _known(update: Any, x: Any, rates: Any) -> dict[str, Any]:
     def run(rates: Any, body: Any = add) -> Any:
         return jax.lax.scan(body, (x, 0 * x), rates)[0]
 
+    smoothed = jax.lax.scan(smooth, (x, [0 * x for _ in KEPT]), rates)[0][1]
     last, weighted, halved = jax.lax.scan(add_otherwise, (x, 0 * x, 0 * x), rates)[0]
     return {
         X: x,
@@ -129,6 +140,8 @@ def _known(update: Any, x: Any, rates: Any) -> dict[str, Any]:
         REVERSED: run(rates[::-1])[1],
         EXCHANGED[0]: run(rates, exchange)[1],
         EXCHANGED[1]: run(rates, unpack_exchanged)[1],
+        SKIPPED: run(np.append(rates[1:], rates[-1:]))[1],
+        **dict(zip(SMOOTHED, smoothed, strict=True)),
     }
 
 

@@ -26,6 +26,10 @@ WEIGHTED, HALVED = "sum weighted by the rates", "sum halved in each round"
 WITHOUT_FIRST, FIRST_RATE = "sum without the first update", "sum with the first rate"
 ONE_MORE = "sum with one update more"
 BY_NUMBER, OF_THE_SUM = "sum with numbers as rates", "sum that is updated itself"
+SKIPPED = "sum by each rate but the first, the last one twice"
+KEPT = (0.9, 0.99, 0.1)
+"""What of itself a moving average keeps in each round, as people write it."""
+SMOOTHED = tuple(f"moving average that keeps {kept}" for kept in KEPT)
 STUCK, REVERSED = "sum of updates of x", "sum with the rates in reverse"
 EXCHANGED = ("sum with the carry exchanged", "sum with the carry unpacked in exchange")
 """Names of values of the reference's side: each begins the name that ends in that of a program."""

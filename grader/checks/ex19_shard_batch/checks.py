@@ -122,9 +122,10 @@ def batch_is_split(record: Record) -> Result:
                 expected = f'`{key}` is split over "data" into {plural(batch.parts, "part")}'
                 observed = _lies(leaf, batch.devices)
                 batch_of = f"{name} ({plural(batch.rows, 'row')})"
-                place = statements.result(record, "shard_batch", ARRAYS.index(key), len(ARRAYS))
-                if on_all or place == definition(record, "shard_batch"):
-                    place = _placing(record)
+                made = statements.result(record, "shard_batch", ARRAYS.index(key), len(ARRAYS))
+                here, place = definition(record, "shard_batch"), _placing(record)
+                if place == here or not (on_all or made == here):
+                    place = made
                 failure = _failure(record, expected, observed, batch_of, place)
                 return replace(failure, hint=_how_to_split(leaf, batch))
             if leaf.shape[:1] == (batch.full,) and (exchanged := other_parts(leaf, right)):
@@ -365,7 +366,7 @@ def _reference(record: Record, name: str, key: str) -> Any:
     anchor="read-a-sharding",
 )
 def never_whole_on_a_device(record: Record) -> Result:
-    """The rows go straight from the host to their devices."""
+    """The rows go straight from the host to their devices, each array once."""
     found = [e for name in BATCHES for e in events(seen(record), "d2d", phase=name)]
     if found:
         observed = "all rows went to one device first, and from there to the others"
@@ -389,10 +390,11 @@ def never_whole_on_a_device(record: Record) -> Result:
         if total > fewest:
             expected = f"{plural(fewest, 'copy')} from the host: each device gets its own parts"
             observed = f"{plural(total, 'copy')}, for {name}"
-            return Failure(expected, observed, culprits(record, mine))
+            return Failure(expected, observed, culprits(record, mine), ONCE_EACH)
     return probe_gap(seen(record), "transfers", "reads")
 
 
+ONCE_EACH = "Each device needs one part of each array. Which line puts something there once more?"
 IN_A_PROGRAM = (
     "A NumPy array that a jitted function reads, without being given it, becomes a constant of its "
     "program: the program is compiled for these rows, and every device holds all of them."

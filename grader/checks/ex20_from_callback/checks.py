@@ -91,11 +91,12 @@ def every_value_in_its_place(record: Record) -> Result:
             observed = f"{failure.observed}, in {name}{whose and f'; {whose}'}"
             hint = PAIRED if whose and ANOTHER_ORDER in failure.observed else failure.hint
             cast = "dtype" in expected and statements.matching(record, "load", _CAST)
-            return Failure(expected, observed, cast or statements.result(record, "load"), hint)
+            read = statements.callback(record, "load") or statements.result(record, "load")
+            return Failure(expected, observed, cast or read, hint)
     return None
 
 
-_CAST = r".*\.astype\([^()]*\)$"
+_CAST = r".*(\.astype\([^()]*|\bdtype=[\w.]+)\)$"
 
 
 def _of_another_device(leaf: Leaf, want: Leaf) -> str:

@@ -266,8 +266,7 @@ def _other_step(record: Record, run: int, found: Failure) -> Failure:
     if why in (RATE, *TURNED) or found.hint in OF_WHAT_WENT_IN:
         place = own
     elif why in (DIVIDED, OTHERWISE):
-        divided = statements.division(record, "update")
-        place = own if divided == definition(record, "update") else divided
+        place = statements.division(record, "update") or own
     else:
         place = _stepping(record)
     if not (length or found.hint) and (counts := _counts(record, run)):

@@ -175,8 +175,7 @@ def _other_numbers(record: Record, failure: Failure, name: str) -> Failure:
         return Failure(failure.expected, f"{failure.observed}: {AFTER_THE_STEP}", place, BEFORE_IT)
     if not part and (ratio := _of_gradients(record)):
         observed = f"{failure.observed}; the gradient is {ratio:.4g} times the reference's"
-        divided = statements.division(record, "make_step")
-        place = place if divided == definition(record, "make_step") else divided
+        place = statements.division(record, "make_step") or place
         return Failure(failure.expected, observed, place, SCALED)
     by_hand = "shard_map" in record.source
     hint = failure.hint or ("" if by_hand else OF_LOSS_FN if part else OF_ADAM)

@@ -1,4 +1,4 @@
-# expect: live_bytes_flat
+# expect: best_is_kept
 """ex17: stop a loop whose live memory grows.
 
 `grader check ex17` judges `train`; `grader hint ex17` helps.
@@ -17,16 +17,14 @@ def train(step, params, batches):
     Return (best, history): the params with the lowest loss, and for each batch
     {"loss": float, "worst": float}, where worst is the largest error.
     """
-    best, lowest, readers = params, float("inf"), []
+    best, lowest, history = params, 1.0, []
     for batch in batches:
         new, report = step(params, batch)
-        readers.append(lambda report=report: report)  # read later, held until then
         loss = float(report["loss"])
+        history.append({"loss": loss, "worst": float(report["errors"].max())})
         if loss < lowest:
             best, lowest = params, loss
         params = new
-    reports = [reader() for reader in readers]
-    history = [{"loss": float(r["loss"]), "worst": float(r["errors"].max())} for r in reports]
     return best, history
 
 
