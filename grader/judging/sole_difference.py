@@ -47,8 +47,10 @@ class Parting:
         there are several in more than one statement, or none, or if it is the file that lacks one.
         """
         joined, apart = (_of_function(ways, function) for ways in (self.joined, self.apart))
-        both = [apart, joined] if len(apart) == 1 else [joined, apart]
-        return next(filter(None, map(_held_by_all, both)), None)
+        match apart:
+            case [(*_, ast.expr() as exact)]:  # a step that is joined to another has moved
+                return exact
+        return _held_by_all(joined) or _held_by_all(apart)
 
     @property
     def own(self) -> list[ast.stmt]:

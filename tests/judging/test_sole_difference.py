@@ -85,6 +85,13 @@ def test_one_difference(before: str, after: str, place: str) -> None:
     assert found(changed((before, after))) == place
 
 
+def test_a_step_that_another_statement_uses_is_not_where_that_differs() -> None:
+    model = "def place(x):\n    mesh = make()\n    return put(x, Sharding(mesh))\n"
+    node = parting(model.replace("Sharding(mesh)", "mesh"), model).sole()
+    assert node is not None
+    assert (node.lineno, ast.unparse(node)) == (3, "mesh")
+
+
 @pytest.mark.parametrize(
     "pairs",
     [

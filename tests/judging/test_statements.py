@@ -324,7 +324,7 @@ def test_a_result_is_found_behind_a_function_that_only_calls_another() -> None:
     assert [place.line for place in statements.result(record, "again", 1, 2)] == [17]
     assert [place.line for place in statements.division(record, "body")] == [13]
     assert [place.line for place in statements.division(record, "again")] == [13]
-    assert statements.division(record, "_run") == []
+    assert statements.division(record, "Rounds") == []
 
 
 def test_blocks_are_placed_where_the_callback_returns_them_or_where_they_are_put() -> None:
