@@ -46,6 +46,7 @@ about the submission: the machine gave its processes too little time."""
 HEAD_START_SECONDS = 0.2
 """Process 0 opens the meeting place. A process that comes earlier tries again a second later."""
 DUMP_SECONDS = 0.5
+LAST_SECONDS = 1.0
 MAX_TOLD = 1 << 20
 MAX_PRINTED, SHOWN = 1 << 18, 4000
 OF_LIBRARIES = re.compile(r"\[Gloo\]|\s*@\s+0x|\*\*\* Check failure|=== Source Loc|external/xla")
@@ -254,6 +255,18 @@ def _watch(processes: Sequence[_Process]) -> None:
         elif now - started > LONGEST_SECONDS:
             raise OSError(f"in {LONGEST_SECONDS:.0f} s this machine did not let them end or stop")
         time.sleep(LOOK_SECONDS)
+    _let_raise(processes)
+
+
+def _let_raise(processes: Sequence[_Process]) -> None:
+    """Where one has failed, let others come to their own end that compute on, for a moment.
+
+    On a busy machine they may be about to raise the same. One that waits is not waited for.
+    """
+    deadline = time.monotonic() + LAST_SECONDS
+    while any(p.open and p.wants_to_run() for p in processes) and time.monotonic() < deadline:
+        time.sleep(LOOK_SECONDS)
+        _heard(processes)
 
 
 def _most(now: Sequence[float], before: Sequence[float]) -> float:
