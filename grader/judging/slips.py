@@ -66,7 +66,7 @@ def slips(file: File, model: str, edits: Sequence[str]) -> Iterator[Slip]:
     ]
     making = frozenset(name for name, node in right.items() if any(map(_gives, ast.walk(node))))
     finders = (
-        (_dropped, "The call changes nothing that it gets: what it returns is all that it does."),
+        (_dropped, "The call does not change what it gets. Use what it returns."),
         (partial(_dropped_of_the_file, making=making), ""),
         (_never_read, ""),
         (_never_used, ""),

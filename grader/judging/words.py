@@ -4,7 +4,7 @@ It also finds a file's line on a stack, for probes, stages and drives. It takes 
 record, and knows no check.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import FrameType
 
 from grader.judging.record import Collective, Leaf
@@ -73,15 +73,28 @@ def part_in_words(leaf: Leaf, device: int) -> str:
 
 
 def exchanges(collectives: Iterable[Collective]) -> str:
-    """`1 all-gather of 262,144 bytes, 2 all-reduces of 4 bytes in a loop of 3 rounds`."""
-    found = [f"{plural(c.count, c.op)} of {c.nbytes:,} bytes{_often(c)}" for c in collectives]
-    return ", ".join(found) or "no collective at all"
+    """`1 all-gather of 262,144 bytes, 2 all-reduces of 4 bytes in a loop of 3 rounds`.
+
+    Of many, those of one kind are told together: `9 all-gathers of 960 to 262,144 bytes`.
+    """
+    found, groups = list(collectives), dict[tuple[str, int, int], list[Collective]]()
+    for one in found:
+        size = 0 if len(found) > LISTED else one.nbytes
+        groups.setdefault((one.op, one.runs, size), []).append(one)
+    return ", ".join(map(_exchange, groups.values())) or "no collective at all"
 
 
-def _often(collective: Collective) -> str:
-    if collective.runs == 1:
-        return ""
-    return f" in a loop of {collective.runs} rounds" if collective.runs else " in a loop"
+LISTED = 4
+"""How many collectives are told one by one, at most."""
+
+
+def _exchange(group: Sequence[Collective]) -> str:
+    """Collectives of one operation, in loops of as many rounds."""
+    op, runs = group[0].op, group[0].runs
+    sizes = sorted({c.nbytes for c in group})
+    span = " to ".join(f"{size:,}" for size in dict.fromkeys((sizes[0], sizes[-1])))
+    loop = "" if runs == 1 else f" in a loop of {runs} rounds" if runs else " in a loop"
+    return f"{plural(sum(c.count for c in group), op)} of {span} bytes{loop}"
 
 
 def line_on_stack(frame: FrameType | None, path: str | None) -> int | None:

@@ -86,6 +86,7 @@ def test_an_interrupt_leaves_one_whole_document(
 ) -> None:
     process = started("--format", "json", "--save", "records")
     wait_for(course / "records", 3)
+    time.sleep(1)  # a record is judged after it is saved
     process.send_signal(number)
     out, err = process.communicate(timeout=SECONDS)
     assert process.returncode == code

@@ -181,7 +181,7 @@ def test_only_what_is_always_a_mistake_has_a_hint() -> None:
         for slip in slips(File(mine), MODEL, ["run"])
     ]
     assert hints == [
-        "The call changes nothing that it gets: what it returns is all that it does.",
+        "The call does not change what it gets. Use what it returns.",
         "",
     ]
 

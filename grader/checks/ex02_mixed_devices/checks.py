@@ -192,8 +192,8 @@ def not_through_the_host(record: Record) -> Result:
 COPIERS = ("jnp.array", "jnp.copy", "numpy.array", "numpy.copy", "copy", "deepcopy", "clone")
 """What copies an array to where it is already."""
 ANEW = (
-    "The marked line makes a copy on the same device. What is in its place already needs none: "
-    "jnp.array copies, and jnp.asarray does not."
+    "The marked line copies an array that lies on its device already. Pass the array itself: "
+    "jnp.array makes a copy, and jnp.asarray does not."
 )
 
 

@@ -10,6 +10,7 @@ from grader.judging import statements
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.differences import IN_BFLOAT16
 from grader.judging.evidence import (
+    calls_of,
     culprits,
     definition,
     differing_leaf,
@@ -215,12 +216,16 @@ def compiled_once(record: Record) -> Result:
         return gap
     total = sum(event.count for event in found)
     names = sorted({event.detail for event in found if event.detail})
+    cleared = calls_of(record, ("clear_caches",))
     return Failure(
         "a later run with the same number of steps uses the compiled program of the first",
         f"{plural(total, 'program')} compiled again: {', '.join(names)}",
-        culprits(record, found),
-        NEW_BODY if LOOPS.issuperset(names) else "",
+        cleared or culprits(record, found),
+        CLEARED if cleared else NEW_BODY if LOOPS.issuperset(names) else "",
     )
+
+
+CLEARED = "jax.clear_caches drops every program that is compiled. What does the next call do?"
 
 
 @EXERCISE.check(

@@ -166,8 +166,8 @@ OF_NAMES = (
 
 
 AGAIN_BY_A_VJP = (
-    "A product that the backward computes again is work once more. What the forward function of "
-    "jax.custom_vjp returns need not be."
+    "Each product that the backward pass computes again is work once more. What the forward "
+    "function of jax.custom_vjp keeps for it is not computed again."
 )
 
 

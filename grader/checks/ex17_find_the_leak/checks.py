@@ -98,6 +98,8 @@ def best_is_kept(record: Record) -> Result:
         return replace(failure, culprits=_deleting(record), hint=DELETED)
     if failure.observed.endswith("before the first step"):
         failure = replace(failure, hint=BEGINS)
+    if failure.observed.endswith("the last step was given"):
+        failure = replace(failure, hint=EVERY_STEP)
     mine, right = seen(record).facts[BEST_OF], wanted(record).facts[BEST_OF]
     if mine >= 0 and "that is" not in failure.observed:
         steps = f"these are the params of step {mine}, and step {right} has the lowest loss"
@@ -108,6 +110,10 @@ def best_is_kept(record: Record) -> Result:
 BEGINS = (
     "No later params took the place of the first ones. What does a loss need, to be the lowest so "
     "far, and with which number does your code begin?"
+)
+EVERY_STEP = (
+    "The last step counted as the best, whatever its loss. With which number is a loss compared, "
+    "and what becomes of that number when a lower loss comes?"
 )
 DELETED = "delete() frees an array for everyone who uses it. Who else uses this one?"
 

@@ -191,7 +191,7 @@ def _other_columns(record: Record, name: str, key: str) -> Failure:
 def _how_to_split(leaf: Leaf, batch: Batch) -> str:
     """The hint for an array that is not split as it should be, or "" for the check's first one."""
     if leaf.kind != "jax" or len(leaf.devices) != batch.devices:
-        return "What is it after your last line: one jax.Array, and on which devices?"
+        return "What does your last line return: one jax.Array, and on which devices?"
     return ALONG_DATA if _parts(leaf) > 1 else ""
 
 

@@ -369,7 +369,7 @@ EACH_ROW = "Here a device has another number of rows, of another length. Does ea
     anchor="what-pmap-does",
 )
 def rows_stay(record: Record) -> Result:
-    """However many rows, and however long, the step is right and exchanges as much: none moves."""
+    """With more rows, or longer ones, the step is right and exchanges as much: no row is sent."""
     sizes = []
     for name in (FEW_ROWS, MANY_ROWS):
         expected = "the step of `update` can be compiled"

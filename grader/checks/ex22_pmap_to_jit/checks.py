@@ -364,9 +364,15 @@ def _other_exchange(record: Record, name: str, width: int) -> Failure | Unable |
         f"only all-reduces: of the gradients, {gradients:,} bytes for a network of width {width}, "
         "and of the loss",
         exchanges(measured.collectives) + more,
-        _asking(record) if "all-gather" in ops else definition(record, "make_step"),
+        _asking(record) if "all-gather" in ops else _adding(record),
         "" if "all-gather" in ops else ONE_MEAN,
     )
+
+
+def _adding(record: Record) -> list[Culprit]:
+    """All lines of `make_step` that add something up over devices, else the function."""
+    found = statements.every_sending(record, "make_step", "all-reduce")
+    return found or definition(record, "make_step")
 
 
 def _asking(record: Record) -> list[Culprit]:

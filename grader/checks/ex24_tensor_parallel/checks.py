@@ -86,8 +86,18 @@ def weights_are_split(record: Record) -> Result:
         for leaf, right in pairs:
             found = _misplaced(leaf, right, devices_of(record) // data)
             if found:
-                return replace(_failure(record, *found), culprits=_laying(record, leaf))
+                hint = OTHER_AXIS if "'data'" in found[1] else ""
+                failure = _failure(record, *found, hint=hint)
+                by_number = statements.matching(record, "layout", r"[\w.]*axis_names\[-?\d\]$")
+                place = by_number if hint and by_number else _laying(record, leaf)
+                return replace(failure, culprits=place)
     return None
+
+
+OTHER_AXIS = (
+    'The weights are split over "model", and the rows of a batch over "data". A mesh may have the '
+    "two in any order."
+)
 
 
 def _laying(record: Record, leaf: Leaf) -> list[Culprit]:

@@ -366,12 +366,11 @@ def moments_stay(record: Record) -> Result:
 
 
 def _asking(record: Record, found: list[Collective]) -> list[Culprit]:
-    """The only call in `make_step` that sends or moves an array which is not the new state."""
+    """The calls in `make_step` that send or move an array which is not the new state."""
     own = statements.moving(record, "make_step")
     ops = {c.op for c in found} & {"collective-permute", "all-to-all"} or {"all-gather"}
-    return own or next(
-        filter(None, (statements.sending(record, "make_step", op) for op in sorted(ops))), []
-    )
+    sending = (statements.every_sending(record, "make_step", op) for op in sorted(ops))
+    return own or next(filter(None, sending), [])
 
 
 GATHERED_BATCH = (

@@ -95,6 +95,10 @@ HANDED_OVER = (
     "`address` is host and port, `count` says how many processes there are, and `index` is this "
     "one's number. Under which names does the marked line hand over all three?"
 )
+NO_PORT = (
+    "JAX takes an address apart at its colon, and finds no port behind it. Does the marked line "
+    "hand over `address` as it is?"
+)
 BLOCKS = (
     "The shape, and the index that a callback gets, are those of the array of all processes. Where "
     "in it do the rows of this process begin?"
@@ -108,7 +112,8 @@ def _hint(processes: list[Process]) -> str:
     if failed is None or failed.told.doing not in ("join", "global_batch", "mean"):
         return ""
     if failed.told.doing == "join":
-        return STARTED if "before any JAX calls" in failed.message else HANDED_OVER
+        known = {"before any JAX calls": STARTED, "list index out of range": NO_PORT}
+        return next((hint for words, hint in known.items() if words in failed.message), HANDED_OVER)
     if "shard shape" in failed.message:
         return BLOCKS
     words = ("non-addressable", "same on each process")
