@@ -26,7 +26,7 @@ from grader.running.process import Worker
 from grader.running.session import Options, Session, modules_of
 from grader.running.sides import reference_job
 
-DEVICES, ARRAYS = Entry("ex01_find_devices"), Entry("ex09_stay_on_cpu")
+DEVICES, NUMBERS = Entry("ex01_find_devices"), Entry("ex30_roofline")
 """Exercises whose references tell little: one that tells more than a pipe holds waits to be read."""
 PROCESSES = 3
 """Of one worker: its supervisor, its init, and itself."""
@@ -44,7 +44,7 @@ def shared(token: str) -> Iterator[ForkServer]:
     """One server for all tests; no process may outlive it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(TOKEN, token)
-        opened = ForkServer(modules_of([DEVICES, ARRAYS]))
+        opened = ForkServer(modules_of([DEVICES, NUMBERS]))
     yield opened
     opened.close()
     assert not fenced.processes(token)
@@ -148,7 +148,7 @@ def test_another_exercise_uses_none(server: ForkServer, token: str, started: lis
     check(DEVICES)
     before = standing_by(server, token)
     started.clear()
-    assert passed(check(ARRAYS), ARRAYS)
+    assert passed(check(NUMBERS), NUMBERS)
     assert started
     assert not before & standing_by(server, token)
 
