@@ -27,7 +27,7 @@ from grader.running.session import Options, Session, modules_of
 from grader.running.sides import reference_job
 
 DEVICES, NUMBERS = Entry("ex01_find_devices"), Entry("ex30_roofline")
-"""Exercises whose references tell little: one that tells more than a pipe holds waits to be read."""
+"""Their references tell little: one that tells more than a pipe holds waits to be read."""
 PROCESSES = 3
 """Of one worker: its supervisor, its init, and itself."""
 SECONDS = 60.0
