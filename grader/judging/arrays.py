@@ -26,6 +26,8 @@ FORM = (
 """The hint where a value has another form than was asked for: no hint about numbers helps."""
 EXCHANGED = "are exchanged"
 """What is said of two arrays that stand in each other's place."""
+ANOTHERS = "it holds what belongs to"
+"""What is said of an array that has the values of another, whose name follows."""
 LEFT_OUT = "is a part before them left out?"
 """What a failure asks where the arrays of a tree stand in an earlier part than they belong to."""
 UNCHANGED = "A new array is asked for. Which line computes it, and does the result get out?"
@@ -220,7 +222,7 @@ def _exchanged(
         ):
             return f"`{leaf.path}` and `{want.path}` {EXCHANGED}"
         if _tells(want):
-            return f"it holds what belongs to `{want.path}`"
+            return f"{ANOTHERS} `{want.path}`"
     return ""
 
 

@@ -15,6 +15,7 @@ from grader.checks.ex15_few_compiles.facts import (
     served_list,
 )
 from grader.judging import statements
+from grader.judging.arrays import ANOTHERS
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     calls_of,
@@ -111,13 +112,12 @@ def _named(record: Record, failure: Failure, number: int, served: Served) -> Fai
     found = renamed(failure, name, "predictions")
     expected, place = f"{found.expected}, {given}", definition(record, "predict_all")
     made = failure.made or statements.call(record, "predict_all", "model")
-    if ELSEWHERE in found.observed:
+    if ANOTHERS in found.observed:
         made = statements.call(record, "predict_all", "sorted", "argsort", "model")
         found = replace(found, hint=IN_ORDER)
     return replace(found, expected=expected, culprits=place, made=made)
 
 
-ELSEWHERE = "it holds what belongs to"
 IN_ORDER = (
     "The predictions come in the order of `batches`. In which order does your code serve them, and "
     "which place of the list does each get?"

@@ -56,10 +56,8 @@ STEPPED = 0.25
 Rounding alone makes less than 0.05."""
 
 
-def _failure(
-    record: Record, expected: str, observed: str, edit: str = "layout", hint: str = ""
-) -> Failure:
-    return Failure(expected, observed, definition(record, edit), hint)
+def _failure(record: Record, expected: str, observed: str, hint: str = "") -> Failure:
+    return Failure(expected, observed, definition(record, "make_step"), hint)
 
 
 @EXERCISE.check(
@@ -87,10 +85,7 @@ def weights_are_split(record: Record) -> Result:
             found = _misplaced(leaf, right, devices_of(record) // data)
             if found:
                 hint = OTHER_AXIS if "'data'" in found[1] else ""
-                failure = _failure(record, *found, hint=hint)
-                by_number = statements.matching(record, "layout", r"[\w.]*axis_names\[-?\d\]$")
-                place = by_number if hint and by_number else _laying(record, leaf)
-                return replace(failure, culprits=place)
+                return Failure(*found, _laying(record, leaf), hint)
     return None
 
 
@@ -242,14 +237,14 @@ def params_stay_split(record: Record) -> Result:
     for old, new in zip(before, after, strict=False):
         if old.shard_shape != new.shard_shape:
             expected = f"the new `params{old.path}` is {shards(old)}"
-            failure = _failure(record, expected, shards(new), "make_step")
+            failure = _failure(record, expected, shards(new))
             specs = statements.entry(record, "make_step", "out_specs")
             if specs != definition(record, "make_step"):
                 return replace(failure, culprits=specs, hint=OUT_SPECS)
             return replace(failure, culprits=_constraining(record))
         if exchanged := other_parts(new, old):
             expected = f"each device holds the part of `params{old.path}` that it held before"
-            return _failure(record, expected, exchanged, "make_step")
+            return _failure(record, expected, exchanged)
     return None
 
 
@@ -343,14 +338,14 @@ def _within(record: Record, found: list[Collective], budget: _Budget) -> Result:
         place = widening or statements.call(record, "make_step", "astype", "psum")
         return Failure(expected, observed, place, NARROW)
     if not any(c.op == "all-gather" for c in found):
-        return _failure(record, expected, observed, "make_step", TOO_OFTEN)
+        return _failure(record, expected, observed, TOO_OFTEN)
     specs = statements.entry(record, "make_step", "in_specs")
     if asking := statements.moving(record, "make_step", "all_gather"):
         return Failure(expected, observed, asking, ASKED_FOR)
     if not needless.endswith(HIDDEN) and specs != definition(record, "make_step"):
         return Failure(expected, observed, specs, OF_SPECS)
     hint = "" if needless.endswith(HIDDEN) else GATHERED
-    return _failure(record, expected, observed, "make_step", hint)
+    return _failure(record, expected, observed, hint)
 
 
 def _other_split(record: Record) -> Leaf | None:
