@@ -90,10 +90,10 @@ def table(results: Results) -> Table:
     return shown
 
 
-def run(*, quick: bool, console: Console) -> Results:
-    """Measure everything."""
+def run(*, quick: bool, only: str, console: Console) -> Results:
+    """Measure everything, or what `only` is part of the name of."""
     before = os.getloadavg()[0]
-    rows = list(measured(plan(quick=quick), console))
+    rows = list(measured([step for step in plan(quick=quick) if only in step[0]], console))
     return Results(
         date=datetime.datetime.now(datetime.UTC).date().isoformat(),
         machine=f"{platform.system()} {platform.machine()}",
@@ -110,10 +110,14 @@ def main() -> int:
     """Measure, print, save; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer runs; the table says so")
+    parser.add_argument("--only", default="", metavar="TEXT", help="what has TEXT in its name")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also save the figures here")
     parser.add_argument("--no-limits", action="store_true", help="exit with 0 in any case")
     options = parser.parse_args()
-    results = run(quick=options.quick, console=Console(stderr=True))
+    results = run(quick=options.quick, only=options.only, console=Console(stderr=True))
+    if not results.rows:
+        names = ", ".join(name for name, _ in plan(quick=options.quick))
+        parser.error(f"nothing has {options.only!r} in its name; there are: {names}")
     # Text that is piped has no width of its own; the default of 80 would fold the commands.
     Console(width=None if sys.stdout.isatty() else 160).print(table(results), markup=False)
     if options.json:

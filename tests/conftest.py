@@ -28,8 +28,6 @@ from grader.running.session import Options, Session, modules_of
 pytest_plugins = ["next_doors"]  # devices next door, as fixtures
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
-COMPILED = "COURSE_TESTS_COMPILED"
-"""A variable that names the folder of compiled programs which the workers of tests share."""
 type Ran = subprocess.CompletedProcess[str]
 type Cli = Callable[..., Ran]
 
@@ -42,10 +40,6 @@ def _own_temporary_folder() -> None:
     Path(folder).chmod(0o711)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ["TMPDIR"] = tempfile.tempdir = folder
-    # The first test process makes it, and those that it starts inherit its name.
-    compiled = Path(os.environ.setdefault(COMPILED, f"{folder}/compiled"))
-    compiled.mkdir(exist_ok=True)
-    compiled.chmod(0o1777)  # each fenced worker is a user of its own
 
 
 _own_temporary_folder()
@@ -92,18 +86,6 @@ def _runtime_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def session() -> Iterator[Session]:
     """Workers for all exercises on CPU devices, from one fork server for the whole run."""
     with Session(Options(device="cpu"), modules_of(catalog.entries())) as kept:
-        yield kept
-
-
-@pytest.fixture(scope="session")
-def compiled_session() -> Iterator[Session]:
-    """As `session`, but no worker compiles what a worker of any test process has compiled.
-
-    It is for gradings of many files that share much of their code. What was compiled is
-    observed alike: `test_what_was_compiled_before_changes_no_evidence` holds it to that.
-    """
-    options = Options(device="cpu", compiled=Path(os.environ[COMPILED]))
-    with Session(options, modules_of(catalog.entries())) as kept:
         yield kept
 
 

@@ -93,13 +93,11 @@ def open_files() -> int:
 
 
 def files_left() -> set[str]:
-    """Temporary files that a worker may have made, without those of browsers and devices beside."""
-    scratch = set(Path(tempfile.gettempdir()).glob("grader-*"))
-    beside = ("chromium", "grader-device")
-    shared = (
-        path for path in Path("/dev/shm").glob("*") if not any(b in path.name for b in beside)
-    )
-    return {str(path) for path in scratch.union(shared)}
+    """Temporary files that a worker may have made, without those of what runs beside: browsers,
+    devices, and fork servers with their compiled programs."""
+    beside = ("chromium", "grader-device", "grader-compiled")
+    found = [*Path(tempfile.gettempdir()).glob("grader-*"), *Path("/dev/shm").glob("*")]
+    return {str(path) for path in found if not any(name in path.name for name in beside)}
 
 
 def environ(more: dict[str, str] | None = None) -> dict[str, str]:

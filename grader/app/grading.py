@@ -4,6 +4,7 @@ Which files are graded is in `grader.app.files`, and what becomes of the reports
 `grader.app.emitting`.
 """
 
+import itertools
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -27,7 +28,7 @@ from grader.judging.judge import hints_for, judge
 from grader.judging.record import Made, Record, Target, decode_record
 from grader.judging.verdict import Report
 from grader.program import targets
-from grader.running.grade import grade, leave_ahead, try_ahead
+from grader.running.grade import begin_next, grade, leave_ahead, try_ahead
 from grader.running.launch import BrokenInstallation
 from grader.running.process import Failed
 from grader.running.session import NoDevice, Options, Session, modules_of
@@ -152,8 +153,11 @@ def grade_all(
         wanted.form, brief=brief, outlives_readers=outlives_readers, verbose=wanted.verbose
     )
     try:
-        for entry, path in work:
+        target = target_of(wanted)
+        for (entry, path), upcoming in itertools.zip_longest(work, work[1:]):
+            begun = upcoming and begin_next(entry, upcoming[0], session, target, wanted.seed)
             to.emit(_one(entry, path, session, wanted, ahead, to))
+            ahead = begun
     except NotWritten as error:
         raise Unusable(str(error)) from error
     except BaseException as error:

@@ -28,5 +28,8 @@ def wanted(*, fresh: bool) -> bool:
 
 def stop_line() -> str:
     """End all servers of this user; says how many there were."""
+    from grader.running import compiled  # here, since every command loads this module
+
     count = kept.stop()
+    compiled.sweep()
     return f"stopped {plural(count, 'server')}" if count else "no server was running"

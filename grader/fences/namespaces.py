@@ -22,6 +22,8 @@ from grader.fences.system import REFUSED, call, libc, refused_line
 
 SCRATCH = "/dev/shm"
 """HOME and TMPDIR of a fenced worker. Not /tmp: Python itself may live there."""
+COMPILED = f"{SCRATCH}/.compiled"
+"""Where a fenced worker finds the folder of compiled programs that it was given, if any."""
 
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_BIND = 0x1, 0x2, 0x4, 0x1000
 _MS_REC, _MS_PRIVATE = 0x4000, 0x40000
@@ -79,14 +81,19 @@ def _raise_loopback() -> None:
 
 
 def furnish(
-    hidden: Sequence[str], sockets: Sequence[str], refused: str, writable: Sequence[str] = ()
+    hidden: Sequence[str],
+    sockets: Sequence[str],
+    refused: str,
+    compiled: str = "",
+    *,
+    adds: bool = False,
 ) -> tuple[list[str], str]:
     """Make all files read-only, empty the `hidden` folders, and block the `sockets` of others.
 
-    Only the `writable` folders stay as they are. `refused` is why there are no namespaces, or
-    "". Returns what was achieved, and the folder
-    for scratch files: `SCRATCH`, which is private and gone with the worker, or else a
-    temporary folder that the caller must remove.
+    `refused` is why there are no namespaces, or "". The folder `compiled`, if given, is found at
+    `COMPILED`, and can be written to if `adds`. Returns what was achieved, and the folder for
+    scratch files: `SCRATCH`, which is private and gone with the worker, or else a temporary
+    folder that the caller must remove; then `COMPILED` is not there.
     """
     if refused:
         what = "namespaces, and a fence around files"
@@ -96,10 +103,11 @@ def furnish(
         os.unshare(os.CLONE_NEWNS)
         _mount("none", "/", _MS_REC | _MS_PRIVATE)
         _mount("tmpfs", SCRATCH, _MS_NOSUID | _MS_NODEV, "size=256m,mode=1777")
-        for folder in writable:
-            _mount(folder, folder, _MS_BIND)
+        if compiled:
+            Path(COMPILED).mkdir()
+            _mount(compiled, COMPILED, _MS_BIND)
         _set_mounts("/", _AT_RECURSIVE, _MOUNT_ATTR_RDONLY, 0)
-        for folder in (SCRATCH, *writable):
+        for folder in (SCRATCH, COMPILED) if adds else (SCRATCH,):
             _set_mounts(folder, 0, 0, _MOUNT_ATTR_RDONLY)
     except OSError as error:
         scratch = tempfile.mkdtemp(prefix="grader-")

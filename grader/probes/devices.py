@@ -2,6 +2,7 @@
 
 import ctypes
 import importlib.util
+import math
 import pkgutil
 import platform as python_platform
 import sys
@@ -21,12 +22,12 @@ _STACK = 8 << 20
 _PLATFORMS = {"gpu": "cuda,cpu", NEXT_DOOR: "proxy,cpu"}
 
 
-def start(platform: str, devices: int, compiled: str = "") -> Machine:
+def start(platform: str, devices: int, compiled: str = "", *, adds: bool = False) -> Machine:
     """Start `devices` simulated CPU devices for "cpu", or the machine's GPUs for "gpu".
 
     "next-door" connects to the device that the environment names (`grader.probes.next_door`).
     "target" only compiles: it starts one CPU device, and leaves the GPU's plugin in place.
-    `compiled` is a folder of compiled programs that JAX reads and adds to, if not empty.
+    `compiled` is a folder of compiled programs that JAX reads, and `adds` to; "" for none.
 
     Raises:
       RuntimeError: a plugin failed, in its own words, or there is no GPU.
@@ -42,7 +43,8 @@ def start(platform: str, devices: int, compiled: str = "") -> Machine:
         compiled = ""  # its programs cannot be kept in files
     if compiled:
         jax.config.update("jax_compilation_cache_dir", compiled)
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        least = 0.0 if adds else math.inf  # seconds of a compile whose program is kept
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", least)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     with _without_plugins() if platform in ("cpu", NEXT_DOOR) else nullcontext():
         found = jax.devices("gpu" if platform == "gpu" else None)

@@ -40,7 +40,7 @@ from typing import NoReturn
 import msgspec
 
 from grader.fences import family, limits, namespaces, system
-from grader.running import kept
+from grader.running import compiled, kept
 from grader.running.imported import Imported
 from grader.running.messages import (
     BROKE,
@@ -86,6 +86,7 @@ class Server:
         self._leader = -1
         """A descriptor that becomes readable when the session ends in which this stays."""
         self._idle_since = time.monotonic()
+        self._compiled: compiled.Folder | None = None
         self._left: list[int] = []
         """Descriptors of workers that stand by (see `Keep`); each ends when they are closed."""
 
@@ -97,6 +98,8 @@ class Server:
         finally:
             self._withdraw()
             self._end_left()
+            if self._compiled:
+                self._compiled.remove()
 
     def _turn(self) -> None:
         ready = select.select(self._sources(), [], [], self._patience())[0]
@@ -175,6 +178,10 @@ class Server:
             _import(missing)
             self._imported.note()
             gc.freeze()
+        if request.compiled and request.fenced:
+            self._compiled = self._compiled or compiled.Folder()
+            if request.compiled == "add":
+                self._compiled.tidy()
         if os.fork() == 0:
             _last(partial(self._supervise, request, fds))
 
@@ -187,7 +194,8 @@ class Server:
             self._published.listener.close()
             os.close(self._leader)
         control = socket.socket(fileno=fds[4])
-        _supervise(request, fds[:4], control)
+        shared = self._compiled.seen(request.compiled) if self._compiled else ""
+        _supervise(request, fds[:4], control, shared if request.compiled else "")
         control.detach()  # it closes when this process has ended, and not a moment before
 
     def _stay(self, stay: Stay) -> bool:
@@ -241,7 +249,7 @@ def _reap() -> bool:
     return True
 
 
-def _supervise(request: Request, fds: Sequence[int], control: socket.socket) -> None:
+def _supervise(request: Request, fds: Sequence[int], control: socket.socket, shared: str) -> None:
     """Fence, fork and watch one worker; report its end; leave nothing behind."""
     os.setsid()
     family.die_with_parent()
@@ -257,7 +265,7 @@ def _supervise(request: Request, fds: Sequence[int], control: socket.socket) -> 
     if init == 0:
         control.close()
         os.close(report_read)
-        _last(partial(_init, request, refused, sockets, fds, report_write, user))
+        _last(partial(_init, request, refused, sockets, fds, report_write, user, shared))
     for fd in (*fds, report_write):
         os.close(fd)
     reports = _watch(init, report_read, control)
@@ -303,11 +311,15 @@ def _init(
     fds: Sequence[int],
     report: int,
     user: int,
+    shared: str,
 ) -> None:
     """Be pid 1 of the new world: furnish it, fork the worker, wait for it."""
     family.die_with_parent()
     hidden = list(map(os.fsdecode, request.hidden))
-    fences, scratch = namespaces.furnish(hidden, sockets, refused, request.writable)
+    adds = request.compiled == "add"
+    fences, scratch = namespaces.furnish(hidden, sockets, refused, shared, adds=adds)
+    if scratch != namespaces.SCRATCH or not shared:
+        request.compiled = ""
     _say(report, Report(fences, scratch))
     worker = os.fork()
     if worker == 0:
@@ -332,7 +344,7 @@ def _work(request: Request, scratch: str, fds: Sequence[int], report: int, user:
     threads = limits.THREADS * (DOOR_THREADS if request.door else 1)
     _say(report, Report(limits.confine(request.memory, scratch, user, threads)))
     family.die_with_parent()  # again: a change of user clears it
-    code: int = worker.serve(*_only_descriptors(fds))
+    code: int = worker.serve(*_only_descriptors(fds), use=request.compiled)
     return code
 
 

@@ -131,6 +131,22 @@ def look_ahead(
     return reference
 
 
+def begin_next(
+    now: Entry, upcoming: Entry, session: Session, target: Target | None, seed: int | None
+) -> Reference | None:
+    """Run the reference of what is graded next, beside what is graded now.
+
+    None where that would disturb: while programs are timed, and on a GPU, whose memory the two
+    would share; or where `grade` will say what stands against it.
+    """
+    if now.exercise.loop_timing or now.exercise.program_timing:
+        return None
+    with suppress(NoDevice):
+        if place_for(upcoming, session, target).platform == "cpu":
+            return Reference(upcoming, session, new_seed() if seed is None else seed, target)
+    return None
+
+
 def try_ahead(entry: Entry, session: Session, target: Target | None) -> Reference | None:
     """As `look_ahead`, once, with what the last command left for it.
 

@@ -22,6 +22,8 @@ BROKE = 70
 WORKER = "grader.worker.serve"
 """What a worker runs. It imports JAX: it is named here, and imported in fork servers alone."""
 _HEADER = struct.Struct("<Q")
+Compiled = Literal["", "read", "add"]
+"""What a worker does with programs that another compiled; "" is to use none."""
 
 
 class Request(msgspec.Struct, tag="fork"):
@@ -34,8 +36,8 @@ class Request(msgspec.Struct, tag="fork"):
     fenced: bool = True
     modules: list[str] = []
     """What must have been imported before the fork."""
-    writable: list[str] = []
-    """Folders that a fence around files leaves as they are."""
+    compiled: Compiled = ""
+    """What it does with the server's folder of compiled programs (`grader.running.compiled`)."""
     door: str = ""
     """The folder of the device next door whose client the worker is, if it is one's."""
 
@@ -96,8 +98,6 @@ class Setup(msgspec.Struct):
     """Seconds after which the worker prints where it is stuck."""
     warm: bool = False
     """Measure a small program of one's own first, while nobody waits."""
-    compiled: str = ""
-    """A folder of compiled programs, which JAX reads and adds to; none if empty."""
 
 
 class Ready(msgspec.Struct):

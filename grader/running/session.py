@@ -92,10 +92,6 @@ class Options:
     fenced: bool = True
     kept: bool = False
     """Use the fork server that an earlier command left behind, and leave one behind."""
-    compiled: Path | None = None
-    """A folder of compiled programs that workers share, so that the next ones need not compile
-    what these did. Whatever can write there can run code in the next worker: it is for tests,
-    which trust their submissions, and no command sets it."""
 
 
 @dataclass
@@ -405,21 +401,21 @@ class Session(AbstractContextManager["Session"]):
         unoptimised = not timed and platform in ("cpu", NEXT_DOOR)
         environment = {"XLA_FLAGS": UNOPTIMISED} if unoptimised else {}
         environment |= more
+        # What a comparison of times is about was compiled for it, and a submission that no fence
+        # held may have written anywhere.
+        shares = platform == "cpu" and self.options.fenced and self._fenced is not False
         fenced, modules = self.options.fenced, [] if platform == "target" else list(self.modules)
-        # A comparison of times is about programs that were compiled for it.
-        shared = "" if timed or self.options.compiled is None else str(self.options.compiled)
         request = Request(
             environment,
             hidden,
             memory,
             fenced=fenced,
             modules=modules,
-            writable=[shared] if shared else [],
+            compiled="" if timed or not shares else "read" if hide else "add",
         )
         seconds = self.limit(platform)
         timeout = min(seconds - 1, seconds * 0.9)
-        setup = Setup(platform, devices, observe, timeout=timeout, warm=warm, compiled=shared)
-        return request, setup
+        return request, Setup(platform, devices, observe, timeout=timeout, warm=warm)
 
     def limit(self, platform: str) -> float:
         """Seconds that one run of the code may take."""

@@ -14,7 +14,7 @@ from grader.judging.record import Observed, Outcome
 from grader.probes import devices
 from grader.program.jobs import measurements, warm_up
 from grader.program.targeting import NoCompiler, compile_for
-from grader.running import messages
+from grader.running import compiled, messages
 from grader.running.messages import (
     DriveJob,
     Job,
@@ -31,27 +31,28 @@ from grader.worker import driving
 from grader.worker.observer import Observer
 
 
-def serve(inbox: int, result: int, stack: int | None) -> int:
+def serve(inbox: int, result: int, stack: int | None, use: messages.Compiled = "") -> int:
     """Serve one job; returns the process's exit code.
 
     The job comes from the descriptor `inbox`, and answers go to `result`. If the process is
-    stuck or breaks, the place or the reason is written to the descriptor `stack`.
+    stuck or breaks, the place or the reason is written to the descriptor `stack`. `use` is what
+    to do with the folder of compiled programs that is there (`grader.running.compiled`).
     """
     try:
-        return _serve(inbox, result, stack)
+        return _serve(inbox, result, stack, use)
     except Exception:  # noqa: BLE001 (whatever it is, it is reported, and not to the learner)
         if stack is not None:
             os.write(stack, traceback.format_exc().encode("utf-8", "replace"))
         return messages.BROKE
 
 
-def _serve(inbox: int, result: int, stack: int | None) -> int:
+def _serve(inbox: int, result: int, stack: int | None, use: messages.Compiled) -> int:
     if not (body := messages.read_frame(inbox)):
         return 0  # the grader has gone
     setup = msgspec.json.decode(body, type=Setup)
     if stack is not None:
         faulthandler.enable(stack)
-    observer, ready = _prepare(setup)
+    observer, ready = _prepare(setup, use)
     messages.write_all(result, messages.frame(ready))
     if setup.warm and not ready.problem:
         warm_up()
@@ -60,25 +61,33 @@ def _serve(inbox: int, result: int, stack: int | None) -> int:
     job = msgspec.json.decode(body, type=Job)
     if isinstance(job, DriveJob) and stack is not None:
         faulthandler.dump_traceback_later(setup.timeout, exit=False, file=stack)
-    _do(job, observer, inbox, result)
+    _do(job, observer, inbox, result, use)
     return 0
 
 
-def _prepare(setup: Setup) -> tuple[Observer | None, Ready]:
+def _prepare(setup: Setup, use: messages.Compiled) -> tuple[Observer | None, Ready]:
     """Start the backend and the probes; a plugin's error becomes the answer."""
     try:
-        machine = devices.start(setup.platform, setup.devices, setup.compiled)
+        shared = compiled.used(use)
+        machine = devices.start(setup.platform, setup.devices, shared, adds=use == "add")
     except Exception as error:  # noqa: BLE001 (a plugin may raise anything)
         return None, Ready(problem=f"{type(error).__name__}: {error}")
     next_door = setup.platform == devices.NEXT_DOOR
     return Observer(next_door=next_door) if setup.observe else None, Ready(machine)
 
 
-def _do(job: Job, observer: Observer | None, inbox: int, result: int) -> None:
+def _do(
+    job: Job, observer: Observer | None, inbox: int, result: int, use: messages.Compiled
+) -> None:
     """Do the job, and answer it."""
 
     def answer(message: msgspec.Struct) -> None:
-        messages.write_all(result, messages.frame(message))
+        send(messages.frame(message))
+
+    def send(done: bytes) -> None:
+        if use == "add":
+            compiled.hand_on()  # before whoever waits for the answer goes on
+        messages.write_all(result, done)
 
     def next_turn() -> Turn | None:
         body = messages.read_frame(inbox)
@@ -87,7 +96,7 @@ def _do(job: Job, observer: Observer | None, inbox: int, result: int) -> None:
     match job:
         case DriveJob():
             assert observer is not None
-            messages.write_all(result, _framed(driving.drive(job, observer)))
+            send(_framed(driving.drive(job, observer)))
         case MeasureJob():
             answer(measured(job))
         case TargetJob():

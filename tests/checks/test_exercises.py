@@ -42,7 +42,7 @@ from grader.judging.record import Record
 from grader.judging.source import inspect_source
 from grader.judging.verdict import Report, Status, Verdict
 from grader.program import targets
-from grader.running.session import Session
+from grader.running.session import Options, Session, modules_of
 from grader.running.sides import Reference
 
 STEMS = sorted(path.stem for path in (ROOT / "exercises").glob("ex*.py"))
@@ -54,9 +54,9 @@ TWO_NODES = "h200x2x8"
 
 
 @pytest.fixture(scope="module")
-def grading(compiled_session: Session) -> Grading:
+def grading(session: Session) -> Grading:
     """One for all tests of this module."""
-    return Grading(compiled_session, SEED)
+    return Grading(session, SEED)
 
 
 def blind(record: Record, entry: Entry) -> dict[str, Status]:
@@ -170,16 +170,14 @@ def test_the_solution_passes(stem: str, grading: Grading) -> None:
 
 
 @pytest.mark.parametrize("stem", STEMS)
-def test_what_was_compiled_before_changes_no_evidence(
-    stem: str, grading: Grading, session: Session
-) -> None:
+def test_what_was_compiled_before_changes_no_evidence(stem: str) -> None:
     """A program is observed and measured alike, whether it was compiled or read from a folder.
 
-    Other tests of this module may therefore share what they compile. A fact that differs
-    between two workers which do the same, such as a rate, is not compared.
+    So a submission need not compile what the reference did. A fact that differs between two
+    workers which do the same, such as a rate, is not compared.
     """
-    reading, again = (evidence(stem, grading.session) for _ in range(2))
-    compiling = evidence(stem, session)
+    with Session(Options(device="cpu"), modules_of([Entry(stem)])) as alone:
+        compiling, reading, again = (evidence(stem, alone) for _ in range(3))
     facts = [found.get("facts", {}) for found in (reading, again, compiling)]
     same = {name for name, fact in facts[0].items() if facts[1][name] == fact}
     for found, all_facts in zip((reading, again, compiling), facts, strict=True):

@@ -1,39 +1,83 @@
-"""Workers that share a folder of compiled programs: only where a session asks for it."""
+"""What the reference compiled, a submission reads and cannot change; and nobody else does."""
 
+import os
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import fenced
 import pytest
-from fenced import SEED, untimed
+from fenced import ROOT, SEED, untimed
 
+from grader.fences.namespaces import COMPILED
 from grader.judging.record import Observed
+from grader.running import compiled
+from grader.running.grade import grade
+from grader.running.messages import DriveJob
 from grader.running.session import Options, Session, modules_of
-from grader.running.sides import Reference
+from grader.running.sides import Place, Reference, Side
 
-WORKER_USES = """import jax
+LOOKS = f"""import os
+
+import jax
 
 
 def train(step, params, batches):
-    raise ValueError(f"it uses {jax.config.jax_compilation_cache_dir}")
+    seen = sorted(os.listdir({COMPILED!r}))
+    refused = []
+    for name in (seen[0], "new"):
+        try:
+            open({COMPILED!r} + "/" + name, "wb")
+        except OSError as error:
+            refused.append(error.strerror)
+    raise ValueError(f"{{len(seen)}} programs, {{refused}}")
+"""
+DRIVES = """import sys, tempfile
+from pathlib import Path
+
+from fenced import SEED, untimed
+
+from grader.running.session import Options, Session, modules_of
+from grader.running.sides import Reference
+
+fenced = sys.argv[1] == "fenced"
+with Session(Options(device="cpu", fenced=fenced), modules_of([untimed()])) as session:
+    side = Reference(untimed(), session, SEED).side
+    side.wait()
+    programs = list(Path(tempfile.gettempdir()).glob("grader-compiled-*/all/*/*"))
+    print(side.driven.result()[0].outcome.kind, len(programs) > 0)
 """
 
 
-@pytest.fixture
-def compiled() -> Iterator[Path]:
-    """A folder that every user may reach, and write to."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o1777)
-        yield Path(folder)
+@pytest.fixture(autouse=True)
+def _temporary() -> Iterator[None]:
+    """No other session's folders: those of this module's sessions lie in one of their own."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        Path(folder).chmod(0o711)  # each fenced worker is a user of its own
+        patch.setattr(tempfile, "tempdir", folder)
+        patch.setenv("TMPDIR", folder)
+        yield
 
 
 @pytest.fixture
-def session(compiled: Path) -> Iterator[Session]:
-    """A session whose workers share the folder."""
-    options = Options(device="cpu", compiled=compiled)
-    with Session(options, modules_of([untimed()])) as opened:
+def session() -> Iterator[Session]:
+    """A session that has compiled nothing yet."""
+    with Session(Options(device="cpu"), modules_of([untimed()])) as opened:
         yield opened
+
+
+def folders() -> list[Path]:
+    """The folders of compiled programs that are there."""
+    return list(Path(tempfile.gettempdir()).glob("grader-compiled-*"))
+
+
+def programs(folder: str) -> dict[str, int]:
+    """The programs in one of the parts of the only folder, and when each was written."""
+    (found,) = folders()
+    return {p.name: p.stat().st_mtime_ns for p in (found / "all" / folder).iterdir()}
 
 
 def driven(session: Session) -> Observed:
@@ -43,19 +87,44 @@ def driven(session: Session) -> Observed:
     return side.driven.result()[0]
 
 
-def test_a_program_is_compiled_once(session: Session, compiled: Path) -> None:
-    """The fence leaves the folder writable, and the second worker adds nothing to it."""
+def test_the_reference_compiles_a_program_once_and_hands_it_on(session: Session) -> None:
     assert driven(session).outcome.kind == "finished"
-    first = {path: path.stat().st_mtime_ns for path in compiled.iterdir()}
+    first = programs("own")
     assert first
+    assert programs("handed_on") == first
     assert driven(session).outcome.kind == "finished"
-    assert {path: path.stat().st_mtime_ns for path in compiled.iterdir()} == first
+    assert programs("own") == programs("handed_on") == first
 
 
-def test_a_damaged_program_is_compiled_again(session: Session, compiled: Path) -> None:
+def test_a_submission_reads_and_adds_nothing(session: Session, tmp_path: Path) -> None:
+    entry = untimed()
+    driven(session)
+    before = programs("own"), programs("handed_on")
+    source = entry.solution.read_text("utf-8")
+    path = tmp_path / entry.file_name
+    path.write_text(source.replace("losses = []", "losses = list(jnp.arange(0, 0.5).tolist())[:0]"))
+    record = grade(entry, path, session, seed=SEED)
+    assert record.submission is not None
+    assert record.submission.outcome.kind == "finished"
+    assert (programs("own"), programs("handed_on")) == before
+    assert "cache" not in record.submission.outcome.output
+
+
+def test_a_submission_cannot_change_what_it_reads(session: Session) -> None:
+    driven(session)
+    count = len(programs("handed_on"))
+    job = DriveJob(untimed().drive_module, "looks.py", fenced.submission(LOOKS), SEED)
+    side = Side(session, Place("cpu", 1), job, hide=True)
+    side.wait()
+    said = side.driven.result()[0].outcome.message
+    assert said.endswith(f"{count} programs, {['Read-only file system'] * 2}"), said
+
+
+def test_a_damaged_program_is_compiled_again(session: Session) -> None:
     """So it was read; and a worker that was killed while it wrote does no harm to others."""
     before = driven(session)
-    for path in compiled.iterdir():
+    (found,) = folders()
+    for path in (found / "all" / "own").iterdir():
         path.write_bytes(path.read_bytes()[:100])
     after = driven(session)
     assert "Error reading persistent compilation cache entry" in after.outcome.output
@@ -63,9 +132,65 @@ def test_a_damaged_program_is_compiled_again(session: Session, compiled: Path) -
     assert after.events == before.events
 
 
-def test_no_other_session_uses_one(tmp_path: Path) -> None:
-    text = fenced.submission(WORKER_USES)
-    with fenced.place(tmp_path) as place:
-        record, _ = place.grade(text, policy=False)
-    assert record.submission is not None
-    assert "it uses None" in record.submission.outcome.message
+def test_nothing_is_left() -> None:
+    with Session(Options(device="cpu"), modules_of([untimed()])) as opened:
+        driven(opened)
+        assert folders()
+    assert not folders()
+
+
+def test_what_a_killed_server_left_is_swept() -> None:
+    left = Path(tempfile.mkdtemp(prefix=f"grader-compiled-{dead_process()}-"))
+    other = Path(tempfile.mkdtemp(prefix=f"grader-compiled-{os.getpid()}-"))
+    compiled.sweep()
+    assert not left.exists()
+    assert other.exists(), "its server lives"
+    other.rmdir()
+
+
+def dead_process() -> int:
+    """The number of a process that has ended."""
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    return child
+
+
+def test_of_many_programs_the_old_ones_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = compiled.Folder()
+    try:
+        own = Path(folder.seen("add"), "own")
+        old, new = own / "old", own / "new"
+        for path, age in ((old, 2 * compiled.OLD_SECONDS), (new, 0)):
+            path.touch()
+            os.utime(path, (time.time() - age,) * 2)
+        folder.tidy()
+        assert old.exists()
+        monkeypatch.setattr(compiled, "MOST_FILES", 1)
+        folder.tidy()
+        assert not old.exists()
+        assert new.exists()
+    finally:
+        folder.remove()
+
+
+@pytest.mark.parametrize(
+    ("how", "refused", "used"),
+    [("fenced", False, True), ("fenced", True, False), ("free", False, False)],
+)
+def test_without_a_fence_around_files_none_is_used(
+    how: str, refused: bool, used: bool, tmp_path: Path
+) -> None:
+    """There a submission could write what the next worker would run."""
+    program = tmp_path / "drives.py"
+    program.write_text(DRIVES)
+    refuse = [sys.executable, str(ROOT / "tests" / "fences" / "refuse_namespaces.py")]
+    ran = subprocess.run(
+        refuse * refused + [sys.executable, str(program), how],
+        env=fenced.environ({"PYTHONPATH": str(ROOT / "tests")}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.stdout, ran.stderr) == (f"finished {used}\n", "")
