@@ -1,13 +1,14 @@
 """Programs that the reference compiled, so that a submission need not compile the same again.
 
-A fork server has one folder of them. The reference's workers read and add to it, and hand on what
-they compiled when they have done their job: whole files only. A submission's workers see what was
-handed on, and can change nothing. So nothing that a submission does reaches another worker.
+A fork server has one folder of them. A worker of the reference begins with what was handed on
+before, and hands on what it has added when its job is done: whole files only, whatever kills it.
+A submission's workers see what was handed on, and can change nothing. So nothing that a
+submission does reaches another worker.
 
     FOLDER/             closed to other users of this machine
-      all/              where the reference's workers see `namespaces.COMPILED`
-        own/            what JAX keeps for them
-        handed_on/      where a submission's workers see `namespaces.COMPILED`
+      all/              what the reference's workers see at `namespaces.COMPILED`
+        own/            a folder for each of them, which JAX reads and adds to
+        handed_on/      what a submission's workers see at `namespaces.COMPILED`
 
 Where the fence around files does not stand, no worker uses one.
 """
@@ -20,11 +21,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from grader.fences import namespaces
-from grader.running.messages import Compiled
+from grader.running.messages import Use
 
 _PREFIX = "grader-compiled-"
 _OWN, _HANDED_ON = "own", "handed_on"
-MOST_FILES = 2000
+MOST_FILES = 1000
 """How many programs are kept, at about 20 KiB each, before old ones go."""
 OLD_SECONDS = 600.0
 
@@ -43,21 +44,17 @@ class Folder:
     def _all(self) -> Path:
         return self._path / "all"
 
-    def seen(self, use: Compiled) -> str:
+    def seen(self, use: Use) -> str:
         """What a worker is to see that adds to the folder, or reads what was handed on."""
         return os.fspath(self._all if use == "add" else self._all / _HANDED_ON)
 
     def tidy(self) -> None:
-        """Remove old programs once there are many."""
-        for folder in (self._all / _OWN, self._all / _HANDED_ON):
-            with suppress(OSError):
-                paths = list(folder.iterdir())
-                if len(paths) <= MOST_FILES:
-                    continue
-                since = time.time() - OLD_SECONDS
-                for path in paths:
-                    if path.stat().st_mtime < since:
-                        path.unlink()
+        """Remove what is old: programs once there are many, and what dead workers left."""
+        programs = list((self._all / _HANDED_ON).iterdir())
+        for path in filter(_is_old, programs if len(programs) > MOST_FILES else []):
+            path.unlink(missing_ok=True)
+        for path in filter(_is_old, (self._all / _OWN).iterdir()):
+            shutil.rmtree(path, ignore_errors=True)
 
     def remove(self) -> None:
         """Remove all of it."""
@@ -73,17 +70,37 @@ def sweep() -> None:
                 shutil.rmtree(path, ignore_errors=True)
 
 
+def _is_old(path: Path) -> bool:
+    try:
+        return path.stat().st_mtime < time.time() - OLD_SECONDS
+    except FileNotFoundError:  # its worker was first
+        return False
+
+
 # In a worker.
 
 
-def used(use: Compiled) -> str:
+def used(use: Use) -> str:
     """The folder that JAX is to read, and to add to if `use` says so; "" for none."""
-    return {"": "", "read": namespaces.COMPILED, "add": f"{namespaces.COMPILED}/{_OWN}"}[use]
+    if use != "add":
+        return namespaces.COMPILED if use else ""
+    own = tempfile.mkdtemp(dir=Path(namespaces.COMPILED, _OWN))
+    _link(Path(namespaces.COMPILED, _HANDED_ON), Path(own))
+    return own
 
 
-def hand_on() -> None:
-    """Let later workers see what is in the folder that this one adds to."""
-    own = Path(namespaces.COMPILED, _OWN)
-    for path in own.iterdir():
-        with suppress(OSError):  # it is there already
-            os.link(path, own.parent / _HANDED_ON / path.name)
+def hand_on(own: str) -> None:
+    """Let later workers see what this one has added to its folder."""
+    if not Path(own).exists():
+        return  # it has run for so long that `tidy` took it for dead
+    for path in Path(own).iterdir():
+        with suppress(PermissionError):  # another user's, and handed on already
+            path.chmod(0o666)  # or else that user could not link it
+    _link(Path(own), Path(namespaces.COMPILED, _HANDED_ON))
+    shutil.rmtree(own, ignore_errors=True)
+
+
+def _link(source: Path, target: Path) -> None:
+    for path in source.iterdir():
+        with suppress(FileExistsError, FileNotFoundError):  # another worker or `tidy` was first
+            (target / path.name).hardlink_to(path)

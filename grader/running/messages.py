@@ -22,7 +22,7 @@ BROKE = 70
 WORKER = "grader.worker.serve"
 """What a worker runs. It imports JAX: it is named here, and imported in fork servers alone."""
 _HEADER = struct.Struct("<Q")
-Compiled = Literal["", "read", "add"]
+Use = Literal["", "read", "add"]
 """What a worker does with programs that another compiled; "" is to use none."""
 
 
@@ -36,7 +36,7 @@ class Request(msgspec.Struct, tag="fork"):
     fenced: bool = True
     modules: list[str] = []
     """What must have been imported before the fork."""
-    compiled: Compiled = ""
+    compiled: Use = ""
     """What it does with the server's folder of compiled programs (`grader.running.compiled`)."""
     door: str = ""
     """The folder of the device next door whose client the worker is, if it is one's."""

@@ -31,7 +31,7 @@ from grader.worker import driving
 from grader.worker.observer import Observer
 
 
-def serve(inbox: int, result: int, stack: int | None, use: messages.Compiled = "") -> int:
+def serve(inbox: int, result: int, stack: int | None, use: messages.Use = "") -> int:
     """Serve one job; returns the process's exit code.
 
     The job comes from the descriptor `inbox`, and answers go to `result`. If the process is
@@ -46,13 +46,14 @@ def serve(inbox: int, result: int, stack: int | None, use: messages.Compiled = "
         return messages.BROKE
 
 
-def _serve(inbox: int, result: int, stack: int | None, use: messages.Compiled) -> int:
+def _serve(inbox: int, result: int, stack: int | None, use: messages.Use) -> int:
     if not (body := messages.read_frame(inbox)):
         return 0  # the grader has gone
     setup = msgspec.json.decode(body, type=Setup)
     if stack is not None:
         faulthandler.enable(stack)
-    observer, ready = _prepare(setup, use)
+    shared = compiled.used(use)
+    observer, ready = _prepare(setup, shared, adds=use == "add")
     messages.write_all(result, messages.frame(ready))
     if setup.warm and not ready.problem:
         warm_up()
@@ -61,32 +62,29 @@ def _serve(inbox: int, result: int, stack: int | None, use: messages.Compiled) -
     job = msgspec.json.decode(body, type=Job)
     if isinstance(job, DriveJob) and stack is not None:
         faulthandler.dump_traceback_later(setup.timeout, exit=False, file=stack)
-    _do(job, observer, inbox, result, use)
+    _do(job, observer, inbox, result, own=shared if use == "add" else "")
     return 0
 
 
-def _prepare(setup: Setup, use: messages.Compiled) -> tuple[Observer | None, Ready]:
+def _prepare(setup: Setup, shared: str, *, adds: bool) -> tuple[Observer | None, Ready]:
     """Start the backend and the probes; a plugin's error becomes the answer."""
     try:
-        shared = compiled.used(use)
-        machine = devices.start(setup.platform, setup.devices, shared, adds=use == "add")
+        machine = devices.start(setup.platform, setup.devices, shared, adds=adds)
     except Exception as error:  # noqa: BLE001 (a plugin may raise anything)
         return None, Ready(problem=f"{type(error).__name__}: {error}")
     next_door = setup.platform == devices.NEXT_DOOR
     return Observer(next_door=next_door) if setup.observe else None, Ready(machine)
 
 
-def _do(
-    job: Job, observer: Observer | None, inbox: int, result: int, use: messages.Compiled
-) -> None:
-    """Do the job, and answer it."""
+def _do(job: Job, observer: Observer | None, inbox: int, result: int, *, own: str) -> None:
+    """Do the job, and answer it; `own` is the folder with the programs to hand on."""
 
     def answer(message: msgspec.Struct) -> None:
         send(messages.frame(message))
 
     def send(done: bytes) -> None:
-        if use == "add":
-            compiled.hand_on()  # before whoever waits for the answer goes on
+        if own:
+            compiled.hand_on(own)  # before whoever waits for the answer goes on
         messages.write_all(result, done)
 
     def next_turn() -> Turn | None:

@@ -74,10 +74,11 @@ def folders() -> list[Path]:
     return list(Path(tempfile.gettempdir()).glob("grader-compiled-*"))
 
 
-def programs(folder: str) -> dict[str, int]:
-    """The programs in one of the parts of the only folder, and when each was written."""
+def programs() -> dict[Path, int]:
+    """The programs that were handed on, and when each was written; no worker has more."""
     (found,) = folders()
-    return {p.name: p.stat().st_mtime_ns for p in (found / "all" / folder).iterdir()}
+    assert not list((found / "all" / "own").iterdir())
+    return {path: path.stat().st_mtime_ns for path in (found / "all" / "handed_on").iterdir()}
 
 
 def driven(session: Session) -> Observed:
@@ -89,30 +90,28 @@ def driven(session: Session) -> Observed:
 
 def test_the_reference_compiles_a_program_once_and_hands_it_on(session: Session) -> None:
     assert driven(session).outcome.kind == "finished"
-    first = programs("own")
-    assert first
-    assert programs("handed_on") == first
+    assert (first := programs())
     assert driven(session).outcome.kind == "finished"
-    assert programs("own") == programs("handed_on") == first
+    assert programs() == first
 
 
 def test_a_submission_reads_and_adds_nothing(session: Session, tmp_path: Path) -> None:
     entry = untimed()
     driven(session)
-    before = programs("own"), programs("handed_on")
+    before = programs()
     source = entry.solution.read_text("utf-8")
     path = tmp_path / entry.file_name
     path.write_text(source.replace("losses = []", "losses = list(jnp.arange(0, 0.5).tolist())[:0]"))
     record = grade(entry, path, session, seed=SEED)
     assert record.submission is not None
     assert record.submission.outcome.kind == "finished"
-    assert (programs("own"), programs("handed_on")) == before
+    assert programs() == before
     assert "cache" not in record.submission.outcome.output
 
 
 def test_a_submission_cannot_change_what_it_reads(session: Session) -> None:
     driven(session)
-    count = len(programs("handed_on"))
+    count = len(programs())
     job = DriveJob(untimed().drive_module, "looks.py", fenced.submission(LOOKS), SEED)
     side = Side(session, Place("cpu", 1), job, hide=True)
     side.wait()
@@ -121,10 +120,9 @@ def test_a_submission_cannot_change_what_it_reads(session: Session) -> None:
 
 
 def test_a_damaged_program_is_compiled_again(session: Session) -> None:
-    """So it was read; and a worker that was killed while it wrote does no harm to others."""
+    """So it was read."""
     before = driven(session)
-    (found,) = folders()
-    for path in (found / "all" / "own").iterdir():
+    for path in programs():
         path.write_bytes(path.read_bytes()[:100])
     after = driven(session)
     assert "Error reading persistent compilation cache entry" in after.outcome.output
@@ -157,20 +155,22 @@ def dead_process() -> int:
     return child
 
 
-def test_of_many_programs_the_old_ones_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_old_goes_if_there_are_many_or_its_worker_was_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     folder = compiled.Folder()
     try:
-        own = Path(folder.seen("add"), "own")
-        old, new = own / "old", own / "new"
-        for path, age in ((old, 2 * compiled.OLD_SECONDS), (new, 0)):
-            path.touch()
-            os.utime(path, (time.time() - age,) * 2)
+        handed_on, own = Path(folder.seen("read")), Path(folder.seen("add"), "own")
+        old, new = handed_on / "old", handed_on / "new"
+        killed, works = own / "killed", own / "works"
+        for path, age in ((old, 2), (new, 0), (killed, 2), (works, 0)):
+            path.mkdir() if path.parent == own else path.touch()
+            os.utime(path, (time.time() - age * compiled.OLD_SECONDS,) * 2)
         folder.tidy()
-        assert old.exists()
+        assert {*handed_on.iterdir(), *own.iterdir()} == {old, new, works}
         monkeypatch.setattr(compiled, "MOST_FILES", 1)
         folder.tidy()
-        assert not old.exists()
-        assert new.exists()
+        assert {*handed_on.iterdir(), *own.iterdir()} == {new, works}
     finally:
         folder.remove()
 
