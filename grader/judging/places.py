@@ -13,6 +13,7 @@ from functools import cached_property
 
 import msgspec
 
+from grader.judging.inlined import inlined
 from grader.judging.record import EventKind, Frame, Record
 from grader.judging.verdict import Culprit
 
@@ -51,8 +52,15 @@ class File:
             return ast.Module([], [])
 
     def defined(self, name: str) -> ast.stmt | None:
-        """The last statement at the top level that gives `name` a value: the one that holds."""
-        return next((node for node in reversed(self.tree.body) if name in _named(node)), None)
+        """The last statement at the top level that gives `name` a value: the one that holds.
+
+        What it leaves to a function inside itself, or to a method, stands in the place of the call.
+        """
+        return next((node for node in reversed(self._inlined) if name in _named(node)), None)
+
+    @cached_property
+    def _inlined(self) -> list[ast.stmt]:
+        return inlined(self.tree, self.names).body
 
     def written(self, name: str) -> list[ast.stmt]:
         """The statements that make what is called `name`, from its own to the one that does it.
@@ -67,6 +75,10 @@ class File:
             own = [one for one, kind in kinds if isinstance(kind, Function)]
             name = (own or functions)[0] if len(own or functions) == 1 else ""
         return found
+
+    def doing(self, name: str) -> Function | None:
+        """The function at the top level that does what is called `name`."""
+        return next((one for one in self.written(name)[::-1] if isinstance(one, Function)), None)
 
     @property
     def names(self) -> list[str]:
@@ -294,8 +306,9 @@ def of_text(file: File, place: Culprit, text: str) -> list[Culprit]:
 
 
 def _held_at(file: File, place: Culprit) -> ast.AST:
-    """The statement at the top level that holds a place."""
-    return next((node for node in file.tree.body if _holds(node, place.line)), ast.Pass())
+    """The definition at the top level that holds a place, or that does what this one calls."""
+    name = file.top_level_at(place.line)
+    return file.doing(name) or file.defined(name) or ast.Pass()
 
 
 def _only(file: File, place: Culprit, lines: Set[int]) -> list[Culprit]:

@@ -17,6 +17,7 @@ from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
+from grader.judging.inlined import inlined
 from grader.judging.places import File, own_nodes, stored_in
 from grader.judging.verdict import Culprit
 
@@ -61,7 +62,7 @@ def slips(file: File, model: str, edits: Sequence[str]) -> Iterator[Slip]:
     right = {node.name: node for node in File(model).tree.body if isinstance(node, ast.FunctionDef)}
     mine = [
         (node, right[node.name])
-        for node in file.tree.body
+        for node in inlined(file.tree, File(model).names).body
         if isinstance(node, ast.FunctionDef) and node.name in edits and node.name in right
     ]
     making = frozenset(name for name, node in right.items() if any(map(_gives, ast.walk(node))))

@@ -2,11 +2,11 @@
 
 Where a submission fails, and all else in it is the reference's, this place is the cause, since the
 reference passes. It makes no difference how a file calls its own variables, how it imports what it
-uses, in which order it gives keywords, which annotations and docstrings it has, and whether it
-gives a name to what its next statement uses. Of two places, one may be harmless: then nothing is
-said, unless one statement holds both. Where a file writes a given function anew, the one place is
-found in which it parts from that. A statement that the reference has too is seldom the cause by
-itself.
+uses, in which order it gives keywords, which annotations and docstrings it has, whether it
+gives a name to what its next statement uses, and what it leaves to helpers. Of two places, one may
+be harmless: then nothing is said, unless one statement holds both. Where a file writes a given
+function anew, the one place is found in which it parts from that. A statement that the reference
+has too is seldom the cause by itself.
 
 It compares two texts and runs neither. It tells where to look, never what should stand there.
 """
@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from grader.judging.inlined import Replacing, inlined, with_lambdas
 from grader.judging.places import File, Function, names_in, own_nodes
 
 Node = ast.expr | ast.stmt | ast.arg | ast.keyword
@@ -24,6 +25,19 @@ _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _Compound = _Definition | ast.For | ast.While | ast.If | ast.With | ast.Try | ast.Match
 _Way = tuple[Node, ...]
 """A node of the learner's file that differs, after all the nodes that hold it."""
+_PARAMETERS = {
+    "jax.device_put": ("x", "device"),
+    "jax.lax.pmean": ("x", "axis_name"),
+    "jax.lax.psum": ("x", "axis_name"),
+    "jax.lax.scan": ("f", "init", "xs"),
+    "jax.lax.with_sharding_constraint": ("x", "shardings"),
+    "jax.make_array_from_callback": ("shape", "sharding", "data_callback"),
+    "jax.NamedSharding": ("mesh", "spec"),
+    "jax.numpy.mean": ("a", "axis"),
+    "jax.numpy.sum": ("a", "axis"),
+    "jax.sharding.NamedSharding": ("mesh", "spec"),
+}
+"""How some functions call what may be given by place or by name."""
 _BODIES = ("body", "orelse", "finalbody")
 _NO_MATTER = frozenset(("ctx", "annotation", "returns", "type_comment", "type_params", "kind"))
 _NAMES = frozenset(("id", "arg", "name"))
@@ -55,13 +69,17 @@ class Parting:
     @property
     def own(self) -> list[ast.stmt]:
         """The innermost statements that are others in the model, in the order of the text."""
-        innermost = (_innermost_statement(way) for way in self.apart if way)
+        innermost = (_innermost_statement(way) for way in self._fewer if way)
         return sorted(dict.fromkeys(innermost), key=lambda node: node.lineno)
 
     @property
     def lacks(self) -> bool:
         """Whether the file lacks a statement of the model's, which may be the cause as well."""
-        return not all(self.apart)
+        return not all(self._fewer)
+
+    @property
+    def _fewer(self) -> list[_Way]:
+        return min(self.apart, self.joined, key=len)
 
 
 def parting(source: str, model: str) -> Parting:
@@ -103,7 +121,9 @@ def _used(nodes: Iterable[ast.AST], way: type[ast.expr_context]) -> list[str]:
 
 
 def _differences(source: str, model: str, *, joined: bool) -> list[_Way]:
-    mine, theirs = (_plain(text, joined=joined) for text in (source, model))
+    kept = {_title(node) for node in File(model).tree.body}
+    trees = (with_lambdas(inlined(File(text).tree, kept), kept) for text in (source, model))
+    mine, theirs = (_plain(tree, joined=joined) for tree in trees)
     return list(_Comparison().of_files(mine, theirs))
 
 
@@ -128,7 +148,7 @@ def sole_unlike(source: str, function: str) -> Node | None:
     stands for. None if there are several, or none.
     """
     try:
-        body = _plain(source, joined=False)
+        body = _plain(File(source).tree, joined=False)
     except RecursionError:
         return None
     model = next((node for node in body if _title(node) == function), None)
@@ -214,9 +234,8 @@ def _held_by_all(found: list[_Way]) -> Node | None:
     return None
 
 
-def _plain(source: str, *, joined: bool) -> list[ast.stmt]:
+def _plain(tree: ast.Module, *, joined: bool) -> list[ast.stmt]:
     """What stands in a file, without what makes no difference."""
-    tree = File(source).tree
     names: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -276,6 +295,12 @@ class _Plain(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
         self.generic_visit(node)
+        given = {keyword.arg: keyword for keyword in node.keywords}
+        for name in _PARAMETERS.get(ast.unparse(node.func), ())[len(node.args) :]:
+            if name not in given:
+                break
+            node.keywords.remove(given[name])
+            node.args.append(given[name].value)
         node.keywords.sort(key=lambda keyword: keyword.arg or "")
         return node
 
@@ -320,23 +345,18 @@ def _join_steps(definition: ast.stmt) -> None:
             for place in range(len(body) - 2, -1, -1):
                 match body[place]:
                     case ast.Assign(targets=[ast.Name(id=name)], value=value) if uses[name] == 2:
-                        joining = _Joining(name, value)
+                        joining = Replacing(name, value)
                         joining.visit(body[place + 1])
                         if joining.done:
-                            del body[place]
+                            _move(body, place)
 
 
-class _Joining(ast.NodeTransformer):
-    """Puts an expression in the place of a variable that is read."""
-
-    def __init__(self, name: str, value: ast.expr) -> None:
-        self._name, self._value, self.done = name, value, False
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        if node.id != self._name or not isinstance(node.ctx, ast.Load):
-            return node
-        self.done = True
-        return self._value
+def _move(body: list[ast.stmt], place: int) -> None:
+    """Let the next statement do the work of the one at `place`; one that only returns it, there."""
+    step, following = body[place], body[place + 1]
+    if isinstance(step, ast.Assign) and getattr(following, "value", None) is step.value:
+        ast.copy_location(following, step)
+    del body[place]
 
 
 class _Comparison:

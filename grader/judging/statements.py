@@ -202,7 +202,7 @@ def argument(record: Record, function: str, called: str, index: int) -> list[Cul
     Of a name, it is the last statement that gives the name its value; else it is the call.
     """
     file = File(record.source)
-    top = _function(file, function)
+    top = file.doing(function)
     found = list(_calls(_nodes(file, function), called))
     if len(found) != 1:
         return of_definitions(file, [function])
@@ -431,7 +431,7 @@ def _given_back(
     file: File, function: str, index: int | None, of: int, *, inner: bool
 ) -> tuple[Function, ast.expr] | None:
     """The part of a `return` that `result` means, and the function that returns it."""
-    top = _function(file, function)
+    top = file.doing(function)
     functions = [node for node in ast.walk(top) if isinstance(node, Function)] if top else []
     given = [
         (owner, part)
@@ -542,7 +542,7 @@ def of_gradients(record: Record, function: str) -> list[Culprit]:
     taking = list(_calls(nodes, "value_and_grad", "grad"))
     if len(taking) != 1:
         return of_definitions(file, [function])
-    top = _function(file, function)
+    top = file.doing(function)
     inside = (n for n in nodes if isinstance(n, Function) and n is not top)
     owners = [n for n in inside if taking[0] in ast.walk(n)]
     if not owners:
@@ -565,7 +565,7 @@ def apart_from(
     what the function names at the top level is searched. Nothing if several are left, or none.
     """
     file = File(record.source)
-    top = _function(file, function)
+    top = file.doing(function)
     functions = [node for node in ast.walk(top) if isinstance(node, Function)] if top else []
     owners = functions[1:] if inner else functions[:1]
     given = [value for one in owners for value in _returned(one)]
@@ -594,7 +594,7 @@ def _names_indexed(node: ast.AST) -> set[str]:
 def assigned(record: Record, function: str, *names: str) -> list[Culprit]:
     """The last statement in a function that gives a name a value: the first of `names` with one."""
     file = File(record.source)
-    top = _function(file, function)
+    top = file.doing(function)
     found = [_made(top, name) for name in names] if top else []
     for made in filter(None, found):
         return [file.place(made[-1])]
@@ -613,7 +613,7 @@ def kept_of_the_last_round(record: Record, function: str, called: str) -> list[C
     That is not where the old value is used, or kept, in the loop. Nothing if there is none.
     """
     file = File(record.source)
-    top = _function(file, function)
+    top = file.doing(function)
     given = _returned(top) if top else []
     returned = {name for value in given for name in names_in(value)}
     found = []
@@ -629,7 +629,7 @@ def kept_of_the_last_round(record: Record, function: str, called: str) -> list[C
 def divided_in_part(record: Record, function: str) -> list[Culprit]:
     """The `a - b / c` that a function returns, where `(a - b) / c` may be meant."""
     file = File(record.source)
-    top = _function(file, function)
+    top = file.doing(function)
     for value in _returned(top) if top else []:
         match value:
             case ast.BinOp(op=ast.Sub(), right=ast.BinOp(op=ast.Div())):
@@ -780,11 +780,6 @@ def _jits(node: ast.AST) -> bool:
 def _nodes(file: File, function: str) -> Iterator[ast.AST]:
     """Every node of a definition at the top level, and of what it only calls; decorators too."""
     return (node for top in file.written(function) for node in ast.walk(top))
-
-
-def _function(file: File, name: str) -> Function | None:
-    """The function at the top level that does what is called `name`."""
-    return next((one for one in file.written(name)[::-1] if isinstance(one, Function)), None)
 
 
 def reached(file: File, function: str) -> list[ast.stmt]:
