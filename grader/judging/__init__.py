@@ -14,6 +14,7 @@
     statements  what in a function made a value    shares      which rows a step followed
     returns     a `return` that was forgotten      slips       what else a text shows by itself
     sole_difference  the one place where a file parts from the reference solution
+    inlined     helpers in the place of their calls
     said        exceptions in plain words          differences what would explain one of numbers
     book        what a device next door notes      bookkeeping what a book adds up to
     perfetto    a book as a trace to look at    witness    counts by the book, beside the probes

@@ -2,7 +2,8 @@
 
 One may do in a function of one's own what another does in place. Where such a helper is called
 once, and the call is all that a statement does, what it does can be read in the place of that
-statement. Each node keeps its line and its columns, so that what is found in it can be shown.
+statement. Likewise what a variable is given that is returned at once. Each node keeps its line and
+its columns, so that what is found in it can be shown.
 
 A helper is a function inside the function that calls it, a static method of a class of the file,
 or a function of the file. It pays no heed to two variables of one name. Nothing is run.
@@ -10,7 +11,7 @@ or a function of the file. It pays no heed to two variables of one name. Nothing
 
 import ast
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 
 _Function = ast.FunctionDef
@@ -153,10 +154,18 @@ class _InPlace:
 
     def changes(self, function: _Function) -> bool:
         """Do it in one function, once; returns whether there was one."""
-        return any(self._in_block(block) for block in _blocks(function))
+        used = Counter(node.id for node in ast.walk(function) if isinstance(node, ast.Name))
+        return any(self._in_block(block, used) for block in _blocks(function))
 
-    def _in_block(self, block: list[ast.stmt]) -> bool:
+    def _in_block(self, block: list[ast.stmt], used: Mapping[str, int]) -> bool:
         for place, statement in enumerate(block):
+            match block[place : place + 2]:
+                case [
+                    ast.Assign(targets=[ast.Name(id=made)], value=value),
+                    ast.Return(value=ast.Name(id=name)),
+                ] if made == name and used[name] == 2:
+                    block[place : place + 2] = [ast.copy_location(ast.Return(value), statement)]
+                    return True
             if (found := self._instead(statement)) is not None:
                 block[place : place + 1] = found
                 for helper in self._placed:
