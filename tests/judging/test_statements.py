@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from grader.judging import statements
-from grader.judging.places import File
+from grader.judging.places import File, reached
 from grader.judging.record import Leaf, Record
 from grader.judging.verdict import Culprit
 
@@ -80,7 +80,7 @@ def test_what_a_function_leaves_to_a_helper_is_found_there() -> None:
     assert [place.line for place in statements.entry(record, "create", "bias")] == [3]
     assert [place.line for place in statements.every(record, "create", "arange")] == [3]
     assert [place.line for place in statements.every(record, "other", "arange")] == [11]
-    names = [getattr(node, "name", "") for node in statements.reached(File(HELPED), "create")]
+    names = [getattr(node, "name", "") for node in reached(File(HELPED), "create")]
     assert names == ["create", "layer"]
 
 

@@ -3,7 +3,7 @@
 The processes are staged (`grader.stages.allocating`): JAX's own code reads the learner's
 settings and hands them to a client for a GPU that is not there.
 
-Drawn: the share of each process (0.02 to 0.98, with three digits; from an empty shell very small to
+Drawn: the share of each process (0.02 to 0.98, with five digits; from an empty shell very small to
 very large ones, each with a pool that grows and with one that does not); in the other shells the
 values of the variables, where each variable stands alone, with each text that JAX reads as off and
 some that it reads as on, and in each company of two or more, with a pool that grows and with one
@@ -66,8 +66,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 
 
 def _share(rng: Any, low: float = SHARES[0], high: float = SHARES[-1]) -> float:
-    """A share with three digits."""
-    return round(float(rng.uniform(low, high)), 3)
+    """A share with five digits."""
+    return round(float(rng.uniform(low, high)), 5)
 
 
 def _fraction(rng: Any) -> str:

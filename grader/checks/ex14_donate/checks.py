@@ -171,6 +171,10 @@ def _named(record: Record, failure: Failure, name: str, word: str, after: str = 
         hint = hint or "The losses are those of each row, with the params before the step."
     elif "['count']" in found.expected:
         hint = hint or "How does the count of one step become that of the next?"
+        if statements.unnamed(record, "step", ("params", "momentum", "count")) == ["count"]:
+            observed = f"{found.observed}; `step` gives `count` no new value"
+            place = statements.returned(record, "step", 0, 2)
+            found = replace(found, observed=observed)
     return replace(found, expected=expected, culprits=place, hint=hint)
 
 

@@ -112,6 +112,8 @@ def _named(record: Record, failure: Failure, number: int, served: Served) -> Fai
     found = renamed(failure, name, "predictions")
     expected, place = f"{found.expected}, {given}", definition(record, "predict_all")
     made = failure.made or statements.call(record, "predict_all", "model")
+    if found.observed.endswith("at its end"):  # not cut where it is returned
+        made = statements.result(record, "predict_all")
     if ANOTHERS in found.observed:
         made = statements.call(record, "predict_all", "sorted", "argsort", "model")
         found = replace(found, hint=IN_ORDER)

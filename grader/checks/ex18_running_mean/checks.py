@@ -4,6 +4,7 @@ A wrong result is compared with what known mistakes give, so that the failure ca
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from grader.checks.ex18_running_mean.facts import (
     BY_NUMBER,
     EXCHANGED,
     FEWER,
+    FIRST,
     FIRST_RATE,
     HALVED,
     HUGE,
@@ -195,20 +197,31 @@ def _in_words(
     explained = [_known_slips(record, other, *pair) for other, pair in judged.items()]
     slips = _known_slips(record, name, mine, theirs)
     slip = next((one for one in slips if all(one in others for others in explained)), "")
-    if right and not slip:
+    pieces = statements.remainder(record, NAME)
+    in_pieces = pieces != definition(record, NAME)
+    if not slip and right and (in_pieces or _is_for_few(record, right, both)):
         *most, last = (_updates(record, other) for other in right)
         numbers = f"{', '.join(most)} and {last}" if most else last
         observed = f"{failure.observed}; for {numbers}, the mean is right"
-        pieces = statements.remainder(record, NAME)
-        place = place if pieces == definition(record, NAME) else pieces
-        return Failure(expected, observed, place, BY_THE_NUMBER)
+        return Failure(expected, observed, pieces if in_pieces else place, BY_THE_NUMBER)
     if not slip:
+        place = statements.each_round(record, NAME) or place
         hint = "" if _is_finite(mine) else NO_NUMBERS
         if failure.observed.endswith(ALL_ZERO):
             hint, place = HINTS[ALL_ZERO], statements.call(record, NAME, "update")
         return Failure(expected, failure.observed, definition(record, NAME), hint, place)
     plain = failure.observed.partition(": ")[0]
     return Failure(expected, f"{plain}: {slip}", _of_slip(record, slip), HINTS.get(slip, ""))
+
+
+def _is_for_few(record: Record, right: Iterable[str], names: Iterable[str]) -> bool:
+    """Whether the right means are not those of the most updates alone.
+
+    Where one state is wrong, the more updates there are, the less it counts.
+    """
+    sizes = wanted(record).facts[SIZES]
+    most = max(int(sizes[name][1]) for name in names if name not in right)
+    return any(int(sizes[name][1]) < most for name in right)
 
 
 def _of_slip(record: Record, slip: str) -> list[Culprit]:
@@ -240,6 +253,7 @@ def _known_slips(record: Record, name: str, mine: Measured, theirs: Measured) ->
 
     words = (
         X,
+        FIRST,
         LAST,
         WEIGHTED,
         HALVED,
@@ -260,7 +274,7 @@ def _known_slips(record: Record, name: str, mine: Measured, theirs: Measured) ->
     if any(leaf.data is None or leaf.shape != leaves[-1].shape for leaf in leaves):
         return []
     loaded = (load(leaf.data or b"").astype(float) for leaf in leaves)
-    found, mean, x, last, weighted, halved, rates, shortened, *sums = loaded
+    found, mean, x, first, last, weighted, halved, rates, shortened, *sums = loaded
     updates = int(wanted(record).facts[SIZES][name][1])
     rtol, atol = (LONG_RTOL, LONG_ATOL) if name == LONG else (RTOL, ATOL)
     scale = min(1.0, float(abs(mean).max()))
@@ -273,6 +287,9 @@ def _known_slips(record: Record, name: str, mine: Measured, theirs: Measured) ->
         "each state is weighted by its rate": weighted / updates,
         BY_RATES: mean * updates / rates,
         HALF: halved,
+        "the sum lacks the first state": mean - first / updates,
+        "the first state is left out, of the sum and of the number": (mean * updates - first)
+        / max(updates - 1, 1),
     }
     with np.errstate(invalid="ignore"):  # some sums are infinite
         return [
@@ -355,7 +372,9 @@ def constant_memory(record: Record) -> Result:
         few, many = lengths[NAME], lengths[LONG]
         observed = f"{few:,} operations are written out, and {many:,} for 8 times as many updates"
         expected = "as many operations for many updates as for few"
-        return Failure(expected, observed, definition(record, NAME), WRITTEN_OUT)
+        loop = statements.rounds(record, NAME)
+        loop = loop or statements.call(record, NAME, "reduce", "accumulate")
+        return Failure(expected, observed, loop, WRITTEN_OUT)
     most = (HUGE,) if not seen(record).facts[NUMBERED] else ()
     for name in (NAME, LONG, SHORT, FEWER, *MORE, *most):
         array, updates = map(int, wanted(record).facts[SIZES][name])

@@ -22,6 +22,7 @@ from grader.checks.ex18_running_mean.facts import (
     BY_NUMBER,
     EXCHANGED,
     FEWER,
+    FIRST,
     FIRST_RATE,
     HALVED,
     HUGE,
@@ -127,6 +128,7 @@ def _known(update: Any, x: Any, rates: Any) -> dict[str, Any]:
     last, weighted, halved = jax.lax.scan(add_otherwise, (x, 0 * x, 0 * x), rates)[0]
     return {
         X: x,
+        FIRST: update(x, rates[0]),
         LAST: last,
         WEIGHTED: weighted,
         HALVED: halved,

@@ -50,9 +50,10 @@ def _placing(record: Record) -> list[Culprit]:
 
 def _adding(record: Record) -> list[Culprit]:
     """Where `shard_batch` counts the rows that are missing, or adds them."""
-    found = statements.remainder(record, "shard_batch")
-    if found != definition(record, "shard_batch"):
-        return found
+    counting = statements.call(record, "shard_batch", "ceil", "device_count", "devices")
+    for found in (statements.remainder(record, "shard_batch"), counting):
+        if found != definition(record, "shard_batch"):
+            return found
     return _padding(record)
 
 
@@ -63,8 +64,9 @@ def _padding(record: Record) -> list[Culprit]:
 
 
 def _making(record: Record, key: str) -> list[Culprit]:
-    """Where `shard_batch` makes the array `key`."""
-    return statements.assigned(record, "shard_batch", key)
+    """Where `shard_batch` makes the array `key`, or adds rows to all of them."""
+    found = statements.assigned(record, "shard_batch", key)
+    return found if found != definition(record, "shard_batch") else _padding(record)
 
 
 def _leaf(record: Record, name: str, key: str) -> Leaf:
@@ -122,10 +124,7 @@ def batch_is_split(record: Record) -> Result:
                 expected = f'`{key}` is split over "data" into {plural(batch.parts, "part")}'
                 observed = _lies(leaf, batch.devices)
                 batch_of = f"{name} ({plural(batch.rows, 'row')})"
-                made = statements.result(record, "shard_batch", ARRAYS.index(key), len(ARRAYS))
-                here, place = definition(record, "shard_batch"), _placing(record)
-                if place == here or not (on_all or made == here):
-                    place = made
+                place = _splitting(record, key, leaf, batch)
                 failure = _failure(record, expected, observed, batch_of, place)
                 return replace(failure, hint=_how_to_split(leaf, batch))
             if leaf.shape[:1] == (batch.full,) and (exchanged := other_parts(leaf, right)):
@@ -133,6 +132,17 @@ def batch_is_split(record: Record) -> Result:
                 failure = _failure(record, expected, exchanged, name, _placing(record))
                 return replace(failure, hint="The mesh that `shard_batch` gets knows that order.")
     return None
+
+
+def _splitting(record: Record, key: str, leaf: Leaf, batch: Batch) -> list[Culprit]:
+    """Where `shard_batch` says how the array `key` is split, or leaves it whole."""
+    here, on_all = definition(record, "shard_batch"), len(leaf.devices) == batch.devices
+    whole = statements.left_whole(record, "shard_batch", key)
+    if on_all and _parts(leaf) == 1 and whole != here:
+        return whole
+    made = statements.result(record, "shard_batch", ARRAYS.index(key), len(ARRAYS))
+    place = _placing(record)
+    return made if place == here or not (on_all or made == here) else place
 
 
 LENGTH = (
