@@ -268,7 +268,9 @@ def _columns(leaves: Sequence[Leaf]) -> dict[str, list[Leaf]]:
     found: dict[str, list[Leaf]] = {}
     for leaf in leaves:
         index = _INDEX.match(leaf.path)
-        found.setdefault(leaf.path[index.end() :] if index else "", []).append(leaf)
+        if index is None:
+            return {}
+        found.setdefault(leaf.path[index.end() :], []).append(leaf)
     return found
 
 

@@ -203,6 +203,12 @@ def calls(record: Record, function: str, name: str) -> bool:
     return any(isinstance(n, ast.Attribute | ast.Name) and _name(n) == name for n in nodes)
 
 
+def uses(record: Record, function: str, name: str) -> bool:
+    """Whether a function, or what it names at the top level, uses something called `name`."""
+    nodes = (n for top in reached(File(record.source), function) for n in ast.walk(top))
+    return any(isinstance(n, ast.Attribute | ast.Name) and _name(n) == name for n in nodes)
+
+
 def argument(record: Record, function: str, called: str, index: int) -> list[Culprit]:
     """What makes the argument at `index` of the only call of `called` in a function.
 
@@ -324,9 +330,16 @@ def result(
     match value:
         case ast.Name(id=name):
             made = _made(owner, name)
-        case ast.Attribute(value=ast.Name(id=name)):
-            made = _asked(owner, name)
+        case ast.Attribute() | ast.Subscript():
+            made = _asked(owner, _innermost(value))
     return [file.place(made[-1] if made else value)]
+
+
+def _innermost(value: ast.expr) -> str:
+    """The variable whose attribute, or part, a value is."""
+    while isinstance(value, ast.Attribute | ast.Subscript):
+        value = value.value
+    return _name(value)
 
 
 def _asked(function: Function, name: str) -> list[ast.AST]:
@@ -545,6 +558,11 @@ def condition(record: Record, function: str) -> list[Culprit]:
     return _given_to_call(File(record.source), function, {"while_loop": 0})
 
 
+def differentiated(record: Record, function: str) -> list[Culprit]:
+    """What the function returns that the only jax.value_and_grad or jax.grad gets; else nothing."""
+    return _given_to_call(File(record.source), function, {"value_and_grad": 0, "grad": 0})
+
+
 def callback(record: Record, function: str) -> list[Culprit]:
     """What the callback returns that the only make_array_from_callback gets; else nothing."""
     return _given_to_call(File(record.source), function, {"make_array_from_callback": 2})
@@ -587,8 +605,11 @@ def _given_to_call(file: File, function: str, places: Mapping[str, int]) -> list
         case [ast.Lambda(body=value)]:
             return [file.place(value)]
         case [ast.Name() | ast.Attribute() | ast.Call() as taken]:
-            name = "__call__" if isinstance(taken, ast.Call) else _name(taken)
-            every = (node for node in ast.walk(file.tree) if isinstance(node, Function))
+            every = [node for node in ast.walk(file.tree) if isinstance(node, Function)]
+            name = _name(taken)
+            if isinstance(taken, ast.Call):  # of a class, or of a function that returns one
+                made = _elsewhere(file, taken)
+                name = _name(made[-1]) if made and isinstance(made[-1], ast.Name) else "__call__"
             owners = [node for node in every if node.name == name]
             values = [value for owner in owners for value in _returned(owner)]
             return _only(file, values or owners)
@@ -656,10 +677,14 @@ def _names_indexed(node: ast.AST) -> set[str]:
 
 
 def assigned(record: Record, function: str, *names: str) -> list[Culprit]:
-    """The last statement in a function that gives a name a value: the first of `names` with one."""
+    """The last statement in a function that gives a name a value: the first of `names` with one.
+
+    Where there is none, it is what the file's only function of such a name returns.
+    """
     file = File(record.source)
     top = _function(file, function)
     found = [_made(top, name) for name in names] if top else []
+    found += [_elsewhere(file, ast.Name(name)) for name in names]
     for made in filter(None, found):
         return [file.place(made[-1])]
     return of_definitions(file, [function])
@@ -887,10 +912,12 @@ def _function(file: File, name: str) -> Function | None:
 def _reached(file: File, function: str) -> tuple[list[ast.AST], list[ast.AST]]:
     """The nodes of a definition, and those of all else that it reaches.
 
-    One with a condition reaches nothing here: which way it goes is its own matter.
+    One with a condition that decides what it reaches, reaches nothing here: which way it goes is
+    its own matter.
     """
     own = list(_nodes(file, function))
-    decides = any(isinstance(node, ast.If | ast.IfExp) for node in own)
+    conditions = [node for node in own if isinstance(node, ast.If | ast.IfExp)]
+    decides = any(names_in(node) & {*file.names} for node in conditions)
     others = [] if decides else reached(file, function)[1:]
     return own, [node for top in others for node in ast.walk(top)]
 

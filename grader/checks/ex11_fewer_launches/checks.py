@@ -20,6 +20,7 @@ from grader.judging.evidence import (
     timing_result,
     to_host,
 )
+from grader.judging.places import File
 from grader.judging.record import Record
 from grader.judging.verdict import Culprit
 from grader.judging.words import plural
@@ -180,8 +181,12 @@ def _computing(record: Record, run: Run) -> list[Culprit]:
     reads = to_host(seen(record)) if _is_on_the_host(run) else []
     if reads or not run.functions:
         return culprits(record, reads) or definition(record, "simulate")
-    if LAX.intersection(run.functions):
-        return _loop(record)
+    if _is_beside_the_loop(run):
+        own = {*File(record.source).names, "scan", "fori_loop", "while_loop"}
+        beside = statements.call(record, "simulate", *sorted(run.functions.keys() - own))
+        if beside != definition(record, "simulate"):
+            return beside
+        return statements.matching(record, "simulate", _OF_NUMPY) or _loop(record)
     often = max(run.functions, key=run.functions.__getitem__)
     return statements.call(record, "simulate", often)
 
@@ -195,16 +200,21 @@ def _why_launched(run: Run) -> str:
     """The hint for a number of launches, or "" for the check's first one."""
     if _is_on_the_host(run):
         return ON_THE_HOST
-    if LAX.intersection(run.functions):
-        return OUTSIDE
+    if _is_beside_the_loop(run):
+        return BESIDE
     return ONE_CALL if run.launches % run.steps else ""
 
 
-LAX = {"scan", "while", "while_loop", "fori_loop"}
-"""What JAX calls a loop of its own that is launched by itself, outside jit."""
-OUTSIDE = (
-    "Outside jit, a loop of jax.lax is one program, and each call of jax.numpy beside it is "
-    "another. Which function of yours is jitted?"
+def _is_beside_the_loop(run: Run) -> bool:
+    """Whether no program is launched twice: one may take all steps, and the others stand beside."""
+    return set(run.functions.values()) == {1}
+
+
+_OF_NUMPY = r"(jnp|jax\.numpy)\.\w+\((?!.*\)\.)"
+"""How a call of jax.numpy begins whose result is not asked for something else."""
+BESIDE = (
+    "No program here is launched for each step. But each call of jax.numpy that stands outside the "
+    "jitted function is one more. What of your code is not inside it?"
 )
 ON_THE_HOST = "What computes the steps, if not one program of JAX? NumPy works on the host."
 MOST_NAMES = 6
@@ -230,8 +240,8 @@ NEW_BODY = (
     "Outside jit, lax.fori_loop and lax.scan compile their body again in each call if it is a new "
     "function."
 )
-LOOPS = {f"jit({name})" for name in LAX}
-"""What the programs of such loops are called."""
+LOOPS = {"jit(scan)", "jit(while)", "jit(while_loop)", "jit(fori_loop)"}
+"""What JAX calls a loop of its own that it compiles outside jit."""
 
 
 @EXERCISE.check(

@@ -140,6 +140,10 @@ LOSS = (
     "The loss is a mean over the rows of the batch, with the params that went in. The network gets "
     "the key as it is."
 )
+ADDED = (
+    "The new optimizer state is right, and the params are not. What is added to the params: the "
+    "updates that `optimizer.update` returns, to the params that went in?"
+)
 OPTIMIZED = (
     "The gradients and the optimizer's old state go into `optimizer.update`. What it returns is "
     "added to the params, and is the new state."
@@ -168,7 +172,9 @@ def same_step(record: Record) -> Result:
         if keys := statements.matching(record, "step", _NEW_KEY):
             observed = f"{found.observed}; `step` makes another key of `key`"
             return replace(found, observed=observed, culprits=keys)
-        return replace(found, hint=LOSS)
+        return replace(found, hint=LOSS, made=statements.differentiated(record, "step"))
+    if _differing(record, ["[0][2]"], why) is None:
+        return replace(found, hint=ADDED, made=statements.call(record, "step", "apply_updates"))
     return replace(found, hint=OPTIMIZED, made=statements.call(record, "step", "update"))
 
 

@@ -158,7 +158,10 @@ def _refused(one: Started) -> str:
     return f"JAX's plugin for CUDA raised {complaint}; JAX logs that, and goes on with a CPU"
 
 
-IN_ENVIRON = f"{NEW} must be in os.environ itself: JAX reads it from there."
+IN_ENVIRON = (
+    f"{NEW} must be in os.environ itself when JAX is first asked for a device: JAX reads it from "
+    "there, and then."
+)
 AS_IT_IS = "Any share may be asked for. It goes into the variable as it is, as text."
 
 
@@ -346,8 +349,10 @@ def _inherited(record: Record, one: Started) -> Failure | None:
             if not kept:
                 return replace(failure, expected=expected, hint="")
             observed += f"\n{kept[0]} is still what the shell has set"
-            place = calls_of(record, ("setdefault",))
-            return Failure(expected, observed, place or _naming(record, kept[0]))
+            place, keeping = _naming(record, kept[0]), calls_of(record, ("setdefault",))
+            if keeping and place[0].line not in {one.line for one in keeping}:
+                place = keeping
+            return Failure(expected, observed, place)
     return None
 
 

@@ -136,6 +136,8 @@ def same_results(record: Record) -> Result:
 
 DECAY = 0.9
 """What is left of the momentum in each step."""
+WHOLE = 1e-3
+"""A ratio this near to a whole number comes of a sum in place of a mean."""
 GRADIENT = "The gradient is that of the mean loss of all rows. Is it that of a sum, or scaled?"
 PARAMS = (
     "The new momentum is right. Is it what the params get, and not the old momentum or the "
@@ -153,7 +155,9 @@ def _of_params(record: Record, failure: Failure, name: str, right: int) -> Failu
         ratio = output_step_ratio(record, name, "['momentum']", DECAY)
         said = f"; what it adds to {DECAY} x the old one is {{:.3g}} times the reference's gradient"
         observed = failure.observed + (said.format(ratio) if ratio else "")
-        return replace(failure, observed=observed, hint=GRADIENT if ratio else "")
+        whole = bool(ratio and ratio > 1 and abs(ratio - round(ratio)) < WHOLE)
+        place = statements.assigned(record, "step", "grads", "grad") if whole else failure.culprits
+        return replace(failure, observed=observed, hint=GRADIENT if ratio else "", culprits=place)
     if "['params']" not in failure.expected or failure.hint:
         return failure
     ratio = output_step_ratio(record, name, "['params']")

@@ -101,11 +101,12 @@ JOINED = (
 )
 
 
-def _why_kept(source: str) -> tuple[str, str]:
+def _why_kept(record: Record) -> tuple[str, str]:
     """What a file lacks, and the hint for what it does to keep too much.
 
     Nothing and "" for the check's first hint.
     """
+    source = record.source
     if any(word in source for word in ("offload", "pinned_host", "Space.Host")):
         hint = "What waits in the host's memory is kept, too. Which of it could be computed again?"
         return "", hint
@@ -114,6 +115,8 @@ def _why_kept(source: str) -> tuple[str, str]:
     if not re.search(r"\b(checkpoint|remat)\b", source):
         hint = NAMED if "checkpoint_name" in source else ALL_KEPT
         return "; no line of the file calls jax.checkpoint", hint
+    if not any(statements.uses(record, "thrifty", name) for name in ("checkpoint", "remat")):
+        return "; `thrifty` does not use what jax.checkpoint returns", ALL_KEPT
     if "_names" in source:
         return "", TOO_MANY_NAMED
     return "", JOINED if "prevent_cse" in source else ""
@@ -159,7 +162,7 @@ def within_memory(record: Record) -> Result:
         found = program.memory.temporaries + program.memory.host_temporaries
         if found > ARRAYS * one:
             on_host = program.memory.host_temporaries
-            lacks, hint = _why_kept(record.source)
+            lacks, hint = _why_kept(record)
             return Failure(
                 f"at most {ARRAYS} arrays (n, h) for each of {network.layers} layers: "
                 f"{ARRAYS * one:,.0f} bytes of intermediate results",

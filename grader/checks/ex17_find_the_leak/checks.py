@@ -117,7 +117,7 @@ WHICH = ("the highest loss", "the smallest of the largest errors", "below the lo
 """How it ends what is said of params that another condition has chosen."""
 BEGINS = (
     "No later params took the place of the first ones. What does a loss need, to be the lowest so "
-    "far, and with which number does your code begin?"
+    "far? With which number does your code begin, and which way does it compare?"
 )
 EVERY_STEP = (
     "The last step counted as the best, whatever its loss. With which number is a loss compared, "

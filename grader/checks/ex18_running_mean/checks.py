@@ -11,6 +11,7 @@ from typing import Any
 from grader.checks.ex18_running_mean import EXERCISE
 from grader.checks.ex18_running_mean.facts import (
     BY_NUMBER,
+    DIVIDED,
     EXCHANGED,
     FEWER,
     FIRST,
@@ -119,6 +120,7 @@ BY_THE_ROUNDS = "each update takes the number of its round as its rate"
 ITSELF = "`update` gets the sum, not the state"
 HALF = "in each round, half of the result is the new state: the early ones hardly count"
 AVERAGES = tuple(f"each round keeps {kept} of the result: a moving average" for kept in KEPT)
+EACH_TIME = "each round divides the sum by the number of updates"
 FROM_X = ", which begins with `x`"
 LAST_ALONE = "this is the last state alone"
 SHIFTED = "the first rate is skipped, and the last one comes twice"
@@ -146,7 +148,7 @@ HINTS = {
     ITSELF: "State and sum are two arrays of the carry. Which of them is made from the last state?",
     ALL_ZERO: "`update` makes 0 of 0. Does it get the state, which starts as `x`, or the sum?",
     **dict.fromkeys(
-        (HALF, *AVERAGES, *(one + FROM_X for one in AVERAGES)),
+        (HALF, EACH_TIME, *AVERAGES, *(one + FROM_X for one in AVERAGES)),
         "Each state counts as much as another. Add them up, and divide once, after the loop.",
     ),
     SHIFTED: "The update of round i takes `rates[i]`, counted from 0.",
@@ -257,6 +259,7 @@ def _known_slips(record: Record, name: str, mine: Measured, theirs: Measured) ->
         LAST,
         WEIGHTED,
         HALVED,
+        DIVIDED,
         RATES,
         WITHOUT_FIRST,
         FIRST_RATE,
@@ -274,7 +277,8 @@ def _known_slips(record: Record, name: str, mine: Measured, theirs: Measured) ->
     if any(leaf.data is None or leaf.shape != leaves[-1].shape for leaf in leaves):
         return []
     loaded = (load(leaf.data or b"").astype(float) for leaf in leaves)
-    found, mean, x, first, last, weighted, halved, rates, shortened, *sums = loaded
+    found, mean, x, first, last, weighted, halved, divided, *more = loaded
+    rates, shortened, *sums = more
     updates = int(wanted(record).facts[SIZES][name][1])
     rtol, atol = (LONG_RTOL, LONG_ATOL) if name == LONG else (RTOL, ATOL)
     scale = min(1.0, float(abs(mean).max()))
@@ -287,6 +291,7 @@ def _known_slips(record: Record, name: str, mine: Measured, theirs: Measured) ->
         "each state is weighted by its rate": weighted / updates,
         BY_RATES: mean * updates / rates,
         HALF: halved,
+        EACH_TIME: divided,
         "the sum lacks the first state": mean - first / updates,
         "the first state is left out, of the sum and of the number": (mean * updates - first)
         / max(updates - 1, 1),

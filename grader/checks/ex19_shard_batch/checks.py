@@ -1,6 +1,7 @@
 """Checks of ex19_shard_batch: how each batch is split, what its rows hold, and its loss."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
@@ -64,9 +65,11 @@ def _padding(record: Record) -> list[Culprit]:
 
 
 def _making(record: Record, key: str) -> list[Culprit]:
-    """Where `shard_batch` makes the array `key`, or adds rows to all of them."""
-    found = statements.assigned(record, "shard_batch", key)
-    return found if found != definition(record, "shard_batch") else _padding(record)
+    """Where `shard_batch` makes the array `key`, or adds rows to inputs and targets."""
+    found = statements.assigned(record, "shard_batch", key, f"_{key}")
+    if key == "mask" or found != definition(record, "shard_batch"):
+        return found
+    return _padding(record)
 
 
 def _leaf(record: Record, name: str, key: str) -> Leaf:
@@ -400,7 +403,11 @@ def never_whole_on_a_device(record: Record) -> Result:
         if total > fewest:
             expected = f"{plural(fewest, 'copy')} from the host: each device gets its own parts"
             observed = f"{plural(total, 'copy')}, for {name}"
-            return Failure(expected, observed, culprits(record, mine), ONCE_EACH)
+            each = Counter[int | None]()
+            for event in mine:
+                each[event.line] += event.count
+            more = [event for event in mine if each[event.line] == total - fewest]
+            return Failure(expected, observed, culprits(record, more or mine), ONCE_EACH)
     return probe_gap(seen(record), "transfers", "reads")
 
 

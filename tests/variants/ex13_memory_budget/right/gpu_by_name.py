@@ -17,7 +17,7 @@ def start(share, grow):
     Whatever the shell has set of these things is replaced.
     """
     os.environ.pop("XLA_PYTHON_CLIENT_MEM_FRACTION", None)
-    os.environ["XLA_CLIENT_MEM_FRACTION"] = f"{share:.3f}"
+    os.environ["XLA_CLIENT_MEM_FRACTION"] = f"{share:.6f}"
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "0" if grow else "1"
     os.environ["XLA_PYTHON_CLIENT_ALLOCATOR"] = "default"
     return jax.devices("gpu")[0]

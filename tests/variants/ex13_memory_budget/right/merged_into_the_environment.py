@@ -17,7 +17,7 @@ def start(share, grow):
     Whatever the shell has set of these things is replaced.
     """
     os.environ |= {
-        "XLA_CLIENT_MEM_FRACTION": f"{share:.3f}",
+        "XLA_CLIENT_MEM_FRACTION": f"{share:.5f}",
         "XLA_PYTHON_CLIENT_PREALLOCATE": ("true", "false")[grow],
         "XLA_PYTHON_CLIENT_ALLOCATOR": "bfc",
     }

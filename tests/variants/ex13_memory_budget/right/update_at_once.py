@@ -18,7 +18,7 @@ def start(share, grow):
     """
     os.environ.pop("XLA_PYTHON_CLIENT_MEM_FRACTION", None)
     os.environ.update(
-        XLA_CLIENT_MEM_FRACTION=f"{share:.3f}",
+        XLA_CLIENT_MEM_FRACTION=f"{share:.6g}",
         XLA_PYTHON_CLIENT_PREALLOCATE="0" if grow else "1",
         XLA_PYTHON_CLIENT_ALLOCATOR="bfc",
     )
