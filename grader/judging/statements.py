@@ -177,6 +177,14 @@ def division(record: Record, function: str) -> list[Culprit]:
     return _operation(File(record.source), function, ast.Div)
 
 
+def times(record: Record, function: str, name: str) -> list[Culprit]:
+    """The only product in a function with what is called `name`, or a part of it; else nothing."""
+    file = File(record.source)
+    held = (node for node in _nodes(file, function) if isinstance(node, ast.BinOp))
+    products = (node for node in held if isinstance(node.op, ast.Mult))
+    return _only(file, (n for n in products if name in map(_innermost, (n.left, n.right))))
+
+
 def _operation(file: File, function: str, kind: type[ast.operator]) -> list[Culprit]:
     for nodes in _reached(file, function):
         held = (node for node in nodes if isinstance(node, ast.BinOp | ast.AugAssign))

@@ -79,6 +79,9 @@ def state_fits(record: Record) -> Result:
     return next((one for one in found if one), None)
 
 
+_CAST = r".*\.astype\([^()]*\)$"
+
+
 def _other_arrays(record: Record, traced: Traced) -> Failure | None:
     """The failure where a new state has other arrays than the old one."""
     old, new = traced.old_state, traced.new_state
@@ -98,11 +101,13 @@ def _other_arrays(record: Record, traced: Traced) -> Failure | None:
         return Failure(expected, observed, place, "" if old.keys() & new.keys() else FORM)
     for path, before in old.items():
         if before != new[path]:
+            other = before.partition("[")[0] != new[path].partition("[")[0]
+            cast = statements.matching(record, "step", _CAST) if other else []
             return Failure(
                 f"`state{path}` stays {before}",
                 f"it becomes {new[path]}",
-                definition(record, "step"),
-                DTYPES if before.partition("[")[0] != new[path].partition("[")[0] else "",
+                cast or definition(record, "step"),
+                DTYPES if other else "",
             )
     return None
 

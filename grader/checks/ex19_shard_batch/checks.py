@@ -488,6 +488,8 @@ def loss_is_of_the_own_rows(record: Record) -> Result:
             slip = next((f": {text}" for text, loss in slips.items() if _near(got, loss)), "")
             hint = next((hint for word, hint in HINTS.items() if word in slip), DIVISOR)
             hint = hint if slip else ""
+            if "takes out the predictions" in slip:
+                place = statements.times(record, "mean_loss", "mask") or place
             return Failure(f"the loss of {name} is {expected}", observed + slip, place, hint)
     return None
 
