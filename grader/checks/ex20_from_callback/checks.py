@@ -206,8 +206,8 @@ _JOINS = ("empty", "zeros", "empty_like", "zeros_like", "concatenate", "block", 
 @EXERCISE.check(
     ground="observed",
     hints=(
-        "A jax.Array lies on a device already, that of jax.numpy on the default one. JAX takes "
-        "NumPy's arrays, too.",
+        "A jax.Array is on a device already, and jax.numpy puts its arrays on the default one. JAX "
+        "takes NumPy's arrays, too.",
         "Give JAX for each device what the file gives.",
     ),
     anchor="read-a-sharding",
