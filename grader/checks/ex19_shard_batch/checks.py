@@ -60,8 +60,13 @@ def _adding(record: Record) -> list[Culprit]:
 
 def _padding(record: Record) -> list[Culprit]:
     """Where `shard_batch` adds rows."""
-    place = statements.call(record, "shard_batch", "pad", "concatenate", "vstack")
+    place = _filling(record)
     return place if place != definition(record, "shard_batch") else _placing(record)
+
+
+def _filling(record: Record) -> list[Culprit]:
+    """The only call by which `shard_batch` adds rows, or the line that defines it."""
+    return statements.call(record, "shard_batch", "pad", "concatenate", "vstack", "full", "resize")
 
 
 def _making(record: Record, key: str) -> list[Culprit]:
@@ -69,7 +74,7 @@ def _making(record: Record, key: str) -> list[Culprit]:
     found = statements.assigned(record, "shard_batch", key, f"_{key}")
     if key == "mask" or found != definition(record, "shard_batch"):
         return found
-    return _padding(record)
+    return _filling(record)
 
 
 def _leaf(record: Record, name: str, key: str) -> Leaf:
