@@ -104,6 +104,8 @@ def best_is_kept(record: Record) -> Result:
         failure = replace(failure, hint=BEGINS)
     if failure.observed.endswith("the last step was given"):
         failure = replace(failure, hint=EVERY_STEP)
+    if failure.observed.endswith("below the loss before it"):
+        failure = replace(failure, hint=COMPARED)
     mine, right = seen(record).facts[BEST_OF], wanted(record).facts[BEST_OF]
     if mine >= 0 and "that is" not in failure.observed:
         steps = f"these are the params of step {mine}, and step {right} has the lowest loss"
@@ -123,11 +125,17 @@ EVERY_STEP = (
     "The last step counted as the best, whatever its loss. With which number is a loss compared, "
     "and what becomes of that number when a lower loss comes?"
 )
+COMPARED = (
+    "The lowest loss of all steps is below every other. With which number is a loss compared, and "
+    "what becomes of that number from one step to the next?"
+)
 DELETED = "delete() frees an array for everyone who uses it. Who else uses this one?"
 
 
 def _deleting(record: Record) -> list[Culprit]:
-    return calls_of(record, ("delete",)) or definition(record, "train")
+    found = statements.every(record, "train", "delete")
+    here = definition(record, "train")
+    return found if found != here else calls_of(record, ("delete",)) or here
 
 
 @EXERCISE.check(
