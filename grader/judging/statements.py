@@ -338,7 +338,7 @@ def result(
     match value:
         case ast.Name(id=name):
             made = _made(owner, name)
-        case ast.Attribute() | ast.Subscript():
+        case ast.Attribute() | ast.Subscript(value=ast.Attribute()):
             made = _asked(owner, _innermost(value))
     return [file.place(made[-1] if made else value)]
 
