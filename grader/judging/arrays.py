@@ -246,11 +246,32 @@ def _structure_failure(
     expected, observed = f"{label(name, '')} is {form_of(theirs)}", f"it is {form_of(mine)}"
     if observed == f"it is {form_of(theirs)}" or not mine:
         return Failure(*_other_paths(name, mine, theirs, my_tree, their_tree), (), FORM)
+    if words := _of_another_length(mine, theirs):
+        observed += f": {words}"
     if _keys(mine) and (lacking := _keys(theirs) - _keys(mine)):
         observed += f", without {_paths([f'{key[2:-2]}' for key in sorted(lacking)])}"
     if _keys(theirs) and (unasked := _keys(mine) - _keys(theirs)):
         observed += f"; nobody asked for {_paths(sorted(unasked))}"
     return Failure(expected, observed, (), FORM)
+
+
+def _of_another_length(mine: Sequence[Leaf], theirs: Sequence[Leaf]) -> str:
+    """Which entries a list of trees of numbers lacks, or has more, if all its parts say so."""
+    got, wanted = _columns(mine), _columns(theirs)
+    pairs = [(_stacked(got[path]), _stacked(wanted[path])) for path in got if path in wanted]
+    words = {explanation(a, b) for a, b in pairs if a is not None and b is not None}
+    return words.pop() if len(words) == 1 and len(pairs) == len(wanted) else ""
+
+
+def _columns(leaves: Sequence[Leaf]) -> dict[str, list[Leaf]]:
+    """The leaves of a list of trees by the path inside an entry; nothing if it is no list."""
+    found: dict[str, list[Leaf]] = {}
+    for leaf in leaves:
+        index = _INDEX.match(leaf.path)
+        if index is None:
+            return {}
+        found.setdefault(leaf.path[index.end() :], []).append(leaf)
+    return found
 
 
 def _part_of_another_form(

@@ -295,14 +295,31 @@ def of_only_statement(file: File, place: Culprit) -> list[Culprit]:
 def of_text(file: File, place: Culprit, text: str) -> list[Culprit]:
     """The line that writes a text in the definition at `place`, if there is only one.
 
-    It stands in quotes, or names an argument.
+    It stands in quotes, or names an argument. Where that definition does not write it, those that
+    it names are searched.
     """
+    own, *others = reached(file, file.top_level_at(place.line)) or [ast.Pass()]
+    lines = _writing([own], text) or _writing(others, text)
+    return _only(file, place, lines)
+
+
+def _writing(tops: Sequence[ast.stmt], text: str) -> set[int]:
+    """The lines that write a text in quotes, or as the name of an argument."""
     lines = set()
-    for node in ast.walk(_held_at(file, place)):
+    for node in (node for top in tops for node in ast.walk(top)):
         match node:
             case ast.Constant(value=value) | ast.keyword(arg=value) if value == text:
                 lines.add(node.lineno)
-    return _only(file, place, lines)
+    return lines
+
+
+def reached(file: File, name: str) -> list[ast.stmt]:
+    """A definition at the top level, and those that it names, directly or not."""
+    names = [name]
+    for one in names:  # which grows
+        held = names_in(top) if (top := file.defined(one)) else set()
+        names += [other for other in dict.fromkeys(file.names) if other in held - {*names}]
+    return [node for node in map(file.defined, names) if node is not None]
 
 
 def _held_at(file: File, place: Culprit) -> ast.AST:

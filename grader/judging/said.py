@@ -444,6 +444,13 @@ _TABLE = tuple(
             "one of them is 1. Which of the arrays has another shape than you expect?",
         ),
         _Said(
+            r"ncompatible types for broadcasting: input type=\w+(\[[\d,]*\]) and requested "
+            r"type=\w+(\[[\d,]*\])",
+            r"an array of shape \1 does not fit one of shape \2",
+            "Shapes are compared from their last sizes on, and two sizes fit if they are equal or "
+            "one of them is 1. Which of the arrays has another shape than you expect?",
+        ),
+        _Said(
             r"could not broadcast input array from shape \(([\d, ]*?),?\) into shape "
             r"\(([\d, ]*?),?\)",
             r"an array of shape (\1) does not fit into the place for it, of shape (\2)",

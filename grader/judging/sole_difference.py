@@ -187,8 +187,19 @@ def _unlike(others: Sequence[ast.stmt], model: ast.stmt) -> list[Node]:
         if side.definition in [other.definition for other in known]
     )
     called, owners = missing.values(), [side.owner for side in known]
-    named = (one for one, side in left.items() if side.name in called and side.owner in owners)
+    own = {node.name for other in others for node in ast.walk(other) if isinstance(node, Function)}
+    named = (
+        one
+        for one, side in left.items()
+        if side.name in called and side.owner in owners
+        if side.name == "return" or not _is_call_of(one, own)
+    )
     return list(filter(None, near)) or list(named)
+
+
+def _is_call_of(value: ast.expr, names: set[str]) -> bool:
+    """Whether a value is made by a function of the file, so that it says nothing by itself."""
+    return isinstance(value, ast.Call) and ast.unparse(value.func) in names
 
 
 def _values(definition: ast.stmt) -> Iterator[tuple[ast.expr, tuple[str, Function]]]:

@@ -7,10 +7,17 @@ else it is the line that defines the function. No verdict is reached here.
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
-from grader.judging.places import File, Function, names_in, of_definitions, own_nodes
+from grader.judging.places import (
+    File,
+    Function,
+    names_in,
+    of_definitions,
+    own_nodes,
+    reached,
+)
 from grader.judging.record import Leaf, Record
 from grader.judging.sole_difference import sole_unlike
 from grader.judging.verdict import Culprit
@@ -170,6 +177,14 @@ def division(record: Record, function: str) -> list[Culprit]:
     return _operation(File(record.source), function, ast.Div)
 
 
+def times(record: Record, function: str, name: str) -> list[Culprit]:
+    """The only product in a function with what is called `name`, or a part of it; else nothing."""
+    file = File(record.source)
+    held = (node for node in _nodes(file, function) if isinstance(node, ast.BinOp))
+    products = (node for node in held if isinstance(node.op, ast.Mult))
+    return _only(file, (n for n in products if name in map(_innermost, (n.left, n.right))))
+
+
 def _operation(file: File, function: str, kind: type[ast.operator]) -> list[Culprit]:
     for nodes in _reached(file, function):
         held = (node for node in nodes if isinstance(node, ast.BinOp | ast.AugAssign))
@@ -196,20 +211,59 @@ def calls(record: Record, function: str, name: str) -> bool:
     return any(isinstance(n, ast.Attribute | ast.Name) and _name(n) == name for n in nodes)
 
 
+def uses(record: Record, function: str, name: str) -> bool:
+    """Whether a function, or what it names at the top level, uses something called `name`."""
+    nodes = (n for top in reached(File(record.source), function) for n in ast.walk(top))
+    return any(isinstance(n, ast.Attribute | ast.Name) and _name(n) == name for n in nodes)
+
+
 def argument(record: Record, function: str, called: str, index: int) -> list[Culprit]:
     """What makes the argument at `index` of the only call of `called` in a function.
 
-    Of a name, it is the last statement that gives the name its value; else it is the call.
+    Where the function has no such call, what it names at the top level is searched.
+    Of a name, it is the last statement that gives the name its value; of what else in the file
+    makes the value, that is meant. Otherwise it is the call.
     """
     file = File(record.source)
     top = file.doing(function)
-    found = list(_calls(_nodes(file, function), called))
+    parts = (list(_calls(nodes, called)) for nodes in _reached(file, function))
+    found = next(filter(None, parts), [])
     if len(found) != 1:
         return of_definitions(file, [function])
-    given = found[0].args[index : index + 1]
-    names = [node.id for node in given if isinstance(node, ast.Name)]
-    made = _made(top, names[0]) if names and top else []
+    spread = next((n for n, arg in enumerate(found[0].args) if isinstance(arg, ast.Starred)), index)
+    made: list[ast.AST] = []
+    match found[0].args[min(index, spread) :]:
+        case [ast.Starred(value=value), *_]:
+            made = _elsewhere(file, value, index - spread)
+        case [ast.Name(id=name), *_]:
+            made = _made(top, name) if top else []
+        case [value, *_]:
+            made = _elsewhere(file, value)
     return [file.place(made[-1] if made else found[0])]
+
+
+def _elsewhere(file: File, value: ast.expr, index: int | None = None) -> list[ast.AST]:
+    """What the file's only function of its name returns for a call, or for a property.
+
+    Of several values, the one at `index` is meant. Of an attribute that is no property, it is the
+    only value that the file gives it.
+    """
+    name = _name(value.func if isinstance(value, ast.Call) else value)
+    nodes = list(ast.walk(file.tree))
+    owners = [node for node in nodes if isinstance(node, Function) and node.name == name]
+    given = [(owner, one) for owner in owners for one in _returned(owner)]
+    if len(given) != 1:
+        targets = (node for node in nodes if isinstance(node, ast.Assign))
+        held = [node for node in targets if any(map(_is_attribute(name), node.targets))]
+        return [held[0].value] if len(held) == 1 and not owners else []
+    owner, one = given[0]
+    if index is not None and isinstance(one, ast.Tuple) and index < len(one.elts):
+        one = one.elts[index]
+    return (_made(owner, one.id) if isinstance(one, ast.Name) else []) or [one]
+
+
+def _is_attribute(name: str) -> Callable[[ast.expr], bool]:
+    return lambda node: isinstance(node, ast.Attribute) and node.attr == name
 
 
 def unlike(record: Record, function: str) -> list[Culprit]:
@@ -280,9 +334,32 @@ def result(
     if found is None:
         return of_definitions(file, [function])
     owner, value = found
-    if isinstance(value, ast.Name) and (made := _made(owner, value.id)):
-        return [file.place(made[-1])]
-    return [file.place(value)]
+    made: list[ast.AST] = []
+    match value:
+        case ast.Name(id=name):
+            made = _made(owner, name)
+        case ast.Attribute() | ast.Subscript(value=ast.Attribute()):
+            made = _asked(owner, _innermost(value))
+    return [file.place(made[-1] if made else value)]
+
+
+def _innermost(value: ast.expr) -> str:
+    """The variable whose attribute, or part, a value is."""
+    while isinstance(value, ast.Attribute | ast.Subscript):
+        value = value.value
+    return _name(value)
+
+
+def _asked(function: Function, name: str) -> list[ast.AST]:
+    """The statements in a function that call a method of what is called `name`."""
+    found = (node for node in own_nodes(function) if isinstance(node, ast.Expr))
+    return [
+        node
+        for node in found
+        if isinstance(node.value, ast.Call)
+        and isinstance(node.value.func, ast.Attribute)
+        and _name(node.value.func.value) == name
+    ]
 
 
 def returned(
@@ -303,7 +380,8 @@ def left_whole(record: Record, function: str, key: str) -> list[Culprit]:
     file = File(record.source)
     if found := _entry(file, function, key):
         return found
-    nodes = list(_nodes(file, function))
+    parts = _reached(file, function)
+    nodes = next((part for part in parts if any(_calls(part, *_SPECS))), parts[0])
     empty = [node for node in _calls(nodes, *_SPECS) if not (node.args or node.keywords)]
     if len(empty) > 1:
         hang = {
@@ -352,10 +430,16 @@ def _gives_name(node: ast.AST, name: str) -> bool:
 
 
 def matching(record: Record, function: str, pattern: str) -> list[Culprit]:
-    """The only call in a function whose text matches a pattern from its beginning; else nothing."""
+    """The only call in a function whose text matches a pattern from its beginning; else nothing.
+
+    Where the function has no such call, what it names at the top level is searched.
+    """
     file = File(record.source)
-    calls = (node for node in _nodes(file, function) if isinstance(node, ast.Call))
-    return _only(file, (node for node in calls if re.match(pattern, ast.unparse(node))))
+    parts = (
+        [node for node in part if isinstance(node, ast.Call)] for part in _reached(file, function)
+    )
+    found = ([node for node in part if re.match(pattern, ast.unparse(node))] for part in parts)
+    return _only(file, next(filter(None, found), []))
 
 
 def of_spec(record: Record, functions: Sequence[str], promise: str, message: str) -> list[Culprit]:
@@ -482,6 +566,11 @@ def condition(record: Record, function: str) -> list[Culprit]:
     return _given_to_call(File(record.source), function, {"while_loop": 0})
 
 
+def differentiated(record: Record, function: str) -> list[Culprit]:
+    """What the function returns that the only jax.value_and_grad or jax.grad gets; else nothing."""
+    return _given_to_call(File(record.source), function, {"value_and_grad": 0, "grad": 0})
+
+
 def callback(record: Record, function: str) -> list[Culprit]:
     """What the callback returns that the only make_array_from_callback gets; else nothing."""
     return _given_to_call(File(record.source), function, {"make_array_from_callback": 2})
@@ -510,7 +599,8 @@ def _given_to_call(file: File, function: str, places: Mapping[str, int]) -> list
     That is one by its name, a method, an object that can be called, or a lambda. Where it returns
     nothing, it is the function.
     """
-    loops = list(_calls(_nodes(file, function), *places))
+    parts = (list(_calls(nodes, *places)) for nodes in _reached(file, function))
+    loops = next(filter(None, parts), [])
     if len(loops) != 1:
         return []
     place = places[_name(loops[0].func)]
@@ -523,8 +613,11 @@ def _given_to_call(file: File, function: str, places: Mapping[str, int]) -> list
         case [ast.Lambda(body=value)]:
             return [file.place(value)]
         case [ast.Name() | ast.Attribute() | ast.Call() as taken]:
-            name = "__call__" if isinstance(taken, ast.Call) else _name(taken)
-            every = (node for node in ast.walk(file.tree) if isinstance(node, Function))
+            every = [node for node in ast.walk(file.tree) if isinstance(node, Function)]
+            name = _name(taken)
+            if isinstance(taken, ast.Call):  # of a class, or of a function that returns one
+                made = _elsewhere(file, taken)
+                name = _name(made[-1]) if made and isinstance(made[-1], ast.Name) else "__call__"
             owners = [node for node in every if node.name == name]
             values = [value for owner in owners for value in _returned(owner)]
             return _only(file, values or owners)
@@ -592,13 +685,50 @@ def _names_indexed(node: ast.AST) -> set[str]:
 
 
 def assigned(record: Record, function: str, *names: str) -> list[Culprit]:
-    """The last statement in a function that gives a name a value: the first of `names` with one."""
+    """The last statement in a function that gives a name a value: the first of `names` with one.
+
+    Where there is none, it is what the file's only function of such a name returns.
+    """
     file = File(record.source)
     top = file.doing(function)
     found = [_made(top, name) for name in names] if top else []
+    found += [_elsewhere(file, ast.Name(name)) for name in names]
     for made in filter(None, found):
         return [file.place(made[-1])]
     return of_definitions(file, [function])
+
+
+def choice(record: Record, function: str) -> list[Culprit]:
+    """The condition of the only `if` in a function, or else the line that defines it."""
+    file = File(record.source)
+    tests = (node.test for node in _nodes(file, function) if isinstance(node, ast.If | ast.IfExp))
+    return _only(file, tests) or of_definitions(file, [function])
+
+
+def rounds(record: Record, function: str) -> list[Culprit]:
+    """What the only `for` in a function goes over; else nothing."""
+    file = File(record.source)
+    return _only(file, (node.iter for node in _nodes(file, function) if isinstance(node, ast.For)))
+
+
+def choosing(record: Record, function: str, index: int, of: int) -> list[Culprit]:
+    """The condition that decides whether a statement gives a result its last value.
+
+    It is that of the innermost `if` around the statement. Where there is none, it is the statement.
+    """
+    file, place = File(record.source), result(record, function, index, of)
+    tests = [
+        node.test
+        for node in _nodes(file, function)
+        if isinstance(node, ast.If) and any(_spans(node.body, one.line) for one in place)
+    ]
+    return [file.place(tests[-1])] if tests else place
+
+
+def discarding(record: Record, function: str) -> list[Culprit]:
+    """The only statement in a function that gives `_` a value, else nothing."""
+    file = File(record.source)
+    return _only(file, (node for node in _nodes(file, function) if "_" in _given(node)))
 
 
 def leaving(record: Record, function: str) -> list[Culprit]:
@@ -782,22 +912,15 @@ def _nodes(file: File, function: str) -> Iterator[ast.AST]:
     return (node for top in file.written(function) for node in ast.walk(top))
 
 
-def reached(file: File, function: str) -> list[ast.stmt]:
-    """A definition at the top level, and those that it names, directly or not."""
-    names = [function]
-    for name in names:  # which grows
-        held = names_in(top) if (top := file.defined(name)) else set()
-        names += [other for other in dict.fromkeys(file.names) if other in held - {*names}]
-    return [node for node in map(file.defined, names) if node is not None]
-
-
 def _reached(file: File, function: str) -> tuple[list[ast.AST], list[ast.AST]]:
     """The nodes of a definition, and those of all else that it reaches.
 
-    One with a condition reaches nothing here: which way it goes is its own matter.
+    One with a condition that decides what it reaches, reaches nothing here: which way it goes is
+    its own matter.
     """
     own = list(_nodes(file, function))
-    decides = any(isinstance(node, ast.If | ast.IfExp) for node in own)
+    conditions = [node for node in own if isinstance(node, ast.If | ast.IfExp)]
+    decides = any(names_in(node) & {*file.names} for node in conditions)
     others = [] if decides else reached(file, function)[1:]
     return own, [node for top in others for node in ast.walk(top)]
 

@@ -83,6 +83,18 @@ def test_lists_of_different_lengths_are_reported_by_their_lengths() -> None:
     assert words([], listed(1.0)) == ("`x` has 1 value", "0 values")
 
 
+def test_a_list_of_trees_says_which_of_its_entries_it_lacks() -> None:
+    entries = [{"loss": 1.0 / n, "worst": 5.0 * n} for n in range(1, 5)]
+
+    def of(some: list[dict[str, float]]) -> list[Leaf]:
+        return [leaf(v, f"[{n}]['{key}']") for n, one in enumerate(some) for key, v in one.items()]
+
+    lacking = words(of(entries[1:]), of(entries))
+    assert lacking == ("`x` is 4 values", "it is 3 values: the first is missing")
+    other = [entries[0] | {"worst": 7.0}, *entries[1:3]]
+    assert words(of(other), of(entries))[1] == "it is 3 values", "only one of its parts says so"
+
+
 def test_trees_are_reported_by_their_paths() -> None:
     both = keyed(w=1.0, b=2.0)
     lacking = ("`x` is a dict of `w`, `b`", "it is a dict of `w`, without `b`")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from grader.judging import statements
-from grader.judging.places import File
+from grader.judging.places import File, of_text, reached
 from grader.judging.record import Leaf, Record
 from grader.judging.verdict import Culprit
 
@@ -80,7 +80,7 @@ def test_what_a_function_leaves_to_a_helper_is_found_there() -> None:
     assert [place.line for place in statements.entry(record, "create", "bias")] == [3]
     assert [place.line for place in statements.every(record, "create", "arange")] == [3]
     assert [place.line for place in statements.every(record, "other", "arange")] == [11]
-    names = [getattr(node, "name", "") for node in statements.reached(File(HELPED), "create")]
+    names = [getattr(node, "name", "") for node in reached(File(HELPED), "create")]
     assert names == ["create", "layer"]
 
 
@@ -342,3 +342,83 @@ def test_blocks_are_placed_where_the_callback_returns_them_or_where_they_are_put
     assert lines("ValueError: Expected shard shape (2, 4)") == [2]
     assert lines("the input arrays must be from distinct devices") == [4]
     assert lines("another error") == []
+
+
+BUILT = """\
+class Bucket:
+    def __init__(self, rows):
+        self.rows = pad(rows)
+
+    @property
+    def mask(self):
+        return ones(self.rows)
+
+
+def padded(rows):
+    size = up(rows)
+    return size, flags(size)
+
+
+def whole(model, rows):
+    bucket = Bucket(rows)
+    return model(bucket.rows, bucket.mask)
+
+
+def spread(model, rows):
+    if rows:
+        rows = rows[1:]
+    return model(rows, *padded(rows))
+
+
+def tracked(rows):
+    best = Best()
+    for row in rows:
+        if row < 0:
+            last = row
+        best.offer(row)
+    return best.top[1], last
+
+
+def descend(loss, params):
+    def total(params):
+        return loss(params).sum()
+
+    value, _ = value_and_grad(total)(params)
+    return value
+"""
+"""Files that are built in other ways than a solution."""
+
+
+@pytest.mark.parametrize(
+    ("found", "line"),
+    [
+        (lambda of: statements.argument(of, "whole", "model", 0), 3),
+        (lambda of: statements.argument(of, "whole", "model", 1), 7),
+        (lambda of: statements.argument(of, "spread", "model", 2), 12),
+        (lambda of: statements.assigned(of, "spread", "mask"), 7),
+        (lambda of: statements.result(of, "tracked", 0, 2), 31),
+        (lambda of: statements.choosing(of, "tracked", 1, 2), 29),
+        (lambda of: statements.choice(of, "spread"), 21),
+        (lambda of: statements.rounds(of, "tracked"), 28),
+        (lambda of: statements.differentiated(of, "descend"), 37),
+        (lambda of: statements.discarding(of, "descend"), 39),
+    ],
+)
+def test_what_made_a_value_is_found_in_classes_helpers_and_loops(
+    found: Callable[[Record], list[Culprit]], line: int
+) -> None:
+    record = Record(exercise="ex00_x", path="x.py", source=BUILT, seed=1)
+    assert [place.line for place in found(record)] == [line]
+
+
+def test_a_text_is_found_in_what_a_function_names() -> None:
+    file = File("NAMES = {'share': 1}\n\n\ndef start():\n    return NAMES\n")
+    start = file.place(file.tree.body[1])
+    assert [place.line for place in of_text(file, start, "share")] == [1]
+    assert of_text(file, start, "grow") == [start]
+
+
+def test_what_a_function_uses_is_asked_of_its_helpers_too() -> None:
+    record = Record(exercise="ex00_x", path="x.py", source=BUILT, seed=1)
+    assert statements.uses(record, "spread", "flags")
+    assert not statements.uses(record, "whole", "flags")

@@ -22,10 +22,10 @@ from grader.checks.ex01_find_devices.facts import (
 from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import calls_of, culprit, definition, seen, wanted
-from grader.judging.places import File
+from grader.judging.places import File, reached
 from grader.judging.record import Observed, Record
 from grader.judging.said import cleaned, hint_for
-from grader.judging.statements import deciding, reached
+from grader.judging.statements import deciding
 from grader.judging.verdict import Culprit
 
 PLATFORM = (

@@ -20,6 +20,7 @@ from grader.judging.evidence import (
     timing_result,
     to_host,
 )
+from grader.judging.places import File
 from grader.judging.record import Record
 from grader.judging.verdict import Culprit
 from grader.judging.words import plural
@@ -47,6 +48,10 @@ def same_state(record: Record) -> Result:
         failure = differing_leaf(record, name, rtol=1e-3, atol=1e-5)
         if failure is None:
             right.add(run.steps)
+        elif not failure.hint and (same := _right_in_another(record, run)):
+            observed = f"{failure.observed}; in run {same.number}, the state is right"
+            place = statements.choice(record, "simulate")
+            return replace(failure, observed=observed, hint=BY_THE_CALL, culprits=place)
         elif right and run.steps > max(right) and not failure.hint:
             observed = f"{failure.observed}; up to {max(right)} steps, the state is right"
             loop = _loop(record)
@@ -56,6 +61,21 @@ def same_state(record: Record) -> Result:
         else:
             return _placed(record, failure)
     return None
+
+
+BY_THE_CALL = (
+    "Two runs with the same number of steps are not alike. What does your code remember from one "
+    "call to the next, and what does it do otherwise then?"
+)
+
+
+def _right_in_another(record: Record, run: Run) -> Run | None:
+    """A run with the same number of steps whose state is right, if there is one."""
+    others = (one for one in _runs(record) if one.steps == run.steps)
+    names = ((one, state_after(one.steps, one.number)) for one in others)
+    return next(
+        (one for one, name in names if not differing_leaf(record, name, rtol=1e-3, atol=1e-5)), None
+    )
 
 
 def _placed(record: Record, failure: Failure) -> Failure:
@@ -72,15 +92,23 @@ def _placed(record: Record, failure: Failure) -> Failure:
 
 
 def _around(record: Record) -> list[Culprit]:
-    """What says how many rounds a loop makes: a condition, or the call that loops."""
-    return statements.condition(record, "simulate") or _loop(record)
+    """What says how many rounds a loop makes; or what a body returns that is called as often."""
+    place = statements.condition(record, "simulate") or statements.rounds(record, "simulate")
+    place = place or _loop(record)
+    whole = any("fori_loop(0, steps," in one.text for one in place)
+    return (whole and statements.each_round(record, "simulate")) or place
 
 
 def _loop(record: Record) -> list[Culprit]:
     return statements.call(record, "simulate", "fori_loop", "scan", "while_loop")
 
 
-AROUND_THE_STEPS = ("one step short", "one step too far", "exchanged at the start")
+AROUND_THE_STEPS = (
+    "one step short",
+    "one step too far",
+    "exchanged at the start",
+    "no step was made",
+)
 """How it ends what is said of a state of which each step may be right."""
 
 
@@ -151,9 +179,16 @@ def _read(record: Record) -> Result:
 def _computing(record: Record, run: Run) -> list[Culprit]:
     """The reads by which the host gets what it computes with, or the call of what is launched."""
     reads = to_host(seen(record)) if _is_on_the_host(run) else []
-    if reads or len(run.functions) != 1:
+    if reads or not run.functions:
         return culprits(record, reads) or definition(record, "simulate")
-    return statements.call(record, "simulate", *run.functions)
+    if _is_beside_the_loop(run):
+        own = {*File(record.source).names, "scan", "fori_loop", "while_loop"}
+        beside = statements.call(record, "simulate", *sorted(run.functions.keys() - own))
+        if beside != definition(record, "simulate"):
+            return beside
+        return statements.matching(record, "simulate", _OF_NUMPY) or _loop(record)
+    often = max(run.functions, key=run.functions.__getitem__)
+    return statements.call(record, "simulate", often)
 
 
 def _is_on_the_host(run: Run) -> bool:
@@ -165,9 +200,22 @@ def _why_launched(run: Run) -> str:
     """The hint for a number of launches, or "" for the check's first one."""
     if _is_on_the_host(run):
         return ON_THE_HOST
-    return ONE_CALL if run.launches < run.steps else ""
+    if _is_beside_the_loop(run):
+        return BESIDE
+    return ONE_CALL if run.launches % run.steps else ""
 
 
+def _is_beside_the_loop(run: Run) -> bool:
+    """Whether no program is launched twice: one may take all steps, and the others stand beside."""
+    return set(run.functions.values()) == {1}
+
+
+_OF_NUMPY = r"(jnp|jax\.numpy)\.\w+\((?!.*\)\.)"
+"""How a call of jax.numpy begins whose result is not asked for something else."""
+BESIDE = (
+    "No program here is launched for each step. But each call of jax.numpy that stands outside the "
+    "jitted function is one more. What of your code is not inside it?"
+)
 ON_THE_HOST = "What computes the steps, if not one program of JAX? NumPy works on the host."
 MOST_NAMES = 6
 """So many functions are listed, those that were called most often."""
@@ -181,7 +229,7 @@ def _launched(run: Run) -> str:
         placing = f"{run.launches} of `stage`, by which jnp.asarray places a NumPy array"
         return f"nothing is launched but {placing}: the device computes nothing"
     each = run.launches / run.steps
-    often = f", {each:.3g} for each step" if each >= 1 else ""
+    often = f", {each:g} for each step" if each >= 1 and each % 1 == 0 else ""
     names = [f"{count} of `{name}`" for name, count in run.functions.items()]
     more = ", ..." if len(names) > MOST_NAMES else ""
     listed = f": {', '.join(names[:MOST_NAMES])}{more}" if names else ""
@@ -220,9 +268,16 @@ def compiled_once(record: Record) -> Result:
     return Failure(
         "a later run with the same number of steps uses the compiled program of the first",
         f"{plural(total, 'program')} compiled again: {', '.join(names)}",
-        cleared or culprits(record, found),
+        cleared or _jitting(record) or culprits(record, found),
         CLEARED if cleared else NEW_BODY if LOOPS.issuperset(names) else "",
     )
+
+
+def _jitting(record: Record) -> list[Culprit]:
+    """The only call of jax.jit in `simulate`, which makes a new function each time; or nothing."""
+    inside = statements.jits_inside(record, ["simulate"])
+    place = statements.call(record, "simulate", "jit") if inside else []
+    return [] if place == definition(record, "simulate") else place
 
 
 CLEARED = "jax.clear_caches drops every program that is compiled. What does the next call do?"

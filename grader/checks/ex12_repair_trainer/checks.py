@@ -120,7 +120,8 @@ def state_is_kept(record: Record) -> Result:
     failure = _differing(record, ["[0][1]"], MOVED.get(moves, ""))
     if not isinstance(failure, Failure):
         return failure
-    returned = statements.result(record, "step", 0, 2)
+    lost = statements.discarding(record, "step") if moves == 0 else []
+    returned = lost or statements.result(record, "step", 0, 2)
     made = statements.assigned(record, "step", "state", "new_state")
     hint = ONCE if moves == 2 else failure.hint
     return replace(failure, hint=hint, made=made if moves else returned)
@@ -134,9 +135,14 @@ MOVED = {
 """What is said of a state by how often its mean has moved."""
 
 
+_NEW_KEY = r"(\w+\.)*(split|fold_in)\("
 LOSS = (
     "The loss is a mean over the rows of the batch, with the params that went in. The network gets "
     "the key as it is."
+)
+ADDED = (
+    "The new optimizer state is right, and the params are not. What is added to the params: the "
+    "updates that `optimizer.update` returns, to the params that went in?"
 )
 OPTIMIZED = (
     "The gradients and the optimizer's old state go into `optimizer.update`. What it returns is "
@@ -163,7 +169,12 @@ def same_step(record: Record) -> Result:
     if unused or not isinstance(found, Failure) or found.hint:
         return found
     if found.expected.startswith("`loss`"):
-        return replace(found, hint=LOSS)
+        if keys := statements.matching(record, "step", _NEW_KEY):
+            observed = f"{found.observed}; `step` makes another key of `key`"
+            return replace(found, observed=observed, culprits=keys)
+        return replace(found, hint=LOSS, made=statements.differentiated(record, "step"))
+    if _differing(record, ["[0][2]"], why) is None:
+        return replace(found, hint=ADDED, made=statements.call(record, "step", "apply_updates"))
     return replace(found, hint=OPTIMIZED, made=statements.call(record, "step", "update"))
 
 

@@ -32,7 +32,7 @@ from grader.checks.ex13_memory_budget.facts import (
 )
 from grader.judging import statements
 from grader.judging.checking import Failure, Result, Unable
-from grader.judging.evidence import culprit, definition, seen, wanted
+from grader.judging.evidence import calls_of, culprit, definition, seen, wanted
 from grader.judging.places import File, of_text
 from grader.judging.record import Observed, Record
 from grader.judging.verdict import Culprit
@@ -43,6 +43,7 @@ LIMIT, POOL = "bytes_limit", "pool_bytes"
 """Figures of `Device.memory_stats()`."""
 ROUNDING = 1e-6
 """How far a share may be off: what float32 makes of it. Shares are drawn with three digits."""
+SETTINGS = (OLD, NEW, PREALLOCATE, ALLOCATOR)
 OFF = ("false", "False", "0")
 """The texts that JAX reads as off."""
 Judge = Callable[[Record, Started], Result]
@@ -147,7 +148,7 @@ def _no_pool(record: Record, one: Started) -> Failure | None:
 
 
 def _naming(record: Record, variable: str) -> list[Culprit]:
-    """The line of `start` that names a variable, if there is only one."""
+    """The only line that names a variable, in `start` or else in what `start` names."""
     return of_text(File(record.source), definition(record, "start")[0], variable)
 
 
@@ -157,7 +158,10 @@ def _refused(one: Started) -> str:
     return f"JAX's plugin for CUDA raised {complaint}; JAX logs that, and goes on with a CPU"
 
 
-IN_ENVIRON = f"{NEW} must be in os.environ itself: JAX reads it from there."
+IN_ENVIRON = (
+    f"{NEW} must be in os.environ itself when JAX is first asked for a device: JAX reads it from "
+    "there, and then."
+)
 AS_IT_IS = "Any share may be asked for. It goes into the variable as it is, as text."
 
 
@@ -193,12 +197,13 @@ def _wrong_share(record: Record, one: Started) -> Failure | None:
     expected = f"after `{one.call}`, JAX's client for the GPU is told memory_fraction {one.share}"
     place = _naming(record, NEW)
     if told is None and not one.complaint:
-        if unread := _unread(record):
-            name, line = unread
+        if name := _unread(record, one, NEW, OLD):
             observed += f": JAX reads no variable `{name}`"
-            return Failure(expected, observed, [culprit(record, line)], SPELT)
+            return Failure(expected, observed, _naming(record, name), SPELT)
         return Failure(expected, observed, place, REACHED if _sets(record, place) else IN_ENVIRON)
-    return Failure(expected, observed, place, AS_IT_IS if told is not None and told <= 1 else "")
+    both = {OLD, NEW} <= one.variables.keys() - one.shell.keys()
+    hint = TWICE if both else AS_IT_IS if told is not None and told <= 1 else ""
+    return Failure(expected, observed, place, hint)
 
 
 def _sets(record: Record, places: Sequence[Culprit]) -> bool:
@@ -208,17 +213,21 @@ def _sets(record: Record, places: Sequence[Culprit]) -> bool:
 
 
 REACHED = "The marked line was not reached in this call. On what does it hang?"
-SPELT = "How is the variable of the share spelt? JAX says nothing of one that it does not know."
+SPELT = "How is the variable spelt? JAX says nothing of one that it does not know."
+TWICE = f"{NEW} is the name of today, and {OLD} the old one. Which lines set a variable twice?"
 
 
-def _unread(record: Record) -> tuple[str, int] | None:
-    """A name in the file that is nearly that of the variable of the share, and its line."""
-    for node in ast.walk(ast.parse(record.source)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            near = difflib.SequenceMatcher(None, node.value, NEW).ratio() > ALIKE
-            if near and node.value not in (NEW, OLD):
-                return node.value, node.lineno
-    return None
+def _unread(record: Record, one: Started, *names: str) -> str:
+    """A variable that the file or the environment names almost as one of `names`; or ""."""
+    nodes = ast.walk(File(record.source).tree)
+    texts = [n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    others = (text for text in (*texts, *one.variables) if text not in SETTINGS)
+    near = (text for text in others if any(_alike(text, name) for name in names))
+    return next(near, "")
+
+
+def _alike(text: str, name: str) -> bool:
+    return difflib.SequenceMatcher(None, text, name).ratio() > ALIKE
 
 
 ALIKE = 0.85
@@ -282,10 +291,15 @@ def _taken(record: Record, one: Started) -> Failure | None:
     text = one.variables.get(PREALLOCATE)
     why = "not set, and the default is on" if text is None else f"`{text}`, which JAX reads as on"
     expected = f"after `{one.call}`, preallocation is off"
-    hint = f"JAX reads {PREALLOCATE}. What does your code set in its place?" if text is None else ""
-    if text in ("true", "True", "1"):
+    hint, place = "", _naming(record, PREALLOCATE)
+    if text is None:
+        hint = f"JAX reads {PREALLOCATE}. What does your code set in its place?"
+        if name := _unread(record, one, PREALLOCATE):
+            why += f"; JAX reads no variable `{name}`"
+            hint, place = SPELT, _naming(record, name)
+    elif text in ("true", "True", "1"):
         hint = "A pool that grows is not taken whole beforehand: one is on where the other is off."
-    return Failure(expected, f"{PREALLOCATE} is {why}", _naming(record, PREALLOCATE), hint)
+    return Failure(expected, f"{PREALLOCATE} is {why}", place, hint)
 
 
 @EXERCISE.check(
@@ -335,7 +349,10 @@ def _inherited(record: Record, one: Started) -> Failure | None:
             if not kept:
                 return replace(failure, expected=expected, hint="")
             observed += f"\n{kept[0]} is still what the shell has set"
-            return Failure(expected, observed, _naming(record, kept[0]))
+            place, keeping = _naming(record, kept[0]), calls_of(record, ("setdefault",))
+            if keeping and place[0].line not in {one.line for one in keeping}:
+                place = keeping
+            return Failure(expected, observed, place)
     return None
 
 

@@ -79,6 +79,9 @@ def state_fits(record: Record) -> Result:
     return next((one for one in found if one), None)
 
 
+_CAST = r".*\.astype\([^()]*\)$"
+
+
 def _other_arrays(record: Record, traced: Traced) -> Failure | None:
     """The failure where a new state has other arrays than the old one."""
     old, new = traced.old_state, traced.new_state
@@ -98,11 +101,13 @@ def _other_arrays(record: Record, traced: Traced) -> Failure | None:
         return Failure(expected, observed, place, "" if old.keys() & new.keys() else FORM)
     for path, before in old.items():
         if before != new[path]:
+            other = before.partition("[")[0] != new[path].partition("[")[0]
+            cast = statements.matching(record, "step", _CAST) if other else []
             return Failure(
                 f"`state{path}` stays {before}",
                 f"it becomes {new[path]}",
-                definition(record, "step"),
-                DTYPES if before.partition("[")[0] != new[path].partition("[")[0] else "",
+                cast or definition(record, "step"),
+                DTYPES if other else "",
             )
     return None
 
@@ -136,6 +141,8 @@ def same_results(record: Record) -> Result:
 
 DECAY = 0.9
 """What is left of the momentum in each step."""
+WHOLE = 1e-3
+"""A ratio this near to a whole number comes of a sum in place of a mean."""
 GRADIENT = "The gradient is that of the mean loss of all rows. Is it that of a sum, or scaled?"
 PARAMS = (
     "The new momentum is right. Is it what the params get, and not the old momentum or the "
@@ -153,7 +160,9 @@ def _of_params(record: Record, failure: Failure, name: str, right: int) -> Failu
         ratio = output_step_ratio(record, name, "['momentum']", DECAY)
         said = f"; what it adds to {DECAY} x the old one is {{:.3g}} times the reference's gradient"
         observed = failure.observed + (said.format(ratio) if ratio else "")
-        return replace(failure, observed=observed, hint=GRADIENT if ratio else "")
+        whole = bool(ratio and ratio > 1 and abs(ratio - round(ratio)) < WHOLE)
+        place = statements.assigned(record, "step", "grads", "grad") if whole else failure.culprits
+        return replace(failure, observed=observed, hint=GRADIENT if ratio else "", culprits=place)
     if "['params']" not in failure.expected or failure.hint:
         return failure
     ratio = output_step_ratio(record, name, "['params']")
@@ -171,6 +180,10 @@ def _named(record: Record, failure: Failure, name: str, word: str, after: str = 
         hint = hint or "The losses are those of each row, with the params before the step."
     elif "['count']" in found.expected:
         hint = hint or "How does the count of one step become that of the next?"
+        if statements.unnamed(record, "step", ("params", "momentum", "count")) == ["count"]:
+            observed = f"{found.observed}; `step` gives `count` no new value"
+            place = statements.returned(record, "step", 0, 2)
+            found = replace(found, observed=observed)
     return replace(found, expected=expected, culprits=place, hint=hint)
 
 

@@ -11,6 +11,7 @@ from grader.checks.ex15_few_compiles.facts import (
     SERVED,
     UNSEEN,
     ZEROS,
+    Call,
     Served,
     served_list,
 )
@@ -112,6 +113,8 @@ def _named(record: Record, failure: Failure, number: int, served: Served) -> Fai
     found = renamed(failure, name, "predictions")
     expected, place = f"{found.expected}, {given}", definition(record, "predict_all")
     made = failure.made or statements.call(record, "predict_all", "model")
+    if found.observed.endswith("at its end"):  # not cut where it is returned
+        made = statements.result(record, "predict_all")
     if ANOTHERS in found.observed:
         made = statements.call(record, "predict_all", "sorted", "argsort", "model")
         found = replace(found, hint=IN_ORDER)
@@ -279,6 +282,10 @@ def little_padding(record: Record) -> Result:
             continue
         observed = f"it computes {computed} rows in {plural(len(calls), 'call')}"
         place, hint = definition(record, "predict_all"), ""
+        if calls and len(calls) <= len(served.sizes) and computed > most:
+            large = max(calls, key=lambda call: call.rows - 2 * call.counted)
+            observed += f", {large.rows} of them for a batch of {large.counted}"
+            hint = BY_ITS_ROWS if _fits_in_fewer(record, large) else ""
         if computed <= most < computed + beside:
             observed += f", and other launches compute {beside}"
             place, hint = calls_of(record, ["network"]) or place, BESIDE
@@ -296,6 +303,16 @@ def little_padding(record: Record) -> Result:
     return Unable(str(problem)) if problem else None
 
 
+def _fits_in_fewer(record: Record, large: Call) -> bool:
+    """Whether another call with as many rows of a batch, or more, got an array of fewer rows."""
+    calls = (call for served in _served(record) for call in served.calls)
+    return any(call.counted >= large.counted and call.rows < large.rows for call in calls)
+
+
+BY_ITS_ROWS = (
+    "Elsewhere, a batch of that size got an array of fewer rows. On what does the size of the "
+    "array depend in your code, besides the rows of the batch itself?"
+)
 BESIDE = "`model` computes all that the rows need. Which line computes more?"
 ONE_CALL = "One call of `model` for each batch is enough. Which line makes another?"
 

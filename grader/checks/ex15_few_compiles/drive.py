@@ -126,7 +126,10 @@ def _serve(
     with observe.phase(served_list(number)), watch.given(beside.given):
         found = submission.predict_all(model, params, batches)
     if not isinstance(found, list | tuple) or len(found) != len(mine):
-        raise Misused(PROMISE, f"for a list of {len(mine)} batches, it returned {_what(found)}")
+        rows = isinstance(found, list | tuple) and len(found) == sum(map(len, before))
+        each = ", one entry for each row, not for each batch" * rows
+        said = f"for a list of {len(mine)} batches, it returned {_what(found)}{each}"
+        raise Misused(PROMISE, said)
     observe.value(served_list(number), list(found))
     sizes = [len(rows) for rows in before]
     return Served(sizes, calls, beside.rows, _changed(batches, mine, before))

@@ -9,12 +9,14 @@ import msgspec
 from grader.checks.ex16_remat import EXERCISE, facts
 from grader.checks.ex16_remat.facts import NETWORKS, Network
 from grader.judging import statements
+from grader.judging.arrays import CHANGE, compare
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     calls_of,
     compiled_program,
     definition,
     differing_output,
+    given,
     output_error,
     wanted,
 )
@@ -61,6 +63,7 @@ def same_gradients(record: Record) -> Result:
             )
             unlike = statements.unlike(record, "layer")
             said += "; what is marked is not as in `layer`" * bool(unlike)
+            said += WITHOUT_X * (not unlike and _lacks_x(record))
             return replace(
                 failure,
                 observed=failure.observed + said,
@@ -69,6 +72,19 @@ def same_gradients(record: Record) -> Result:
                 made=statements.result(record, "thrifty"),
             )
     return None
+
+
+WITHOUT_X = "; `thrifty(x, weights)` is what `layer` adds to `x`, without `x`"
+
+
+def _lacks_x(record: Record) -> bool:
+    """Whether `thrifty` gives the result of `layer` less `x`."""
+    mine, theirs = record.measured.get(facts.RESULT), record.reference_measured.get(facts.RESULT)
+    if mine is None or theirs is None:
+        return False
+    before = given(record, facts.RESULT)
+    found = compare("", mine.outputs, theirs.outputs, "", "", rtol=1e-3, atol=1e-5, before=before)
+    return found is not None and found.hint == CHANGE
 
 
 BFLOAT16 = 2**-5
@@ -85,11 +101,12 @@ JOINED = (
 )
 
 
-def _why_kept(source: str) -> tuple[str, str]:
+def _why_kept(record: Record) -> tuple[str, str]:
     """What a file lacks, and the hint for what it does to keep too much.
 
     Nothing and "" for the check's first hint.
     """
+    source = record.source
     if any(word in source for word in ("offload", "pinned_host", "Space.Host")):
         hint = "What waits in the host's memory is kept, too. Which of it could be computed again?"
         return "", hint
@@ -98,7 +115,17 @@ def _why_kept(source: str) -> tuple[str, str]:
     if not re.search(r"\b(checkpoint|remat)\b", source):
         hint = NAMED if "checkpoint_name" in source else ALL_KEPT
         return "; no line of the file calls jax.checkpoint", hint
+    if not any(statements.uses(record, "thrifty", name) for name in ("checkpoint", "remat")):
+        return "; `thrifty` does not use what jax.checkpoint returns", ALL_KEPT
+    if "_names" in source:
+        return "", TOO_MANY_NAMED
     return "", JOINED if "prevent_cse" in source else ""
+
+
+TOO_MANY_NAMED = (
+    "Each array that jax.ad_checkpoint.checkpoint_name has given one of the policy's names is "
+    "kept. How many arrays (n, h) are these, and which of them is made from the others?"
+)
 
 
 OF_A_VJP = (
@@ -135,7 +162,7 @@ def within_memory(record: Record) -> Result:
         found = program.memory.temporaries + program.memory.host_temporaries
         if found > ARRAYS * one:
             on_host = program.memory.host_temporaries
-            lacks, hint = _why_kept(record.source)
+            lacks, hint = _why_kept(record)
             return Failure(
                 f"at most {ARRAYS} arrays (n, h) for each of {network.layers} layers: "
                 f"{ARRAYS * one:,.0f} bytes of intermediate results",

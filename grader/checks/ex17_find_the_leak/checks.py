@@ -32,6 +32,8 @@ NEAR = 3
 
 
 ALL = "Each batch gets one step. What ends the loop before the batches do?"
+AHEAD = "the first is missing"
+ALL_TOLD = "Each batch gets one step, and each step an entry of the history: the first one, too."
 SAME_PARAMS = "A step returns new params. What does the next step get?"
 FLOATS_ONLY = "float(x) is a number. On a CPU, np.asarray(x) is a view of x, and keeps x alive."
 
@@ -61,6 +63,8 @@ def history_is_kept(record: Record) -> Result:
     if different is None:
         return None
     found = _of_history(record, different)
+    if found.observed.endswith(AHEAD) and (taken_out := calls_of(record, ("next", "islice"))):
+        return replace(found, culprits=taken_out, hint=ALL_TOLD)
     if "the first params again" not in found.observed:
         return found
     return replace(found, culprits=statements.call(record, "train", "step"), hint=SAME_PARAMS)
@@ -100,26 +104,38 @@ def best_is_kept(record: Record) -> Result:
         failure = replace(failure, hint=BEGINS)
     if failure.observed.endswith("the last step was given"):
         failure = replace(failure, hint=EVERY_STEP)
+    if failure.observed.endswith("below the loss before it"):
+        failure = replace(failure, hint=COMPARED)
     mine, right = seen(record).facts[BEST_OF], wanted(record).facts[BEST_OF]
     if mine >= 0 and "that is" not in failure.observed:
         steps = f"these are the params of step {mine}, and step {right} has the lowest loss"
         failure = replace(failure, observed=f"{failure.observed}; {steps}, both counted from 0")
-    return replace(failure, culprits=statements.result(record, "train", 0, 2))
+    chosen = failure.observed.endswith(WHICH)
+    place = statements.choosing if chosen else statements.result
+    return replace(failure, culprits=place(record, "train", 0, 2))
 
 
+WHICH = ("the highest loss", "the smallest of the largest errors", "below the loss before it")
+"""How it ends what is said of params that another condition has chosen."""
 BEGINS = (
     "No later params took the place of the first ones. What does a loss need, to be the lowest so "
-    "far, and with which number does your code begin?"
+    "far? With which number does your code begin, and which way does it compare?"
 )
 EVERY_STEP = (
     "The last step counted as the best, whatever its loss. With which number is a loss compared, "
     "and what becomes of that number when a lower loss comes?"
 )
+COMPARED = (
+    "The lowest loss of all steps is below every other. With which number is a loss compared, and "
+    "what becomes of that number from one step to the next?"
+)
 DELETED = "delete() frees an array for everyone who uses it. Who else uses this one?"
 
 
 def _deleting(record: Record) -> list[Culprit]:
-    return statements.every(record, "train", "delete")
+    found = statements.every(record, "train", "delete")
+    here = definition(record, "train")
+    return found if found != here else calls_of(record, ("delete",)) or here
 
 
 @EXERCISE.check(

@@ -20,8 +20,10 @@ import numpy as np
 
 from grader.checks.ex18_running_mean.facts import (
     BY_NUMBER,
+    DIVIDED,
     EXCHANGED,
     FEWER,
+    FIRST,
     FIRST_RATE,
     HALVED,
     HUGE,
@@ -97,9 +99,10 @@ def _known(update: Any, x: Any, rates: Any) -> dict[str, Any]:
         return (state, total + state), None
 
     def add_otherwise(carry: Any, rate: Any) -> Any:
-        state, weighted, halved = carry
+        state, weighted, halved, divided = carry
         state = update(state, rate)
-        return (state, weighted + rate * state, (halved + state) / 2), None
+        divided = (divided + state) / len(rates)
+        return (state, weighted + rate * state, (halved + state) / 2, divided), None
 
     def smooth(carry: Any, rate: Any) -> Any:
         state = update(carry[0], rate)
@@ -124,12 +127,15 @@ def _known(update: Any, x: Any, rates: Any) -> dict[str, Any]:
         return jax.lax.scan(body, (x, 0 * x), rates)[0]
 
     smoothed = jax.lax.scan(smooth, (x, [0 * x for _ in KEPT]), rates)[0][1]
-    last, weighted, halved = jax.lax.scan(add_otherwise, (x, 0 * x, 0 * x), rates)[0]
+    start = (x, 0 * x, 0 * x, 0 * x)
+    last, weighted, halved, divided = jax.lax.scan(add_otherwise, start, rates)[0]
     return {
         X: x,
+        FIRST: update(x, rates[0]),
         LAST: last,
         WEIGHTED: weighted,
         HALVED: halved,
+        DIVIDED: divided,
         RATES: jnp.sum(rates) + 0 * x,
         WITHOUT_FIRST: run(rates[1:])[1],
         FIRST_RATE: run(0 * rates + rates[0])[1],

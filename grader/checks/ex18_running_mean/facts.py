@@ -21,13 +21,14 @@ LENGTHS = "lengths"
 NUMBERED = "numbered"
 """The name of the fact that says whether the program holds a constant that grows with the updates,
 as numbers of the rounds do that NumPy made. For very many updates, it cannot be exported."""
-X, LAST, RATES = "x", "last state", "sum of the rates"
+X, FIRST, LAST, RATES = "x", "first state", "last state", "sum of the rates"
 WEIGHTED, HALVED = "sum weighted by the rates", "sum halved in each round"
+DIVIDED = "sum divided in each round"
 WITHOUT_FIRST, FIRST_RATE = "sum without the first update", "sum with the first rate"
 ONE_MORE = "sum with one update more"
 BY_NUMBER, OF_THE_SUM = "sum with numbers as rates", "sum that is updated itself"
 SKIPPED = "sum by each rate but the first, the last one twice"
-KEPT = (0.9, 0.99, 0.1)
+KEPT = (0.9, 0.99, 0.999, 0.1)
 """What of itself a moving average keeps in each round, as people write it."""
 SMOOTHED = tuple(f"moving average that keeps {kept}" for kept in KEPT)
 STUCK, REVERSED = "sum of updates of x", "sum with the rates in reverse"

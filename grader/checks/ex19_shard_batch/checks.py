@@ -1,6 +1,7 @@
 """Checks of ex19_shard_batch: how each batch is split, what its rows hold, and its loss."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
@@ -50,21 +51,30 @@ def _placing(record: Record) -> list[Culprit]:
 
 def _adding(record: Record) -> list[Culprit]:
     """Where `shard_batch` counts the rows that are missing, or adds them."""
-    found = statements.remainder(record, "shard_batch")
-    if found != definition(record, "shard_batch"):
-        return found
+    counting = statements.call(record, "shard_batch", "ceil", "device_count", "devices")
+    for found in (statements.remainder(record, "shard_batch"), counting):
+        if found != definition(record, "shard_batch"):
+            return found
     return _padding(record)
 
 
 def _padding(record: Record) -> list[Culprit]:
     """Where `shard_batch` adds rows."""
-    place = statements.call(record, "shard_batch", "pad", "concatenate", "vstack")
+    place = _filling(record)
     return place if place != definition(record, "shard_batch") else _placing(record)
 
 
+def _filling(record: Record) -> list[Culprit]:
+    """The only call by which `shard_batch` adds rows, or the line that defines it."""
+    return statements.call(record, "shard_batch", "pad", "concatenate", "vstack", "full", "resize")
+
+
 def _making(record: Record, key: str) -> list[Culprit]:
-    """Where `shard_batch` makes the array `key`."""
-    return statements.assigned(record, "shard_batch", key)
+    """Where `shard_batch` makes the array `key`, or adds rows to inputs and targets."""
+    found = statements.assigned(record, "shard_batch", key, f"_{key}")
+    if key == "mask" or found != definition(record, "shard_batch"):
+        return found
+    return _filling(record)
 
 
 def _leaf(record: Record, name: str, key: str) -> Leaf:
@@ -122,10 +132,7 @@ def batch_is_split(record: Record) -> Result:
                 expected = f'`{key}` is split over "data" into {plural(batch.parts, "part")}'
                 observed = _lies(leaf, batch.devices)
                 batch_of = f"{name} ({plural(batch.rows, 'row')})"
-                made = statements.result(record, "shard_batch", ARRAYS.index(key), len(ARRAYS))
-                here, place = definition(record, "shard_batch"), _placing(record)
-                if place == here or not (on_all or made == here):
-                    place = made
+                place = _splitting(record, key, leaf, batch)
                 failure = _failure(record, expected, observed, batch_of, place)
                 return replace(failure, hint=_how_to_split(leaf, batch))
             if leaf.shape[:1] == (batch.full,) and (exchanged := other_parts(leaf, right)):
@@ -133,6 +140,17 @@ def batch_is_split(record: Record) -> Result:
                 failure = _failure(record, expected, exchanged, name, _placing(record))
                 return replace(failure, hint="The mesh that `shard_batch` gets knows that order.")
     return None
+
+
+def _splitting(record: Record, key: str, leaf: Leaf, batch: Batch) -> list[Culprit]:
+    """Where `shard_batch` says how the array `key` is split, or leaves it whole."""
+    here, on_all = definition(record, "shard_batch"), len(leaf.devices) == batch.devices
+    whole = statements.left_whole(record, "shard_batch", key)
+    if on_all and _parts(leaf) == 1 and whole != here:
+        return whole
+    made = statements.result(record, "shard_batch", ARRAYS.index(key), len(ARRAYS))
+    place = _placing(record)
+    return made if place == here or not (on_all or made == here) else place
 
 
 LENGTH = (
@@ -390,7 +408,11 @@ def never_whole_on_a_device(record: Record) -> Result:
         if total > fewest:
             expected = f"{plural(fewest, 'copy')} from the host: each device gets its own parts"
             observed = f"{plural(total, 'copy')}, for {name}"
-            return Failure(expected, observed, culprits(record, mine), ONCE_EACH)
+            each = Counter[int | None]()
+            for event in mine:
+                each[event.line] += event.count
+            more = [event for event in mine if each[event.line] == total - fewest]
+            return Failure(expected, observed, culprits(record, more or mine), ONCE_EACH)
     return probe_gap(seen(record), "transfers", "reads")
 
 
@@ -471,6 +493,8 @@ def loss_is_of_the_own_rows(record: Record) -> Result:
             slip = next((f": {text}" for text, loss in slips.items() if _near(got, loss)), "")
             hint = next((hint for word, hint in HINTS.items() if word in slip), DIVISOR)
             hint = hint if slip else ""
+            if "takes out the predictions" in slip:
+                place = statements.times(record, "mean_loss", "mask") or place
             return Failure(f"the loss of {name} is {expected}", observed + slip, place, hint)
     return None
 

@@ -191,15 +191,24 @@ def never_whole_on_the_host(record: Record) -> Result:
         if mine.beyond > most:
             expected = f"the host holds what was read, and at most {most:,} bytes besides"
             observed = f"{mine.beyond:,} bytes besides at one time, in {name}"
-            return Failure(expected, observed, statements.result(record, "load"))
+            joined = statements.call(record, "load", *_JOINS)
+            made = statements.result(record, "load")
+            return Failure(
+                expected, observed, made if joined == definition(record, "load") else joined
+            )
     return None
+
+
+_JOINS = ("empty", "zeros", "empty_like", "zeros_like", "concatenate", "block", "vstack", "hstack")
+"""Functions of NumPy that make one array to hold several blocks."""
 
 
 @EXERCISE.check(
     ground="observed",
     hints=(
-        "jax.numpy puts its arrays on the default device. JAX takes NumPy's arrays, too.",
-        "Let the callback return what the file gives.",
+        "A jax.Array is on a device already, and jax.numpy puts its arrays on the default one. JAX "
+        "takes NumPy's arrays, too.",
+        "Give JAX for each device what the file gives.",
     ),
     anchor="read-a-sharding",
 )
