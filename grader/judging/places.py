@@ -89,6 +89,15 @@ class File:
         lines = {n.lineno for n in found if f".{ast.unparse(n.func)}".endswith(ends)}
         return sorted(lines)
 
+    def naming(self, *texts: str) -> int:
+        """The only line on which all these texts stand in quotes, 0 if there is none."""
+        lines: dict[int, set[object]] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Constant):
+                lines.setdefault(node.lineno, set()).add(node.value)
+        found = [line for line, held in lines.items() if held >= {*texts}]
+        return found[0] if len(found) == 1 else 0
+
     def _around(self, line: int) -> list[_Definition]:
         found: list[_Definition] = []
         body: Sequence[ast.AST] = self.tree.body
