@@ -24,6 +24,11 @@ FORM = (
     "which type and shape?"
 )
 """The hint where a value has another form than was asked for: no hint about numbers helps."""
+COUNTED = (
+    "What is there is right, and in its order. Which round of a loop, or which item, is left out, "
+    "or comes once too often?"
+)
+"""The hint where a list has the right values, but for some at one of its ends."""
 EXCHANGED = "are exchanged"
 """What is said of two arrays that stand in each other's place."""
 ANOTHERS = "it holds what belongs to"
@@ -240,7 +245,8 @@ def _structure_failure(
         got, wanted = _stacked(mine), _stacked(theirs)
         words = "" if got is None or wanted is None else explanation(got, wanted)
         observed = plural(len(mine), "value") + (f": {words}" if words else "")
-        return Failure(f"{label(name, '')} has {plural(len(theirs), 'value')}", observed, (), FORM)
+        hint = COUNTED if words else FORM
+        return Failure(f"{label(name, '')} has {plural(len(theirs), 'value')}", observed, (), hint)
     if part := _part_of_another_form(name, mine, theirs):
         return Failure(*part, (), FORM)
     expected, observed = f"{label(name, '')} is {form_of(theirs)}", f"it is {form_of(mine)}"

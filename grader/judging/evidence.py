@@ -565,6 +565,24 @@ def change_ratio(
     return _ratio(_step(before, mine, keep), _step(before, theirs, keep))
 
 
+def change_of_all(
+    before: Sequence[Leaf], mine: Sequence[Leaf], theirs: Sequence[Leaf]
+) -> float | None:
+    """By how much each value changed, up or down, if it is the same for all that should change."""
+    import numpy as np
+
+    step, right = _step(before, mine), _step(before, theirs)
+    if step is None or right is None or step.shape != right.shape:
+        return None
+    sizes = np.abs(step[np.abs(right) > NOISE])
+    alike = len(sizes) > 1 and bool(np.ptp(sizes) <= NOISE * 10)
+    return float(sizes[0]) if alike and sizes[0] > NOISE else None
+
+
+NOISE = 1e-4
+"""Changes of params are larger than this, but for what is left of a gradient that is 0."""
+
+
 def change_error(
     before: Sequence[Leaf], mine: Sequence[Leaf], theirs: Sequence[Leaf]
 ) -> float | None:

@@ -342,7 +342,8 @@ def _narrow(verdict: Verdict, file: File, exercise: Exercise, made: Sequence[Cul
 def _note_what_was_dropped(verdict: Verdict, file: File, found: Sequence[Slip]) -> None:
     """Where arrays on several devices met, name a slip in a function on the way there."""
     running = [file.top_level_at(place.line) for place in verdict.culprits]
-    if slip := next((one for one in found if one.function in running and not one.about), None):
+    mine = (one for one in found if {one.function, file.top_level_at(one.place.line)} & {*running})
+    if slip := next((one for one in mine if _concerns(one, verdict.observed)), None):
         verdict.culprits = [slip.place, *verdict.culprits]
         verdict.observed = f"{slip.words}\n{verdict.observed}"
         if slip.hint and verdict.check != RUNS:
@@ -352,7 +353,9 @@ def _note_what_was_dropped(verdict: Verdict, file: File, found: Sequence[Slip]) 
 def _always_a_mistake(verdict: Verdict, file: File, found: Sequence[Slip]) -> Slip | None:
     """A slip in the function of the failure that is a mistake wherever it stands."""
     function = file.top_level_at(verdict.culprits[0].line) if verdict.culprits else ""
-    return next((one for one in found if one.hint and one.function == function), None)
+    certain = (one for one in found if one.hint)
+    owners = ((one, {one.function, file.top_level_at(one.place.line)}) for one in certain)
+    return next((one for one, names in owners if function in names), None)
 
 
 def _blame(verdict: Verdict, slip: Slip) -> None:

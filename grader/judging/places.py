@@ -42,6 +42,7 @@ class File:
     def __init__(self, source: str) -> None:
         self.lines = source.split("\n")
         self._source = source
+        self._in_place: dict[frozenset[str], list[ast.stmt]] = {}
 
     @cached_property
     def tree(self) -> ast.Module:
@@ -56,11 +57,14 @@ class File:
 
         What it leaves to a function inside itself, or to a method, stands in the place of the call.
         """
-        return next((node for node in reversed(self._inlined) if name in _named(node)), None)
+        body = self.in_place(self.names)
+        return next((node for node in reversed(body) if name in _named(node)), None)
 
-    @cached_property
-    def _inlined(self) -> list[ast.stmt]:
-        return inlined(self.tree, self.names).body
+    def in_place(self, kept: Sequence[str]) -> list[ast.stmt]:
+        """The file with its helpers in the place of their calls, but for the top-level `kept`."""
+        if (key := frozenset(kept)) not in self._in_place:
+            self._in_place[key] = inlined(self.tree, key).body
+        return self._in_place[key]
 
     def written(self, name: str) -> list[ast.stmt]:
         """The statements that make what is called `name`, from its own to the one that does it.
@@ -100,6 +104,15 @@ class File:
         ends = tuple(f".{name}" for name in names)
         lines = {n.lineno for n in found if f".{ast.unparse(n.func)}".endswith(ends)}
         return sorted(lines)
+
+    def naming(self, *texts: str) -> int:
+        """The only line on which all these texts stand in quotes, 0 if there is none."""
+        lines: dict[int, set[object]] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Constant):
+                lines.setdefault(node.lineno, set()).add(node.value)
+        found = [line for line, held in lines.items() if held >= {*texts}]
+        return found[0] if len(found) == 1 else 0
 
     def _around(self, line: int) -> list[_Definition]:
         found: list[_Definition] = []

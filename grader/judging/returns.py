@@ -8,7 +8,6 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from grader.judging.inlined import inlined
 from grader.judging.places import File, Function, own_nodes
 
 _VALUES = ast.Subscript | ast.BinOp | ast.Compare | ast.Tuple | ast.List | ast.Dict | ast.Name
@@ -42,7 +41,7 @@ def missing(file: File, model: str, edits: tuple[str, ...]) -> list[Missing]:
     """The functions in the edited definitions whose `return` was forgotten, in their order."""
     promises = {path: _promise(node) for path, node in _functions(File(model).tree) if _gives(node)}
     found = []
-    for path, node in _functions(inlined(file.tree, File(model).names)):
+    for path, node in _functions(ast.Module(file.in_place(File(model).names), [])):
         known = path in promises or (len(path) > 1 and _drops(node))
         if path[0] not in edits or not known or not _forgets(node):
             continue

@@ -4,7 +4,8 @@ They are a result that is dropped, a new value that nothing uses, a value that a
 on, a list that a loop empties in each round, an `append` below its loop, a `return` that ends a
 loop in its first round, an iterator that is used up before a loop over it, a condition that always
 holds, a search or a call with its arguments exchanged, a result that is rounded down, a copy to no
-named place, a dtype of few digits, and a parameter that is used nowhere, or replaced.
+named place, a copy that hangs on a condition, a dtype of few digits, and a parameter that is used
+nowhere, or replaced. They are looked for in a function, and in what the file adds for it.
 
 It compares two texts, the learner's file and the reference solution, and runs neither. What it
 finds explains a failure that has no line of its own; it never makes one. A forgotten `return` is in
@@ -12,13 +13,12 @@ finds explains a failure that has no line of its own; it never makes one. A forg
 """
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
-from grader.judging.inlined import inlined
-from grader.judging.places import File, own_nodes, stored_in
+from grader.judging.places import File, own_nodes, reached, stored_in
 from grader.judging.verdict import Culprit
 
 _NEW_VALUES = (
@@ -46,7 +46,7 @@ _AT = frozenset(("add", "divide", "max", "min", "multiply", "power", "set"))
 
 
 class Slip(NamedTuple):
-    """A slip: where it is, what it is, and the edited function that holds it."""
+    """A slip: where it is, what it is, and the edited function that holds or reaches it."""
 
     place: Culprit
     words: str
@@ -61,9 +61,10 @@ def slips(file: File, model: str, edits: Sequence[str]) -> Iterator[Slip]:
     """The slips in the edited functions, the most telling ones first."""
     right = {node.name: node for node in File(model).tree.body if isinstance(node, ast.FunctionDef)}
     mine = [
-        (node, right[node.name])
-        for node in inlined(file.tree, File(model).names).body
-        if isinstance(node, ast.FunctionDef) and node.name in edits and node.name in right
+        (node, right[name])
+        for name in edits
+        if name in right
+        for node in (*_put_in_place(file, name, model), *_added_for(file, name, right))
     ]
     making = frozenset(name for name, node in right.items() if any(map(_gives, ast.walk(node))))
     finders = (
@@ -87,16 +88,34 @@ def slips(file: File, model: str, edits: Sequence[str]) -> Iterator[Slip]:
         (_exchanged, "What does each parameter stand for, and which argument is in its place?"),
         (_rounded_down, "`/` divides, and `//` leaves the fraction out."),
         (_names_no_place, ""),
+        (_hangs_on_a_condition, ""),
         (_of_few_digits, ""),
         (_replaced, ""),
         (_unused, ""),
     )
     for find, hint in finders:
         for node, reference in mine:
+            if node.name != reference.name and find in _OF_THE_WHOLE:
+                continue
             for place, words in find(node, reference):
                 about = place.arg if isinstance(place, ast.arg) else ""
                 about = "value" if find is _of_few_digits else about
-                yield Slip(file.place(place), words, node.name, about, hint)
+                about = "device" if find is _hangs_on_a_condition else about
+                yield Slip(file.place(place), words, reference.name, about, hint)
+
+
+def _put_in_place(file: File, name: str, model: str) -> Iterator[ast.FunctionDef]:
+    """An edited function, with the helpers that are called once in the place of their calls."""
+    body = file.in_place(File(model).names)
+    yield from (node for node in body if isinstance(node, ast.FunctionDef) and node.name == name)
+
+
+def _added_for(file: File, name: str, given: Container[str]) -> Iterator[ast.FunctionDef]:
+    """The functions and methods that the file adds, and an edited function reaches."""
+    for top in reached(file, name):
+        if isinstance(top, ast.FunctionDef | ast.ClassDef) and top.name not in given:
+            held = top.body if isinstance(top, ast.ClassDef) else [top]
+            yield from (node for node in held if isinstance(node, ast.FunctionDef))
 
 
 _Found = Iterator[tuple[ast.expr | ast.stmt | ast.arg, str]]
@@ -465,8 +484,46 @@ def _names_no_place(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
         yield from ((call, NO_PLACE) for call in _copies(mine) if not _has_place(call))
 
 
-def _copies(function: ast.FunctionDef) -> list[ast.Call]:
-    calls = (node for node in ast.walk(function) if isinstance(node, ast.Call))
+def _hangs_on_a_condition(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
+    """Conditions of a copy that do not look at its place, where the reference's have none.
+
+    The place is one that the function is given.
+    """
+    if not _copies(right) or any(True for _ in _decided(right)):
+        return
+    for test, call in _decided(mine):
+        to = (*call.args[1:], *(keyword.value for keyword in call.keywords))
+        named = {last_name(node) for one in to for node in ast.walk(one)}
+        named &= {arg.arg for arg in right.args.args}
+        if named and named.isdisjoint(last_name(node) for node in ast.walk(test)):
+            yield test, f"this condition decides what is copied to `{ast.unparse(to[0])}`"
+
+
+def _decided(function: ast.FunctionDef) -> Iterator[tuple[ast.expr, ast.Call]]:
+    """The conditions that decide whether a function copies, each with the copy."""
+    for node in ast.walk(function):
+        match node:
+            case ast.IfExp(test=test, body=then, orelse=otherwise):
+                ways: list[list[ast.AST]] = [[then], [otherwise]]
+            case ast.If(test=test, body=body, orelse=orelse):
+                after = _after(node, function) if always_returns(body) else []
+                ways = [[*body], [*orelse, *after]]
+            case _:
+                continue
+        calls = [[call for one in way for call in _copies(one)] for way in ways]
+        if sum(map(bool, calls)) == 1:
+            yield from ((test, call) for call in chain(*calls))
+
+
+def _after(node: ast.stmt, function: ast.FunctionDef) -> list[ast.stmt]:
+    """The statements that follow one in the body that holds it."""
+    bodies = (getattr(one, "body", None) for one in ast.walk(function))
+    around = next((body for body in bodies if isinstance(body, list) and node in body), [node])
+    return around[around.index(node) + 1 :]
+
+
+def _copies(tree: ast.AST) -> list[ast.Call]:
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
     return [call for call in calls if ast.unparse(call.func).endswith("device_put")]
 
 
@@ -477,18 +534,18 @@ def _has_place(call: ast.Call) -> bool:
 
 def _of_few_digits(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
     """Calls that are given a dtype of half precision, where the reference names none."""
-    if _HALF & {_last_name(node) for node in ast.walk(right)}:
+    if _HALF & {last_name(node) for node in ast.walk(right)}:
         return
     for call in (node for node in ast.walk(mine) if isinstance(node, ast.Call)):
         given = (*call.args, *(keyword.value for keyword in call.keywords))
-        for half in _HALF & {_last_name(one) for one in given}:
+        for half in _HALF & {last_name(one) for one in given}:
             yield call, f"this call gives an array of {half}, which has few digits"
 
 
 _HALF = frozenset(("bfloat16", "float16", "half"))
 
 
-def _last_name(node: ast.AST) -> str:
+def last_name(node: ast.AST) -> str:
     """A name, the last part of a dotted one, or a text."""
     return str(
         next((getattr(node, name) for name in ("id", "attr", "value") if hasattr(node, name)), "")
@@ -511,6 +568,10 @@ def _replaced(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
         if name in given and not any(before):
             words = f"`{name}` is another value from this line on than the one that was given"
             yield ast.copy_location(ast.arg(name), target), words
+
+
+_OF_THE_WHOLE = (_after_its_loop, _ends_its_loop, _used_up, _rounded_down)
+"""What is looked for in the function alone that takes the place of the reference's."""
 
 
 def _end(node: ast.expr | ast.stmt) -> tuple[int, int]:

@@ -968,7 +968,7 @@ def _given(node: ast.AST) -> Iterable[str]:
     match node:
         case ast.Assign(targets=targets):
             return [name for target in targets for name in _targets(target)]
-        case ast.AugAssign(target=target) | ast.AnnAssign(target=target):
+        case ast.AugAssign(target=target) | ast.AnnAssign(target=target) | ast.For(target=target):
             return _targets(target)
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=method))):
             return [name] if method in _FILLED else []

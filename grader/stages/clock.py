@@ -105,12 +105,13 @@ class Staged:
 
     def program(self, left: Any, right: Any) -> dict[str, Any]:
         """Two results, one of which takes long. Call it like a jitted function."""
-        if isinstance(left, jax.core.Tracer):
-            self._traced = True
-            return self._run(left, right)
         traces = self._traces
+        result = self._run(left, right)
+        if any(isinstance(array, jax.core.Tracer) for array in result.values()):
+            self._traced = True  # what is traced may close over its arguments
+            return result
         work = self.cost["work"] * self.shares[self._calls % len(self.shares)]
-        self._pending.append((self._run(left, right), work, (left, right)))
+        self._pending.append((result, work, (left, right)))
         self._calls += 1
         self._polls = 0
         self._now += self.cost["dispatch"]
@@ -119,7 +120,7 @@ class Staged:
         for argument in (left, right):
             if self._is_copied(argument):
                 self._now += self.cost["copy"]
-        return dict(self._pending[-1][0])
+        return dict(result)
 
     def _run(self, left: Any, right: Any) -> dict[str, Any]:
         # The short one goes first: it must not wait for the other.

@@ -247,3 +247,44 @@ def test_a_dtype_of_few_digits_is_a_slip_where_the_reference_names_none() -> Non
     assert said(half) == [(4, "value")]
     assert said(half.replace("jnp.bfloat16", '"float16"')) == [(4, "value")]
     assert said(half.replace("bfloat16", "float32")) == said(half, half) == []
+
+
+PLACING = """\
+def place(tree, device):
+    return jax.tree.map(lambda leaf: jax.device_put(leaf, device), tree)
+"""
+
+
+@pytest.mark.parametrize(
+    ("mine", "line"),
+    [
+        ("def put(x, device):\n    return jax.device_put(x, device) if x.ndim else x\n", 2),
+        (
+            "def put(x, device):\n    if x.ndim < 1:\n        return x\n    return go(x, device)\n",
+            0,
+        ),
+        (
+            "def put(x, device):\n    if not x.ndim:\n        return x\n"
+            "    return jax.device_put(x, device)\n",
+            2,
+        ),
+        (
+            "def put(x, device):\n"
+            "    return x if x.devices() == {device} else jax.device_put(x, device)\n",
+            0,
+        ),
+        (
+            "class Put:\n    def put(self, x, device):\n        for device in jax.devices():\n"
+            "            pass\n        return jax.device_put(x, device)\n\n\nput = Put().put\n",
+            3,
+        ),
+    ],
+)
+def test_what_the_file_adds_is_searched_too_and_a_condition_that_looks_at_the_place_is_none(
+    mine: str, line: int
+) -> None:
+    edited = "\n\ndef place(tree, device):\n    return [put(leaf, device) for leaf in tree]\n"
+    found = list(slips(File(mine + edited), PLACING, ["place"]))
+    assert [(slip.place.line, slip.function, slip.about) for slip in found] == (
+        [(line, "place", "device")] if line else []
+    )

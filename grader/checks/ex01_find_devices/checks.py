@@ -25,6 +25,7 @@ from grader.judging.evidence import calls_of, culprit, definition, seen, wanted
 from grader.judging.places import File, reached
 from grader.judging.record import Observed, Record
 from grader.judging.said import cleaned, hint_for
+from grader.judging.slips import last_name
 from grader.judging.statements import deciding
 from grader.judging.verdict import Culprit
 
@@ -38,7 +39,7 @@ WHOSE = (
     'jax.devices("gpu") lists the GPUs; jax.devices() lists the devices of the default backend. '
     "Which of them do you count?"
 )
-NAMES = (".platform", ".device_kind", "str(", "repr(")
+NAMES = frozenset(("platform", "device_kind", "str", "repr"))
 """What gives some name of a device."""
 NO_ARRAYS = (
     "Ask JAX which devices are there, and create no array. The grader stages these machines: their "
@@ -88,7 +89,8 @@ def _judged(record: Record, function: str, concerns: Callable[[str], bool]) -> R
                 hint = DEFAULT if by_default else _hint(record, mine, want) or NUMBERS
                 return Failure(expected, said, place, hint)
             hint = _hint(record, mine, want)
-            place = _by_name(record, function) if hint == PLATFORM else []
+            places = {PLATFORM: _by_name, EACH: _by_name, DEFAULT: _by_default}
+            place = places[hint](record, function) if hint in places else []
             place = place or _place(record, mine, function)
             made = [culprit(record, mine.line)] if mine.line else []
             return Failure(expected, _said(mine, want), place, hint, made)
@@ -123,13 +125,18 @@ def _hint(record: Record, mine: Answer, want: Answer) -> str:
             return NO_ARRAYS
         if "JAX_PLATFORMS=cpu" in want.machine:
             return DEFAULT
-        by_name = any(name in record.source for name in NAMES)
+        by_name = any(map(_names_a_device, File(record.source).tree.body))
         return PLATFORM if by_name or "AMD" in want.machine else WHOSE
     if want.machine.endswith(ASKED_AGAIN):
         return AGAIN
     if _kind(want.answer) == "a number" and int(mine.answer) < int(want.answer):
         return EACH
-    return NUMBERS if want.answer == A_CPU and "(-" in mine.call else ""
+    beyond = want.answer == A_CPU and mine.answer.startswith("GPU ")
+    return NUMBERS if beyond and ("(-" in mine.call or "devices()[" not in record.source) else ""
+
+
+OF_THE_DEFAULT = ("default_backend", "devices", "device_count", "local_devices")
+"""What speaks of the default backend, if no other is named; what decides comes first."""
 
 
 def _hint_of_error(error: str) -> str:
@@ -149,7 +156,7 @@ def _kind(answer: str) -> str:
         return "a number"
     if answer.startswith("["):
         return "a list of lists" if "a list" in answer else "a list"
-    return "a device" if answer == A_CPU or answer.startswith("GPU ") else answer
+    return "a device" if answer == A_CPU or answer.startswith(("GPU ", "TPU ")) else answer
 
 
 def _no_stage(record: Record) -> Unable | None:
@@ -175,11 +182,34 @@ def _place(record: Record, mine: Answer, function: str) -> list[Culprit]:
 
 def _by_name(record: Record, function: str) -> list[Culprit]:
     """The only line behind `function` that tells devices apart by a name, or nothing."""
-    file = File(record.source)
-    parts = (range(n.lineno, (n.end_lineno or 0) + 1) for n in reached(file, function))
-    lines = [line for part in parts for line in part]
-    found = [n for n in lines if any(name in file.lines[n - 1] for name in NAMES)]
+    found = [
+        line for top in reached(File(record.source), function) for line in _names_a_device(top)
+    ]
     return [culprit(record, found[0])] if len(found) == 1 else []
+
+
+def _names_a_device(tree: ast.AST) -> list[int]:
+    """The lines that ask for a name of something, but for the text of an error."""
+    errors = {handler.name for handler in _handlers(tree)}
+    names = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute | ast.Name))
+    texts = {
+        id(node.func)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and errors & {ast.unparse(arg) for arg in node.args}
+    }
+    found = {n.lineno for n in names if last_name(n) in NAMES and id(n) not in texts}
+    return sorted(found)
+
+
+def _by_default(record: Record, function: str) -> list[Culprit]:
+    """The only line behind `function` that asks for the default backend, or nothing."""
+    nodes = (node for top in reached(File(record.source), function) for node in ast.walk(top))
+    calls = [n for n in nodes if isinstance(n, ast.Call) and not (n.args or n.keywords)]
+    for name in OF_THE_DEFAULT:
+        found = {call.lineno for call in calls if last_name(call.func) == name}
+        if found:
+            return [culprit(record, line) for line in found] if len(found) == 1 else []
+    return []
 
 
 @EXERCISE.check(
@@ -314,7 +344,13 @@ def _catching(record: Record, function: str) -> list[Culprit]:
 
 
 def _catches(tree: ast.AST) -> list[int]:
-    """The lines of each `except` and each `contextlib.suppress(...)`."""
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    """The lines of each `except`, each `contextlib.suppress(...)`, and each `return` in `finally`.
+
+    Such a `return` drops every error, also what an `except` raises again: then it alone counts.
+    """
+    nodes = list(ast.walk(tree))
+    ends = [inner for node in nodes if isinstance(node, ast.Try) for inner in node.finalbody]
+    dropping = [n.lineno for end in ends for n in ast.walk(end) if isinstance(n, ast.Return)]
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
     suppress = [call.lineno for call in calls if ast.unparse(call.func).endswith("suppress")]
-    return [handler.lineno for handler in _handlers(tree)] + suppress
+    return dropping or [handler.lineno for handler in _handlers(tree)] + suppress

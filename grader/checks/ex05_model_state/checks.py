@@ -16,12 +16,13 @@ from grader.checks.ex05_model_state.facts import (
     trained,
 )
 from grader.judging import statements
-from grader.judging.arrays import compare, load
+from grader.judging.arrays import FORM, compare, load
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
     ROUNDED,
     calls_of,
     change_error,
+    change_of_all,
     change_ratio,
     culprits,
     definition,
@@ -54,10 +55,18 @@ def same_values(record: Record) -> Result:
     """The placed model holds the values and the settings of the given model."""
     for placed in _placed(record):
         failure = differing_leaf(record, placed, rtol=0, atol=0)
-        failure = failure or differing_leaf(record, settings(placed), rtol=0, atol=0)
+        if not failure and (failure := differing_leaf(record, settings(placed), rtol=0, atol=0)):
+            failure = replace(failure, hint=ALL_ELSE)
         if failure:
-            return replace(failure, culprits=statements.call(record, "place", "eval", "train"))
+            place = statements.call(record, "place", "eval", "train", "set_metadata")
+            return replace(failure, culprits=place)
     return None
+
+
+ALL_ELSE = (
+    "Only the places of the arrays change. Modes, rates, and the hooks of variables stay as they "
+    "are. Which line changes one of these?"
+)
 
 
 def _listed(leaves: list[Leaf]) -> str:
@@ -132,7 +141,8 @@ def committed(record: Record) -> Result:
 def not_through_the_host(record: Record) -> Result:
     """No array goes through the host while the model is placed."""
     read = to_host(seen(record), phase="place")
-    found = [*read, *events(seen(record), "h2d", phase="place")]
+    # For `variable[...] = array`, JAX sends an index of no bytes.
+    found = [*read, *(e for e in events(seen(record), "h2d", phase="place") if e.nbytes != 0)]
     if not found and seen(record).facts[THROUGH_HOST][0]:
         return _in_host_memory(record, "place")
     if not found:
@@ -182,7 +192,14 @@ def copied_once(record: Record) -> Result:
         f"{plural(fewest, 'copy')} from device to device, of {least:,} bytes",
         f"{plural(total, 'copy')} of {size:,} bytes",
         culprits(record, mine),
+        WRITTEN_INTO if "[...] = " in record.source else "",
     )
+
+
+WRITTEN_INTO = (
+    "`variable[...] = array` writes into the old array, and copies that to the device first. "
+    "`variable.set_value(array)` and nnx.update put the new array in its place."
+)
 
 
 def _weight(copies: list[Event]) -> tuple[int, int]:
@@ -215,12 +232,15 @@ def _lost(record: Record, name: str, number: int, kind: str) -> Failure | None:
             f"{UNCHANGED}: the step changed a copy of the model, or did not change them",
         )
     elif kind == "Param":
-        ratio = change_ratio(_of_kind(wanted(record), before(number), kind), mine, theirs)
+        sides = _of_kind(wanted(record), before(number), kind), mine, theirs
+        ratio = change_ratio(*sides)
         told = f": a step changes them {ratio:.3g} times as much" if ratio is not None else ""
-        if ratio is None and (left := _left_alone(kept, theirs)):
+        if ratio is None and (same := change_of_all(*sides)) is not None:
+            told = f": a step changes each of them by {same:.3g}, whatever its gradient"
+        elif ratio is None and (left := _left_alone(kept, theirs)):
             told = f": the step left {_listed(left)} as they were"
         rate = ["sgd"] * (ratio is not None and ratio > 0)
-        place = statements.call(record, "train_step", *rate, "update")
+        place = statements.call(record, "train_step", *rate, "apply_updates", "update")
         return replace(failure, observed=failure.observed + told, culprits=place)
     return replace(failure, culprits=definition(record, "train_step"))
 
@@ -324,6 +344,8 @@ def same_training(record: Record) -> Result:
         failure = failure or (None if number else _other_change(record))
         if failure:
             hint = failure.hint or (LATER if number else "")
+            if hint == FORM and failure.expected.startswith("`trained model`"):
+                hint = OF_THE_MODEL
             places = failure.culprits or definition(record, "train_step")
             return replace(failure, culprits=places, hint=hint)
     return None
@@ -352,6 +374,9 @@ def _other_change(record: Record) -> Failure | None:
     )
 
 
+OF_THE_MODEL = (
+    "A step gives the variables of a model new values. Which line gives the model another variable?"
+)
 LATER = (
     "The round before came out right. What does `train_step` do otherwise in later calls, or with "
     "another model?"

@@ -25,6 +25,7 @@ from grader.judging.evidence import (
     to_host,
     wanted,
 )
+from grader.judging.places import File
 from grader.judging.record import Record
 from grader.judging.verdict import Culprit
 from grader.judging.words import plural
@@ -117,8 +118,11 @@ def times_all_calls(record: Record) -> Result:
             if timing.traced:
                 observed += ", and one with tracers: a jit around `function` compiles it anew"
             place = statements.call(record, NAME, *["jit"] * timing.traced, "range", "function")
-            return Failure(expected, observed, place)
+            return Failure(expected, observed, place, ITSELF if timing.traced else "")
     return None
+
+
+ITSELF = "`function` compiles itself. What is timed when another program holds it?"
 
 
 @EXERCISE.check(
@@ -171,9 +175,10 @@ def _too_short(record: Record, timing: TimedProgram) -> Failure:
 
 
 def _between_readings(record: Record, name: str) -> list[Culprit]:
-    """The calls of `name` between the first and the last reading of the clock."""
+    """The calls of `name` between the two outer readings of the clock, or of what calls it."""
     read = [place.line for place in statements.every(record, NAME, "clock")]
-    calls = statements.every(record, NAME, name)
+    own = [one for one in File(record.source).names if statements.calls(record, one, name)]
+    calls = [place for one in (name, *own) for place in statements.every(record, NAME, one)]
     return [place for place in calls if read and min(read) < place.line < max(read)]
 
 
@@ -444,6 +449,7 @@ def _unlike_the_work(
 
 @EXERCISE.check(
     ground="observed",
+    after=("times_all_calls",),  # what a jit closes over is read, too
     hints=("A timer needs no numbers. block_until_ready waits, and copies nothing.",),
 )
 def reads_no_result(record: Record) -> Result:

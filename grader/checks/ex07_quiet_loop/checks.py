@@ -54,10 +54,11 @@ def one_step_for_each_batch(record: Record) -> Result:
     """`train` calls `step`, which it was given, once for each batch."""
     for steps, calls in _counts(record, CALLS):
         if steps != calls:
+            taken = calls_of(record, ["step"] if calls > steps else ["next", "islice"])
             return Failure(
                 f"{plural(steps, 'call')} of `step` in a run of {steps} batches",
                 plural(calls, "call"),
-                (calls > steps and calls_of(record, ["step"])) or definition(record, "train"),
+                taken if calls > steps or len(taken) == 1 else definition(record, "train"),
             )
     return None
 

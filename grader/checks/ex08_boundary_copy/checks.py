@@ -75,7 +75,8 @@ def _copied_too_often(record: Record, run: Run, name: str, key: str) -> Failure 
     if any(how == "numpy" for how, _ in copied):
         what = "a NumPy array"
     lines = [line for how, line in copied if how == "numpy" or not too_many]
-    own = _own_lines(record, lines, len(copied))
+    each = 1 if what == "a NumPy array" else len(copied) // fewest
+    own = _own_lines(record, lines, len(copied), each)
     rest = "" if own else f". All lines that copy are listed, {plural(total, 'copy')} in all"
     return Failure(
         f"{plural(fewest, 'copy')} of `{name}[{key!r}]` to the device in a run of "
@@ -97,11 +98,16 @@ def _likely_first(
     return sorted(culprits(record, found), key=lambda place: place.line not in likely)
 
 
-def _own_lines(record: Record, lines: list[int], copies: int) -> list[Culprit]:
-    """The lines that copy an array, if they are known for all of its copies."""
+def _own_lines(record: Record, lines: list[int], copies: int, each: int) -> list[Culprit]:
+    """The lines that copy an array, if they are known for all of its copies.
+
+    If it is copied `each` times in a row, a line that makes no first copy comes first.
+    """
     if 0 in lines or len(lines) < copies:
         return []
-    return [culprit(record, line, times) for line, times in sorted(Counter(lines).items())]
+    needed = set(lines[::each])
+    times = sorted(Counter(lines).items(), key=lambda item: (item[0] in needed, item[0]))
+    return [culprit(record, line, count) for line, count in times]
 
 
 @EXERCISE.check(
@@ -215,7 +221,7 @@ FIRST = (
     hints=("Each call copies a Python or NumPy number to the device, as it does an array.",),
 )
 def nothing_else_is_copied(record: Record) -> Result:
-    """Nothing but params, stats and batches is copied to the device, and nothing on it."""
+    """Nothing is copied but params, stats and batches, from the host to the device."""
     gap = probe_gap(seen(record), "transfers")
     for run in _runs(record):
         moved = list(events(seen(record), "d2d", phase=run.phase))

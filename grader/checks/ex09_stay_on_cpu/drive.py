@@ -36,7 +36,7 @@ from grader.probes import dumped, launches
 from grader.probes.devices import is_next_door
 from grader.probes.observe import Observe
 
-ROWS = (range(4, 16), range(16, 64), range(60, 300, 60))
+ROWS = (range(2, 16), range(16, 64), range(60, 300, 60))
 """How many rows a batch may have, for each pair of devices."""
 CALLS = (5, 8)
 """From how many calls on, and below how many, each function gets."""

@@ -4,8 +4,10 @@ The reference solution's answers say which cause is the true one, and which reme
 says of how many reports it fails, and shows the first of them.
 """
 
+import ast
 import difflib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import msgspec
 
@@ -13,8 +15,10 @@ from grader.checks.ex10_diagnose import EXERCISE
 from grader.checks.ex10_diagnose.facts import Answer
 from grader.checks.ex10_diagnose.way import Way, habit, way
 from grader.judging.checking import Failure, Result, Unable
-from grader.judging.evidence import definition, seen, wanted
+from grader.judging.evidence import culprit, definition, seen, wanted
+from grader.judging.places import File
 from grader.judging.record import Record
+from grader.judging.verdict import Culprit
 from grader.judging.words import plural
 
 GENERIC = "An NVIDIA GPU may be present on this machine"
@@ -40,6 +44,12 @@ def _answers(record: Record) -> list[tuple[Answer, str]] | Unable:
     return [(answer, right.cause) for answer, right in zip(mine, theirs, strict=True)]
 
 
+def _pairs(record: Record) -> list[tuple[Answer, str]]:
+    """As `_answers`; nothing if the reports could not be made."""
+    found = _answers(record)
+    return [] if isinstance(found, Unable) else found
+
+
 def _remedies(record: Record) -> dict[str, str]:
     """The remedy for each cause, as the reference answers."""
     theirs = msgspec.convert(wanted(record).facts["answers"], list[Answer])
@@ -51,8 +61,7 @@ ALWAYS = "Print what `diagnose` looks for, and where it looks. Which of its cond
 
 def _always_the_same(record: Record) -> bool:
     """Whether all reports get one answer."""
-    answers = _answers(record)
-    return not isinstance(answers, Unable) and len({mine.cause for mine, _ in answers}) == 1
+    return len({mine.cause for mine, _ in _pairs(record)}) == 1
 
 
 def _first(
@@ -300,4 +309,31 @@ def each_cause_its_remedy(record: Record) -> Result:
     def in_words(mine: Answer, truth: str) -> tuple[str, str]:
         return f"the remedy for `{truth}` is `{right[truth]}`", f"it is `{mine.remedy}`"
 
-    return _first(record, wrong, in_words)
+    failure = _first(record, wrong, in_words)
+    if not isinstance(failure, Failure):
+        return failure
+    if _by_position(record):
+        return replace(failure, culprits=_remedies_read(record), hint=SORTED)
+    answer, _ = next(pair for pair in _pairs(record) if wrong(*pair))
+    row = File(record.source).naming(answer.cause, answer.remedy)
+    return replace(failure, culprits=[culprit(record, row)] if row else failure.culprits)
+
+
+SORTED = (
+    "The remedies stand in the order of the alphabet, and the causes do not. What says which of "
+    "them belong together?"
+)
+
+
+def _remedies_read(record: Record) -> list[Culprit]:
+    """The lines that read REMEDIES."""
+    names = (node for node in ast.walk(File(record.source).tree) if isinstance(node, ast.Name))
+    lines = {n.lineno for n in names if n.id == "REMEDIES" and isinstance(n.ctx, ast.Load)}
+    return [culprit(record, line) for line in sorted(lines)]
+
+
+def _by_position(record: Record) -> bool:
+    """Whether each answer's remedy stands where its cause does, in the two lists as given."""
+    words = wanted(record).facts
+    pairs = dict(zip(words["causes"], words["remedies"], strict=True))
+    return all(pairs.get(mine.cause) == mine.remedy for mine, _ in _pairs(record))
