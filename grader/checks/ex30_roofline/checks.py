@@ -45,7 +45,8 @@ def _beside(counts: list[Count], what: str, got: float, want: float) -> str:
     words = ""
     if what == BYTES:
         words = _elements_in_words(all_of_them) or _rounds_in_words(all_of_them)
-    return f"{got / want:.3g} times as many{words}"
+    times = {f"{one / right:.3g}" for one, right, _ in all_of_them}
+    return f"{got / want:.3g} times as many{words or ', as in each case' * (len(times) == 1)}"
 
 
 _Counted = tuple[float, int, dict[str, int]]
@@ -63,7 +64,7 @@ def _elements_in_words(counts: list[_Counted]) -> str:
 
 def _rounds_in_words(counts: list[_Counted]) -> str:
     """How many arrays all counts have for each round, and how many more; "" if they have not."""
-    for times, more in product((1, 2, 3), (0, 1, 2)):
+    for times, more in product((1, 2, 3, 4), (0, 1, 2)):
         if all(
             got == sizes["itemsize"] * sizes["n"] * (times * sizes.get("degree", 0) + more)
             for got, _, sizes in counts
