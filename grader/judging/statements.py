@@ -594,7 +594,8 @@ def of_gradients(record: Record, function: str) -> list[Culprit]:
     """Where a function adds up the gradients of the parts of a batch, or takes them.
 
     That is the first thing returned by the function inside that takes them, where a loop calls
-    it; or the only other call of that function; or the call that takes the gradients.
+    it; or what a loop of that function returns each round; or the only other call of that
+    function; or the call that takes the gradients.
     """
     file = File(record.source)
     nodes = list(_nodes(file, function))
@@ -607,7 +608,10 @@ def of_gradients(record: Record, function: str) -> list[Culprit]:
     if not owners:
         return [file.place(taking[0])]
     owner = owners[-1]
-    if any(True for _ in _calls(nodes, "scan", "fori_loop", "while_loop")):
+    if loops := list(_calls(nodes, *_ROUNDS)):
+        around = any(node in loops for node in ast.walk(owner))
+        if around and (made := each_round(record, function)):
+            return made
         given = [_part(value, 0, 2) or value for value in _returned(owner)]
         return [file.place(given[0] if len(given) == 1 else taking[0])]
     calls = list(_calls(nodes, owner.name))

@@ -374,7 +374,12 @@ def _asking(record: Record, found: list[Collective]) -> list[Culprit]:
     sending = (statements.every_sending(record, "make_step", op) for op in sorted(ops))
     if asked := own or next(filter(None, sending), []):
         return asked
-    whole = statements.left_whole(record, "make_step", "") if "all-gather" in ops else []
+    return _making_whole(record) if "all-gather" in ops else []
+
+
+def _making_whole(record: Record) -> list[Culprit]:
+    """The only spec in `make_step` that splits nothing, or what it is given to; else nothing."""
+    whole = statements.left_whole(record, "make_step", "")
     return [] if whole == definition(record, "make_step") else whole
 
 
@@ -414,12 +419,13 @@ def nothing_else_is_held(record: Record) -> Result:
     limit = theirs.memory.temporaries + round(HELD * share)
     if measured.memory.temporaries <= limit:
         return None
-    return _failure(
+    failure = _failure(
         record,
         f"at most {limit:,} bytes beside arguments and results: the gathered params, their "
         "gradients and some activations",
         f"{measured.memory.temporaries:,} bytes; one share of the state is {share:,}",
     )
+    return replace(failure, culprits=_making_whole(record) or failure.culprits)
 
 
 @EXERCISE.check(
