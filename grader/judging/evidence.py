@@ -536,6 +536,19 @@ AFTER_THE_STEP = "that is the loss after the step"
 BEFORE_IT = "The loss is the one that the gradient belongs to: of the params before the step."
 
 
+LOSS_TOO = (
+    "Step and loss are wrong by the same factor: the mistake is in the loss itself. By what is its "
+    "sum divided?"
+)
+
+
+def loss_too(record: Record, name: str, ratio: float) -> bool:
+    """Whether a loss, or each of several, is wrong by the same factor as a step is."""
+    mine, theirs = (_vector(side.values.get(name, ())) for side in (seen(record), wanted(record)))
+    found = _ratio(mine, theirs)
+    return found is not None and abs(found / ratio - 1) < 1e-2
+
+
 def is_the_others(record: Record, name: str, other: str) -> bool:
     """Whether a number of the submission is not its own, but another one of the reference's."""
     import numpy as np

@@ -51,6 +51,7 @@ from grader.judging.statements import (
     of_promise,
     of_shard_map,
     of_spec,
+    of_zero,
     taking_apart,
 )
 from grader.judging.unlike import difference
@@ -209,9 +210,10 @@ def _where(record: Record, outcome: Outcome, exercise: Exercise) -> list[Culprit
     if outcome.frames:
         found = of_frames(file, outcome.frames, given_names(exercise.model, exercise.edits))
         slow = taking_apart(record, exercise.edits) if outcome.kind == "timeout" else []
-        blocks = of_blocks(record, exercise.edits, outcome.message)
-        lines = {place.line for place in blocks}
-        found = blocks + [place for place in found if place.line not in lines]
+        causes = of_blocks(record, exercise.edits, outcome.message)
+        causes += of_zero(record, exercise.edits, outcome.message)
+        lines = {place.line for place in causes}
+        found = causes + [place for place in found if place.line not in lines]
         return found + [place for place in slow if place.line not in {p.line for p in found}]
     if not outcome.promise:
         of_a_call = outcome.kind == "unusable" and is_of_a_call(outcome.message)

@@ -290,6 +290,13 @@ _TABLE = tuple(
             "have None for its `start` and its `stop`.",
         ),
         _Said(
+            r"unsupported operand type\(s\) for (\S+): (?:'\w+' and )?'(?:\w+\.)?OrderedDict'",
+            r"a dict stands on one side of `\1`, where a number is expected: `mesh.shape` is such "
+            "a dict",
+            "`mesh.shape` holds the size of each axis by its name. mesh.shape[axis] is one of "
+            "them, and mesh.size is the number of all devices.",
+        ),
+        _Said(
             r"unsupported operand type\(s\) for \S+: (?:'\w+' and )?'(?:\w*[dD]ict|State)'",
             "a dict, or another tree, stands where an array or a number is expected",
             "jax.tree.map computes with each array of a tree. Or were two values exchanged, where "
@@ -416,8 +423,9 @@ _TABLE = tuple(
             r"Expected shard shape (\([\d, ]*\)) doesn't match the single device array shape "
             r"(\([\d, ]*\))",
             r"a device was given a block of shape \2, and by the sharding its block has shape \1",
-            "A callback gets one index for each dimension, and returns what stands there. Is all "
-            "of the index used, in its order, and the block returned as it is?",
+            "A block has as many dimensions as the array. Its index has a slice for each of them, "
+            "and a callback gets that index. Is all of it used, in its order, and the block given "
+            "as it is?",
         ),
         _Said(
             r"input arrays must be from distinct devices",
@@ -527,13 +535,15 @@ _TABLE = tuple(
         _Said(
             r"pytree structure error: different types.* has a subtree of type\s+<class "
             r"'(?:\w+\.)*(\w+)'>.* of different type\s+<class '[\w.]*(?:Array|Tracer)\w*'>",
-            r"an array stands where a tree is expected that is like the one before: a `\1`",
+            r"trees that are taken together are to be alike: one has a `\1` where another has an "
+            "array",
             _ONE_STRUCTURE,
         ),
         _Said(
             r"pytree structure error: different types.* has a subtree of type\s+<class "
             r"'(?:\w+\.)*(\w+)'>.* of different type\s+<class '(?:\w+\.)*(\w+)'>",
-            r"a `\2` stands where a tree is expected that is like the one before: a `\1`",
+            r"trees that are taken together are to be alike: one has a `\1` where another has a "
+            r"`\2`",
             _ONE_STRUCTURE,
         ),
         _Said(
@@ -769,14 +779,15 @@ _TABLE = tuple(
             r"Sharding passed to jit does not match the sharding on the respective arg\. Got jit "
             r"sharding: .*?spec=(P\(.*?\)),.*?arg sharding: .*?spec=(P\(.*?\)),.*?arg type: (\S+)",
             r"`in_shardings` says \1 of an argument \3 that lies as \2",
-            "jit moves no array that was placed: in_shardings must say where it is. Without "
-            "in_shardings, jit takes each argument as it comes.",
+            "jit moves no array that was placed: in_shardings must say where it is. A result of "
+            "the call before lies as out_shardings said. Without in_shardings, jit takes each "
+            "argument as it comes.",
         ),
         _Said(
             r"^ZeroDivisionError",
             "",
-            "Which number is 0 there, and which line made it? `//` rounds down: what is below 1 "
-            "becomes 0.",
+            "Which number is 0 there, and which line made it? `//` and divmod round down: what is "
+            "below 1 becomes 0.",
         ),
         _Said(
             r"Too few leaves for PyTreeDef",

@@ -38,6 +38,8 @@ _OF_A_CALL = re.compile(
 _ARGUMENT = re.compile(r"\b(in_specs|out_specs|in_shardings|out_shardings)\b")
 """An argument of jit or shard_map that such words are about."""
 _OTHER_SHARDING = "Sharding passed to jit does not match"
+_SHARDINGS = ("in_shardings", "out_shardings")
+"""What decides how an argument is to lie, and how it lies where the call before has made it."""
 _TOO_LONG = re.compile(r"an out_specs entry which is too long.*?out_specs\[(\d+)\]", re.DOTALL)
 """What shard_map says of a returned value with fewer dimensions than its spec speaks of."""
 _SENDS = {
@@ -84,11 +86,27 @@ def _sending(file: File, function: str, op: str) -> list[ast.Call]:
 
 
 def every(record: Record, function: str, name: str) -> list[Culprit]:
-    """Every call of `name` in a function, or else in what it names of the file."""
+    """Every call of `name` in a function, or else in what it names of the file.
+
+    If there is none, it is every call in the function that hands `name` on: `map(name, items)`.
+    """
     file = File(record.source)
     parts = ([file.place(n) for n in _calls(nodes, name)] for nodes in _reached(file, function))
     found = next(filter(None, parts), [])
+    if not found:
+        calls = (node for node in _nodes(file, function) if isinstance(node, ast.Call))
+        found = [file.place(node) for node in calls if _gets(node, name)]
     return sorted(found, key=lambda place: place.line) or of_definitions(file, [function])
+
+
+def reading(record: Record, function: str, attribute: str) -> list[Culprit]:
+    """The only place in a function, or else in what it names, that reads `x.attribute`; or none."""
+    file = File(record.source)
+    parts = (
+        [node for node in nodes if isinstance(node, ast.Attribute) and node.attr == attribute]
+        for nodes in _reached(file, function)
+    )
+    return _only(file, next(filter(None, parts), []))
 
 
 def with_one_argument(record: Record, function: str, name: str) -> list[Culprit]:
@@ -326,7 +344,8 @@ def result(
 ) -> list[Culprit]:
     """The last statement that gives a function's result its value, or its `return`.
 
-    Of a result of `of` values, the one at `index` is meant. An `inner` one is that of the only
+    Where that maps a function over a tree, it is what the function returns for each leaf. Of a
+    result of `of` values, the one at `index` is meant. An `inner` one is that of the only
     function inside which returns so many values, or the only one that is in no other.
     """
     file = File(record.source)
@@ -340,7 +359,9 @@ def result(
             made = _made(owner, name)
         case ast.Attribute() | ast.Subscript(value=ast.Attribute()):
             made = _asked(owner, _innermost(value))
-    return [file.place(made[-1] if made else value)]
+    place = made[-1] if made else value
+    given = place.value if isinstance(place, ast.Assign) else place
+    return [file.place(_of_each_leaf(file, owner, given) or place)]
 
 
 def _innermost(value: ast.expr) -> str:
@@ -360,6 +381,17 @@ def _asked(function: Function, name: str) -> list[ast.AST]:
         and isinstance(node.value.func, ast.Attribute)
         and _name(node.value.func.value) == name
     ]
+
+
+def _of_each_leaf(file: File, owner: Function, value: ast.AST) -> ast.expr | None:
+    """What a function with one `return` gives, which a value maps over a tree by its name."""
+    match value:
+        case ast.Call(func=ast.Attribute(attr="map" | "tree_map"), args=[ast.Name(id=name), _]):
+            inner = [n for n in ast.walk(owner) if isinstance(n, Function) and n.name == name]
+            mapped = inner[0] if len(inner) == 1 else file.defined(name)
+            given = _returned(mapped) if isinstance(mapped, Function) else []
+            return given[0] if len(given) == 1 else None
+    return None
 
 
 def returned(
@@ -410,16 +442,30 @@ _SPECS = ("P", "PartitionSpec")
 def laid(record: Record, function: str, leaf: Leaf) -> list[Culprit]:
     """Where a function says how an array lies: what it gives the array's name; else nothing.
 
-    Where it goes by no names, that is its only PartitionSpec which prints as the array's.
+    Where it goes by no names, or by others than the array's, that is the only PartitionSpec, in it
+    or in what it reaches, which prints as the array's; or which splits as that does, or does not.
     """
     file = File(record.source)
-    if named := _entry(file, function, leaf.path.rpartition("['")[2].removesuffix("']")):
+    arguments = (leaf.spec or "P()").removeprefix("P").replace(",)", ")")
+    every = [list(_calls(nodes, *_SPECS)) for nodes in _reached(file, function)]
+    plain = (node for node in chain(*every) if _is_plain(node))
+    others = [file.place(node) for node in plain if _arguments(node) != arguments]
+    named = _entry(file, function, leaf.path.rpartition("['")[2].removesuffix("']"))
+    if named and named[0] not in others:
         return named
-    arguments = (leaf.spec or "").removeprefix("P").replace(",)", ")")
-    specs = _calls(_nodes(file, function), *_SPECS)
-    return _only(
-        file, (n for n in specs if f"({', '.join(map(ast.unparse, n.args))})" == arguments)
-    )
+    alike = [[node for node in specs if _arguments(node) == arguments] for specs in every]
+    split = [[node for node in specs if bool(node.args) == (arguments != "()")] for specs in every]
+    return next(filter(None, (_only(file, found) for found in (*alike, *split))), [])
+
+
+def _is_plain(spec: ast.Call) -> bool:
+    """Whether a spec spells out what it gets."""
+    return all(isinstance(arg, ast.Constant) for arg in spec.args)
+
+
+def _arguments(spec: ast.Call) -> str:
+    """What a spec gets, as the spec itself prints it."""
+    return f"({', '.join(map(ast.unparse, spec.args))})"
 
 
 def _gives_name(node: ast.AST, name: str) -> bool:
@@ -430,16 +476,14 @@ def _gives_name(node: ast.AST, name: str) -> bool:
 
 
 def matching(record: Record, function: str, pattern: str) -> list[Culprit]:
-    """The only call in a function whose text matches a pattern from its beginning; else nothing.
+    """The only call whose text matches a pattern from its beginning; else nothing.
 
-    Where the function has no such call, what it names at the top level is searched.
+    It is one in a function, or else in what that names of the file.
     """
     file = File(record.source)
-    parts = (
-        [node for node in part if isinstance(node, ast.Call)] for part in _reached(file, function)
-    )
-    found = ([node for node in part if re.match(pattern, ast.unparse(node))] for part in parts)
-    return _only(file, next(filter(None, found), []))
+    calls = ([n for n in nodes if isinstance(n, ast.Call)] for nodes in _reached(file, function))
+    every = ([n for n in some if re.match(pattern, ast.unparse(n))] for some in calls)
+    return _only(file, next(filter(None, every), []))
 
 
 def of_spec(record: Record, functions: Sequence[str], promise: str, message: str) -> list[Culprit]:
@@ -593,6 +637,16 @@ def of_blocks(record: Record, functions: Iterable[str], message: str) -> list[Cu
     return found
 
 
+def of_zero(record: Record, functions: Iterable[str], message: str) -> list[Culprit]:
+    """The only division in functions that rounds down, if `message` says that a divisor is 0."""
+    if not message.startswith("ZeroDivisionError"):
+        return []
+    file = File(record.source)
+    nodes = [node for function in functions for node in _nodes(file, function)]
+    down = (n for n in nodes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.FloorDiv))
+    return _only(file, [*down, *_calls(nodes, "divmod")])
+
+
 def _given_to_call(file: File, function: str, places: Mapping[str, int]) -> list[Culprit]:
     """What a function of the file returns that the only call of one of `places` gets there.
 
@@ -628,7 +682,8 @@ def of_gradients(record: Record, function: str) -> list[Culprit]:
     """Where a function adds up the gradients of the parts of a batch, or takes them.
 
     That is the first thing returned by the function inside that takes them, where a loop calls
-    it; or the only other call of that function; or the call that takes the gradients.
+    it; or what a loop of that function returns each round; or the only other call of that
+    function; or the call that takes the gradients.
     """
     file = File(record.source)
     nodes = list(_nodes(file, function))
@@ -641,7 +696,10 @@ def of_gradients(record: Record, function: str) -> list[Culprit]:
     if not owners:
         return [file.place(taking[0])]
     owner = owners[-1]
-    if any(True for _ in _calls(nodes, "scan", "fori_loop", "while_loop")):
+    if loops := list(_calls(nodes, *_ROUNDS)):
+        around = any(node in loops for node in ast.walk(owner))
+        if around and (made := each_round(record, function)):
+            return made
         given = [_part(value, 0, 2) or value for value in _returned(owner)]
         return [file.place(given[0] if len(given) == 1 else taking[0])]
     calls = list(_calls(nodes, owner.name))
@@ -865,8 +923,8 @@ def of_jit(record: Record, functions: Iterable[str], message: str) -> list[Culpr
         if value := next(filter(None, parts), None):
             return [file.place(value[1])]
     named = _ARGUMENT.search(message)
-    argument = "in_shardings" if _OTHER_SHARDING in message else named[1] if named else ""
-    of_it = _entry(file, found[0], argument) if argument else []
+    asked = _SHARDINGS if _OTHER_SHARDING in message else named.groups() if named else ()
+    of_it = [place for argument in asked for place in _entry(file, found[0], argument)]
     return of_it or call(record, found[0], "shard_map", "jit", "pmap")
 
 

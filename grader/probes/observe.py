@@ -193,6 +193,9 @@ def same_tree(promise: str, word: str, asked: Any, tree: Any) -> None:
     structures: list[Any] = [jax.tree.structure(one) for one in (asked, tree)]
     if structures[0] == structures[1]:
         return
+    if structures[1] in (flat := _flat(asked)) and structures[0] not in flat:
+        held = f"the {len(jax.tree.leaves(asked))} arrays of `{word}`"
+        raise Misused(promise, f"it is {named(tree)} of {held}, without the tree around them")
     if other := _other_part(word, asked, tree):
         raise Misused(promise, other)
     lost, more = _only_in(asked, tree), _only_in(tree, asked)
@@ -200,6 +203,12 @@ def same_tree(promise: str, word: str, asked: Any, tree: Any) -> None:
         raise Misused(f"{promise}, {structures[0]}", str(structures[1]))
     said = (f"`{word}{more}`" * bool(more), f"no `{word}{lost}`" * bool(lost))
     raise Misused(promise, f"it has {', and '.join(filter(None, said))}")
+
+
+def _flat(tree: Any) -> list[Any]:
+    """The structures of a list and of a tuple of all arrays of a tree; none of a single one."""
+    leaves = jax.tree.leaves(tree)
+    return [jax.tree.structure(kind(leaves)) for kind in (list, tuple) if len(leaves) > 1]
 
 
 def _other_part(path: str, asked: Any, tree: Any) -> str:

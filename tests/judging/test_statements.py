@@ -52,10 +52,10 @@ def two(x):
 RECORD = Record(exercise="ex00_x", path="x.py", source=SOURCE, seed=1)
 
 
-def marked(places: list[Culprit]) -> str:
+def marked(places: list[Culprit], source: str = SOURCE) -> str:
     """What is marked, `line: text`; the line alone where a whole definition is meant."""
     (place,) = places
-    line = SOURCE.split("\n")[place.line - 1]
+    line = source.split("\n")[place.line - 1]
     part = line[place.column - 1 : place.end - 1] if place.column else ""
     return f"{place.line}: {part}" if part else f"{place.line}"
 
@@ -104,6 +104,30 @@ def test_every_call_of_a_name_is_found() -> None:
     assert marked(statements.every(RECORD, "make_step", "ask")) == "21"
 
 
+def test_a_call_that_hands_a_function_on_is_found_where_nothing_calls_it() -> None:
+    source = "def train(batches, put):\n    queue = list(map(put, batches))\n    return queue\n"
+    record = Record(exercise="ex00_x", path="x.py", source=source, seed=1)
+    assert marked(statements.every(record, "train", "put"), source) == "2: map(put, batches)"
+
+
+def test_what_reads_an_attribute_is_found() -> None:
+    source = "def layout(mesh):\n    model = mesh.axis_names[1]\n    return model\n"
+    record = Record(exercise="ex00_x", path="x.py", source=source, seed=1)
+    assert (
+        marked(statements.reading(record, "layout", "axis_names"), source) == "2: mesh.axis_names"
+    )
+    assert statements.reading(record, "layout", "shape") == []
+
+
+@pytest.mark.parametrize("division", ["flops // nbytes", "divmod(flops, nbytes)"])
+def test_what_made_a_divisor_0_is_found(division: str) -> None:
+    source = f"def place(flops, nbytes):\n    intensity = {division}\n    return 1 / intensity\n"
+    record = Record(exercise="ex00_x", path="x.py", source=source, seed=1)
+    found = statements.of_zero(record, ["place"], "ZeroDivisionError: division by zero")
+    assert marked(found, source) == f"2: {division}"
+    assert statements.of_zero(record, ["place"], "ValueError") == []
+
+
 def test_the_only_remainder_is_found() -> None:
     assert marked(statements.remainder(RECORD, "place")) == "15: flops % 2"
     assert marked(statements.remainder(RECORD, "train")) == "4"
@@ -137,6 +161,17 @@ def test_the_statement_that_makes_a_result_is_found() -> None:
     assert marked(statements.result(RECORD, "make_step")) == "32: jax.jit(step, donate_argnums=0)"
     assert marked(statements.result(RECORD, "make_step", 1, 2, inner=True)) == "30: 2"
     assert marked(statements.result(RECORD, "make_step", 0, 2, inner=True)) == "27: ("
+
+
+def test_a_result_is_made_where_a_mapped_function_returns_it() -> None:
+    source = """def place(batch):
+    def shard(x):
+        return put(x)
+    batch = jax.tree.map(shard, batch)
+    return batch
+"""
+    record = Record(exercise="ex00_x", path="x.py", source=source, seed=1)
+    assert marked(statements.result(record, "place"), source) == "3: put(x)"
 
 
 def test_what_was_promised_is_found_where_it_is_returned() -> None:
@@ -217,7 +252,8 @@ def test_where_an_array_is_laid_is_found_by_its_name_or_by_its_spec() -> None:
         leaf = Leaf(path=path, kind="jax", type="ArrayImpl", spec=spec)
         return [place.line for place in statements.laid(found, "layout", leaf)]
 
-    assert laid("[0]['up']", "P('data',)") == [3]
+    assert laid("[0]['up']", "P('model', None)") == [3]
+    assert laid("[0]['up']", "P('data',)") == [4], "what stands under its name is another spec"
     assert laid("[0]['bias']", "P('data',)") == [4]
     assert laid("[0]['bias']", "P('model', None)") == [], "two are like it"
 

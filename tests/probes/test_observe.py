@@ -45,7 +45,9 @@ def test_a_tree_of_another_structure_is_told_by_its_first_part_that_is_something
     same_tree(PROMISE, "params", OLD, {"w": 1, "b": 2})
     assert said({"b": 1}) == (PROMISE, "it has no `params['w']`")
     assert said(OLD | {"c": 1}) == (PROMISE, "it has `params['c']`")
-    assert said([1, 2]) == (PROMISE, "`params` is a list, where a dict is expected")
+    alone = "it is a list of the 2 arrays of `params`, without the tree around them"
+    assert said([1, 2]) == (PROMISE, alone)
+    assert said([1]) == (PROMISE, "`params` is a list, where a dict is expected")
     assert said(OLD | {"b": None}) == (PROMISE, "`params['b']` is None, where an array is expected")
     with pytest.raises(Misused) as raised:
         same_tree(PROMISE, "pair", (1, {"a": (2, 3)}), (1, {"a": [2, 3]}))

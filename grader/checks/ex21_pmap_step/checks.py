@@ -176,6 +176,9 @@ def _unequal(record: Record, run: int, step: int, devices: int) -> Failure | Non
     observed = f"after step {step}, {int((by != 0).sum())} of {devices} copies differ from the "
     observed += f"first, by up to {float(by.max()):.3g}"
     why = f": those of {' and '.join(equal)} are equal" if equal else _only_the_loss(record, run)
+    last = int((by != 0).nonzero()[0][-1])
+    if step == 1 and (counts := _counts(record, run, last)):
+        why += f"; in the copy of {shares.which(last, devices)} device, {counts}"
     expected = f"all copies of `params{path}` are equal"
     made = _stepping(record)
     other = made != _taking(record)
@@ -274,8 +277,8 @@ def _other_step(record: Record, run: int, found: Failure) -> Failure:
     return Failure(found.expected, found.observed + length, place, found.hint or why)
 
 
-def _counts(record: Record, run: int) -> str:
-    """How often the rows of each device count in the first step of a run, if not all alike."""
+def _counts(record: Record, run: int, copy: int = 0) -> str:
+    """How often the rows of each device count in the first step of one copy, if not all alike."""
     import numpy as np  # here: the command line starts without it
 
     start, after = facts.start(run), facts.params(run, 1)
@@ -284,7 +287,7 @@ def _counts(record: Record, run: int) -> str:
     if (change := change_of(record, start, after)) is None:
         return ""
     ends = np.cumsum([array.size for array in copies.values()])[:-1]
-    step = np.concatenate([each[: len(each) // devices] for each in np.split(change, ends)])
+    step = np.concatenate([np.split(each, devices)[copy] for each in np.split(change, ends)])
     old = {name: array[0] for name, array in copies.items()}
     batch = [shares.numbers(leaf) for leaf in values[facts.batch(run)]]
     return shares.of_devices(step, old, batch, devices)

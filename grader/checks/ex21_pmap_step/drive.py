@@ -1,6 +1,6 @@
 """Drives ex21_pmap_step: places the params and takes a few steps on fresh rows, three times.
 
-Drawn: for each run the devices and their order (two of them, all, and a number between, in any
+Drawn: for each run the devices and their order (two of them, all, and an odd number between, in any
 order of runs), so that neither the order nor the length of jax.devices() is the right one; the
 width of the network, the rows of one device, and the steps (1 to 4). The rows of one device are
 like each other and unlike those of the next, so that a gradient of one device's rows is far from
@@ -8,8 +8,8 @@ the mean. Two programs of the step are compiled, for one row on each device and 
 drawn. Their networks have as many params, and rows of another length: what the devices exchange is
 the same for both if no row leaves its device.
 
-`update` starts from copies that the drive has placed, so that it is judged apart from
-`replicate`. `make_step` is not the learner's to edit, so the step is pmap's.
+`update` starts from copies that the drive has placed, so that it is judged apart from `replicate`.
+`make_step` is not the learner's to edit, so the step is pmap's.
 """
 
 from types import ModuleType
@@ -26,9 +26,11 @@ from grader.probes.observe import Misused, Observe, from_last, unpack
 
 PROMISE = "`update` returns (params, loss)"
 FEATURES, OUTPUTS = 5, 2
-WIDTHS, ROWS, STEPS = (4, 12), (2, 7), (1, 5)
-MANY = (12, 60)
+WIDTHS, ROWS, STEPS = (4, 12), (1, 17), (1, 5)
+MANY = (24, 60)
 """How many rows a device has in the second program: from, and below. In the first, it has one."""
+FAR = 64
+"""How far its targets are from 0: some gradients are larger than 1."""
 PER_UNIT = {10: 12, 12: 10, 15: 8, 20: 6}
 """Widths of networks with 120 params, and how many params a hidden unit then has."""
 
@@ -36,7 +38,7 @@ PER_UNIT = {10: 12, 12: 10, 15: 8, 20: 6}
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Take steps with pmap on several lists of devices, and export the step."""
     most = len(jax.devices())
-    counts = [min(2, most), most, int(rng.integers(min(2, most), most + 1))]
+    counts = [min(2, most), most, int(rng.choice(range(3, most, 2) or [most]))]
     runs = []
     for number, count in enumerate(rng.permutation(counts)):
         devices = list(rng.permutation(np.array(jax.devices()))[: int(count)])
@@ -101,19 +103,20 @@ def _export(submission: ModuleType, observe: Observe, rng: Any) -> None:
     for name, rows, width, outputs in drawn:
         features = PER_UNIT[int(width)] - 1 - int(outputs)
         params = _params(rng, int(width), features, int(outputs))
-        batch = [submission.split(x, devices) for x in _rows(rng, len(devices), rows, params)]
+        far = FAR if name == MANY_ROWS else 1
+        batch = [submission.split(x, devices) for x in _rows(rng, len(devices), rows, params, far)]
         observe.program(name, step, jax.tree.map(np.asarray, _copies(params, devices)), *batch)
 
 
-def _rows(rng: Any, devices: int, rows: int, params: Any) -> tuple[Any, Any]:
+def _rows(rng: Any, devices: int, rows: int, params: Any, far: int = 1) -> tuple[Any, Any]:
     """Inputs and targets of (devices * rows) rows, NumPy float32, as the params take them.
 
-    Each device's rows lie around a middle of their own.
+    Each device's rows lie around a middle of their own. The targets are at most `far` away from 0.
     """
     features, outputs = len(params["w1"]), params["w2"].shape[1]
     middle = np.repeat(np.arange(devices), rows)[:, None]
     inputs = (rng.standard_normal((devices * rows, features)) + middle / 4).astype(np.float32)
-    return inputs, np.tanh(inputs[:, :outputs] + middle).astype(np.float32)
+    return inputs, (far * np.tanh(inputs[:, :outputs] + middle)).astype(np.float32)
 
 
 def _copies(params: Any, devices: list[Any]) -> Any:

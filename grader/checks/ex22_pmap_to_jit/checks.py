@@ -24,6 +24,7 @@ from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     AFTER_THE_STEP,
     BEFORE_IT,
+    LOSS_TOO,
     SENT_WHOLE,
     TURNED,
     change_of,
@@ -34,6 +35,7 @@ from grader.judging.evidence import (
     differing_leaf,
     differing_output,
     is_the_others,
+    loss_too,
     not_jitted,
     other_parts,
     probe_gap,
@@ -234,11 +236,13 @@ def _other_numbers(record: Record, found: Failure, number: int, step: int) -> Fa
         return Failure(expected, found.observed, place, APART)
     if not (of_loss or length or found.hint) and (counts := _counts(record, number)):
         return Failure(expected, f"{found.observed}; {counts}", place, ALL_ROWS)
-    known = why in (LENGTH, *TURNED) or found.hint in OF_WHAT_WENT_IN
+    known = why in (LENGTH, LOSS_TOO, *TURNED) or found.hint in OF_WHAT_WENT_IN
     exchange = not known and not (apart and of_loss)
     by_hand = any(word in record.source for word in ("shard_map", "psum", "pmean"))
     hint = OF_ALL_ROWS if of_loss else why or ("" if by_hand else OF_LOSS_FN)
     place = _stepping(record, int(of_loss), exchange=exchange)
+    if why == LOSS_TOO:
+        place = statements.division(record, "make_step") or place
     return Failure(expected, found.observed + length, place, hint if apart else found.hint or hint)
 
 
@@ -283,7 +287,7 @@ def _length(record: Record, run: int) -> tuple[str, str]:
     runs = _runs(record)
     ratios = [step_ratio(record, *_first_step(at)) or 1 for at in range(len(runs))]
     if any(abs(r - one.devices) > 0.01 * one.devices for r, one in zip(ratios, runs, strict=True)):
-        return said, LENGTH
+        return said, LOSS_TOO if loss_too(record, facts.loss_of(run, 1), ratio) else LENGTH
     added = ADDED_UNSEEN if "shard_map" in record.source else ""
     devices = runs[run].devices
     return f"{said}, as if the gradients of {devices} devices were added, and not averaged", added

@@ -24,6 +24,7 @@ from grader.judging import shares, statements
 from grader.judging.arrays import FORM, OF_WHAT_WENT_IN, load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
+    LOSS_TOO,
     change_of,
     compiled_program,
     definition,
@@ -31,6 +32,7 @@ from grader.judging.evidence import (
     differing_leaf,
     differing_output,
     exchanged,
+    loss_too,
     not_jitted,
     output_step_ratio,
     seen,
@@ -237,7 +239,8 @@ def _with_length(record: Record, failure: Failure) -> Failure:
         places = _adding(record, counts)
         why = OLD_PARAMS if counts == ONE_BY_ONE else SUM
         return Failure(failure.expected, observed, places, hint or why)
-    sizes = f", with {devices} devices and {wanted(record).facts[COUNT]} micro-batches"
+    count, rows = wanted(record).facts[COUNT], _rows_of_one(record) // devices
+    sizes = f", with {devices} devices and {count} micro-batches"
     length, why = turned(record, *steps)
     if why:
         length, hint = length + sizes, hint or why
@@ -246,13 +249,28 @@ def _with_length(record: Record, failure: Failure) -> Failure:
     if not why and ratio and abs(ratio - devices) < 0.01 * devices:
         length += f", as if the gradients of {devices} devices were added, and not averaged"
         hint = hint or (UNSEEN if not UNCHECKED.search(record.source) else "")
+    elif not why and ratio and loss_too(record, f"losses of {AFTER[0]}", ratio):
+        hint = hint or LOSS_TOO
+    elif not why and ratio and abs(ratio * rows / count - 1) < 0.01:
+        length += f", as if their sum were divided by the {rows} rows that a device has of each"
     elif apart and apart < BFLOAT16:
         length = f"; the step differs from the reference's by 1 part in {1 / apart:.0f}"
         hint = hint or ROUNDED
     observed = failure.observed + length
     own = statements.result(record, "make_step", 0, 2, inner=True)
     counted = any(abs(ratio * n - 1) < 0.01 for n in (devices, 1 / devices)) if ratio else not why
-    return Failure(failure.expected, observed, _exchanging(record) if counted else own, hint)
+    narrowing = statements.matching(record, "make_step", NARROWING) if hint == ROUNDED else []
+    place = narrowing or (_exchanging(record) if counted else own)
+    return Failure(failure.expected, observed, place, hint)
+
+
+NARROWING = r"(?s).*\b(?:bfloat16|float16|half)['\"]?\)$"
+"""What makes an array of half precision, or of bfloat16."""
+
+
+def _rows_of_one(record: Record) -> int:
+    """How many rows a micro-batch of the steps has, on all devices."""
+    return int(wanted(record).values[BATCH][0].shape[1])
 
 
 def _adding(record: Record, counts: str) -> list[Culprit]:
@@ -264,7 +282,10 @@ def _adding(record: Record, counts: str) -> list[Culprit]:
         ends = statements.argument(record, "make_step", "fori_loop", bound)
         if ends != definition(record, "make_step"):
             return ends
-    return statements.of_gradients(record, "make_step")
+    found = statements.of_gradients(record, "make_step")
+    if found == definition(record, "make_step"):
+        return statements.each_round(record, "make_step") or found
+    return found
 
 
 def _other_sum(record: Record) -> str:
@@ -282,16 +303,18 @@ def _other_sum(record: Record) -> str:
     devices = int(wanted(record).facts[DEVICES])
     blocks = list(zip(*(np.split(array, devices, axis=1) for array in batch), strict=True))
 
-    def walked(batch: Sequence[Any]) -> Any:
+    def walked(batch: Sequence[Any], rate: float) -> Any:
         moved = start
         for rows in zip(*batch, strict=True):
-            moved = moved + right * shares.gradient(shares.unraveled(moved, old), *rows)
+            moved = moved + rate * shares.gradient(shares.unraveled(moved, old), *rows)
         return moved - start
 
-    beside = np.linalg.norm(step - right * sum(parts))
-    for walk in (walked(batch), np.mean([walked(block) for block in blocks], axis=0)):
-        if np.linalg.norm(step - walk) <= shares.FITS * beside:
-            return ONE_BY_ONE
+    for rate in (right, -shares.RATE):
+        beside = np.linalg.norm(step - rate * sum(parts))
+        together = np.mean([walked(block, rate) for block in blocks], axis=0)
+        for walk in (walked(batch, rate), together):
+            if np.linalg.norm(step - walk) <= shares.FITS * beside:
+                return ONE_BY_ONE
     counts = shares.weights(step, parts, right)
     if counts is not None:
         return shares.in_words(counts, "micro-batches")

@@ -84,8 +84,10 @@ def weights_are_split(record: Record) -> Result:
         for leaf, right in pairs:
             found = _misplaced(leaf, right, devices_of(record) // data)
             if found:
-                hint = OTHER_AXIS if "'data'" in found[1] else ""
-                return Failure(*found, _laying(record, leaf), hint)
+                if "'data'" in found[1]:
+                    place = statements.reading(record, "layout", "axis_names")
+                    return Failure(*found, place or _laying(record, leaf), OTHER_AXIS)
+                return Failure(*found, _laying(record, leaf))
     return None
 
 

@@ -1,11 +1,12 @@
 """Drives ex24_tensor_parallel: takes two steps in float32, and exports them, and one in bfloat16.
 
-Drawn are the order of the devices in each mesh, the number of blocks, the sizes of the network
-and of the batch, and all numbers. The steps run on one mesh, and the bfloat16 program is exported
-for another: they differ in the length of the axis "data" (2, or half of the devices) and in the
-order of the axes, so that a layout must name its axes. They differ in the number of blocks and
-in the sizes, too. The bfloat16 program gets targets that are far away, so that its step is
-large beside what bfloat16 rounds.
+Drawn are the order of the devices in each mesh, the number of blocks, the sizes of the network and
+of the batch, and all numbers. The steps run on one mesh, and the bfloat16 program is exported for
+another: they differ in the length of the axis "data" (2, or half of the devices) and in the order
+of the axes, so that a layout must name its axes. They differ in the number of blocks and in the
+sizes, too: in one of them a block has more hidden units than features, in the other less. The
+bfloat16 program gets targets that are far away, so that its step is large beside what bfloat16
+rounds.
 
 The target's program has large sizes, so that the weights are most of what there is to split.
 """
@@ -34,8 +35,9 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     step = submission.make_step(mesh)
     if not observe.jitted("step", step):
         return
-    blocks = [int(count) for count in rng.permutation([3, 4, 5])[:2]]
-    features, hidden = int(rng.integers(3, 6)) * 8, int(rng.integers(6, 9)) * 16
+    blocks = [int(count) for count in rng.permutation([3, 4, 5, 6])[:2]]
+    less, more = int(rng.integers(3, 6)) * 8, int(rng.integers(6, 9)) * 16
+    (features, hidden), second = rng.permutation([(less, more), (more + 32, less + 8)]).tolist()
     structs = _structs(features, hidden, "float32", blocks[0])
     layout, rows = _layout(submission, mesh, structs), 8 * mesh.size * int(rng.integers(1, 3))
     params, batch = _arguments(rng, mesh, layout, structs, rows, SMALL)
@@ -53,7 +55,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         observe.value(f"params after {when}", params)
         observe.value(f"loss of {when}", loss)
     sizes = {"rows": 8 * mesh.size * int(rng.integers(3, 6)), "blocks": blocks[1]}
-    sizes |= {"features": features + 8, "hidden": hidden + 32}
+    sizes |= dict(zip(("features", "hidden"), second, strict=True))
     first = {"rows": rows, "blocks": blocks[0], "features": features, "hidden": hidden}
     structs = _structs(sizes["features"], sizes["hidden"], "bfloat16", blocks[1])
     layout = _layout(submission, other, structs)

@@ -80,8 +80,7 @@ def one_program(record: Record) -> Result:
 )
 def state_is_shared(record: Record) -> Result:
     """Each device holds one share of every array that can be divided, params and moments alike."""
-    devices = devices_of(record)
-    asked = {"state": devices, EVEN: devices, SOME: int(wanted(record).facts[ON])}
+    asked: dict[str, int] = wanted(record).facts[ON]
     found = (_beyond_share(record, name, count) for name, count in asked.items())
     return next(filter(None, found), None)
 
@@ -91,18 +90,21 @@ def _beyond_share(record: Record, name: str, devices: int) -> Failure | None:
     if not (whole := [leaf for leaf in leaves if _excess(leaf, devices) > 0]):
         return None
     worst = max(whole, key=lambda leaf: (_is_param(leaf), _excess(leaf, devices)))
+    why = _why_whole(whole, name, devices_of(record))
     return Failure(
         f"on a mesh of {devices} devices, each device holds 1/{devices} of `state{worst.path}`, "
         f"whose shape is {worst.shape}",
         f"{shards(worst)}; larger than one share: {len(whole)} of {plural(len(leaves), 'array')}",
-        _laying(record, worst),
-        _why_whole(whole, name, devices_of(record)),
+        _laying(record, worst, divided=not why),
+        why,
     )
 
 
-def _laying(record: Record, leaf: Leaf) -> list[Culprit]:
-    """Where `layout` leaves this array whole."""
+def _laying(record: Record, leaf: Leaf, *, divided: bool) -> list[Culprit]:
+    """Where `layout` leaves this array whole; `divided` says that its only `%` may be at fault."""
     found = statements.left_whole(record, "layout", leaf.path.rpartition("['")[2].rstrip("']"))
+    if found == definition(record, "layout") and divided:
+        found = statements.remainder(record, "layout")
     if found != definition(record, "layout"):
         return found
     return statements.call(record, "layout", "NamedSharding", "P", "PartitionSpec")
@@ -129,8 +131,8 @@ def _why_whole(whole: list[Leaf], name: str, devices: int) -> str:
         return "The optimizer's two trees are right. The params are as large: how are they split?"
     if name == EVEN:
         return (
-            "Another state, of other sizes, is split as it should be. Does `layout` look at each "
-            "shape, or does it know the arrays?"
+            "Another state, of other sizes and on other devices, is split as it should be. Does "
+            "`layout` look at each shape and at `mesh`, or does it know them?"
         )
     return ""
 
@@ -370,7 +372,15 @@ def _asking(record: Record, found: list[Collective]) -> list[Culprit]:
     own = statements.moving(record, "make_step")
     ops = {c.op for c in found} & {"collective-permute", "all-to-all"} or {"all-gather"}
     sending = (statements.every_sending(record, "make_step", op) for op in sorted(ops))
-    return own or next(filter(None, sending), [])
+    if asked := own or next(filter(None, sending), []):
+        return asked
+    return _making_whole(record) if "all-gather" in ops else []
+
+
+def _making_whole(record: Record) -> list[Culprit]:
+    """The only spec in `make_step` that splits nothing, or what it is given to; else nothing."""
+    whole = statements.left_whole(record, "make_step", "")
+    return [] if whole == definition(record, "make_step") else whole
 
 
 GATHERED_BATCH = (
@@ -409,12 +419,13 @@ def nothing_else_is_held(record: Record) -> Result:
     limit = theirs.memory.temporaries + round(HELD * share)
     if measured.memory.temporaries <= limit:
         return None
-    return _failure(
+    failure = _failure(
         record,
         f"at most {limit:,} bytes beside arguments and results: the gathered params, their "
         "gradients and some activations",
         f"{measured.memory.temporaries:,} bytes; one share of the state is {share:,}",
     )
+    return replace(failure, culprits=_making_whole(record) or failure.culprits)
 
 
 @EXERCISE.check(

@@ -4,12 +4,13 @@ Drawn are the sizes of the network, the rows of a batch, the count of the steps 
 the devices in each mesh, and all numbers. The number of devices divides neither the features nor
 the outputs of the states that are stepped, so no rule about one fixed dimension fits every array.
 One of these two, which is drawn, is longer than the width, so none about the longest does. `layout`
-is asked twice more: for a mesh of some of the devices, which are drawn, and for a state whose every
-dimension can be divided. A layout that counts the machine's devices goes wrong in the first, and so
-does one that splits over powers of 2 alone: the number is odd. One that knows the arrays by their
-names goes wrong in the second. The exported program is wide, so that one share of its state is more
-than a few activations, and has so many rows that its params are the least that can travel. The
-program for the target has large sizes, so that gradients outweigh everything else that travels.
+is asked twice more, for two meshes of some of the devices, which are drawn: for an odd number of
+them, and then for an even one and a state whose every dimension can be divided. A layout that
+counts the machine's devices goes wrong in the first, and so does one that splits over powers of 2
+alone. One that knows the arrays by their names goes wrong in the second. The exported program is
+wide, so that one share of its state is more than a few activations, and has so many rows that its
+params are the least that can travel. The program for the target has large sizes, so that gradients
+outweigh everything else that travels.
 """
 
 from types import ModuleType
@@ -44,9 +45,11 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     def arguments(sizes: Sizes, mesh: Any) -> Any:
         return drawn(rng, shapes(submission, mesh, sizes, rows * mesh.size))
 
-    some = _mesh(rng, int(rng.choice(range(3, mesh.size, 2) or (1,))))
-    observe.fact(ON, some.size)
-    for name, other, times in ((SOME, some, (2, 3, 1)), (EVEN, mesh, rng.permutation(3) + 1)):
+    some, others = (
+        _mesh(rng, int(rng.choice(range(fewest, mesh.size, 2) or (1,)))) for fewest in (3, 2)
+    )
+    observe.fact(ON, {"state": mesh.size, SOME: some.size, EVEN: others.size})
+    for name, other, times in ((SOME, some, (2, 3, 1)), (EVEN, others, rng.permutation(3) + 1)):
         even = Sizes(*(int(n) * other.size for n in times))
         odd = even._replace(features=even.features + 1, outputs=even.outputs + 2)
         observe.value(name, arguments(odd if name == SOME else even, other)[0], data=False)

@@ -14,10 +14,10 @@ class Sizes(NamedTuple):
 LARGE, LARGE_ROWS = Sizes(1500, 8192, 100), 8192
 """The network for the target; rows of its batch in all."""
 SOME, EVEN = "state on some of the devices", "state of other sizes"
-"""The names of states that `layout` places: on a mesh of some of the devices, and one whose every
-dimension can be divided."""
-ON = "devices of the smaller mesh"
-"""The fact that says how many devices the mesh of some devices has."""
+"""The names of states that `layout` places: on an odd number of devices, and one whose every
+dimension can be divided, on an even number."""
+ON = "devices of each state"
+"""The fact that says on how many devices each state lies, in the order in which they are judged."""
 AFTER = ("one step", "two steps")
 """When values are kept: `state after one step`, `loss of one step`, and so on."""
 

@@ -74,7 +74,7 @@ def drawn(rng: Any, structs: Any) -> Any:
         numbers = 0.3 * rng.standard_normal(like.shape)
         positive = "square" in jax.tree_util.keystr(path)
         counted = like.dtype == np.int32
-        count = rng.integers(3, 100)
+        count = int(10 ** rng.uniform(0.5, 4))
         array = np.asarray(count if counted else numbers**2 if positive else numbers, like.dtype)
         return jax.device_put(array, like.sharding)
 

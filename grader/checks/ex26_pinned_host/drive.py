@@ -28,7 +28,10 @@ from grader.probes import alive
 from grader.probes.host_operations import host_operations
 from grader.probes.observe import Misused, Observe, same_tree
 
-DTYPES = ("float32", "bfloat16", "int32", "float16", "uint8", "int8", "uint32", "bool")
+DTYPES = (
+    *("float32", "bfloat16", "int32", "float16", "uint8", "int8", "uint32", "bool"),
+    *("int16", "uint16"),
+)
 TREES, ARRAYS, MANY = (3, 6), (4, 10), (101, 130)
 PLACES = 6
 """How many places the arrays of the largest tree share: a program for each would take long."""

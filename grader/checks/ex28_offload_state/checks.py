@@ -240,9 +240,13 @@ def goes_back_to_the_host(record: Record) -> Result:
         if theirs is None:
             return Unable("the reference was not compiled")
         if found := moved_result(seen(record).facts[facts.results(name)], program, theirs):
-            part = 1 if "`state" in found[0] else 0
-            return Failure(*found, statements.result(record, "step", part, 3))
+            of_state = "`state" in found[0]
+            place = statements.result(record, "step", int(of_state), 3)
+            return Failure(*found, place, "" if of_state else STATE_ALONE)
     return None
+
+
+STATE_ALONE = "Only the state waits on the host. What sends this result there with it?"
 
 
 @EXERCISE.check(

@@ -105,7 +105,7 @@ def _used_state(submission: ModuleType, params: Any, rng: Any, devices: list[Any
 
     def used(path: Any, array: Any) -> Any:
         if not array.ndim:
-            count = rng.integers(3, 900, dtype="int32")
+            count = np.int32(10 ** rng.uniform(0.5, 4))
             return jax.device_put(count, _sharding(kind=PINNED, devices=devices))
         size = 1e-8 if ".nu" in jax.tree_util.keystr(path) else 3e-2
         drawn = size * rng.random(array.shape, "float32")

@@ -2,7 +2,7 @@
 
 import math
 import re
-from itertools import combinations_with_replacement
+from itertools import combinations, combinations_with_replacement, product
 
 import msgspec
 from msgspec.structs import replace
@@ -42,8 +42,11 @@ def _beside(counts: list[Count], what: str, got: float, want: float) -> str:
     if math.isclose(got, want, rel_tol=0.05):
         many = "many" if got > want else "few"
         return f"{abs(got - want):,.10g} too {many}{_apart_in_words(all_of_them)}"
-    words = _elements_in_words(all_of_them) if what == BYTES else ""
-    return f"{got / want:.3g} times as many{words}"
+    words = ""
+    if what == BYTES:
+        words = _elements_in_words(all_of_them) or _rounds_in_words(all_of_them)
+    times = {f"{one / right:.3g}" for one, right, _ in all_of_them}
+    return f"{got / want:.3g} times as many{words or ', as in each case' * (len(times) == 1)}"
 
 
 _Counted = tuple[float, int, dict[str, int]]
@@ -56,6 +59,19 @@ def _elements_in_words(counts: list[_Counted]) -> str:
         if all(got * sizes["itemsize"] == size * want for got, want, sizes in counts):
             words = f", as elements of {size} bytes would have"
             return f"{': it is the number of elements' if size == 1 else words}"
+    return ""
+
+
+def _rounds_in_words(counts: list[_Counted]) -> str:
+    """How many arrays all counts have for each round, and how many more; "" if they have not."""
+    for times, more in product((1, 2, 3, 4), (0, 1, 2)):
+        if all(
+            got == sizes["itemsize"] * sizes["n"] * (times * sizes.get("degree", 0) + more)
+            for got, _, sizes in counts
+        ):
+            rounds = f"{times} * degree" if times > 1 else "degree"
+            arrays = f"({rounds} + {more})" if more else rounds
+            return f": itemsize * n * {arrays} in each case"
     return ""
 
 
@@ -120,7 +136,7 @@ ARRAYS = (
 
 
 def _as(count: Count, what: str, got: float) -> str:
-    """The product or the sum of products of sides that gives this count of `matmul`, or ""."""
+    """What of the sides gives this count of `matmul`, in their names, or ""."""
     if count.kernel != "matmul":
         return ""
     sides = _sizes(count)
@@ -135,8 +151,25 @@ def _as(count: Count, what: str, got: float) -> str:
         for most in (1, 2, 3)
         for names in combinations_with_replacement(arrays, most)
     } | {"m * k * n": math.prod(sides.values())}
-    found = {words: total for words, total in found.items() if total * itemsize == got}
-    return f"itemsize * ({next(iter(found))})" if len(found) == 1 else ""
+    found = {
+        f"itemsize * ({words})": total * itemsize for words, total in found.items()
+    } | _in_part(count, itemsize)
+    found = {words: total for words, total in found.items() if total == got}
+    return next(iter(found)) if len(found) == 1 else ""
+
+
+def _in_part(count: Count, itemsize: int) -> dict[str, int]:
+    """The counts of `matmul` that take the bytes of some of its arrays, and only count others."""
+    sizes = _sizes(count)
+    arrays = {f"{a} * {b}": sizes[a] * sizes[b] for a, b in (("m", "k"), ("k", "n"), ("m", "n"))}
+    known = {}
+    for most in (1, 2):
+        for names in combinations(arrays, most):
+            others = [name for name in arrays if name not in names]
+            words = f"itemsize * ({' + '.join(names)}) + {' + '.join(others)}"
+            whole, bare = (sum(arrays[name] for name in some) for some in (names, others))
+            known[words] = itemsize * whole + bare
+    return known
 
 
 @EXERCISE.check(

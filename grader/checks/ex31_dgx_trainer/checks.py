@@ -180,7 +180,9 @@ def _some_wait(record: Record) -> bool:
 def _of_state(record: Record, theirs: Leaf) -> list[Culprit]:
     """Where `place` puts an array of the state: the call that names its field, or the only one."""
     field = re.findall(r"\.(\w+)", theirs.path)[-1:] or ["state"]
-    named = statements.matching(record, "place", rf"[\w.]+\({field[0]}\b")
+    entry = statements.entry(record, "place", field[0])
+    given = [] if entry == definition(record, "place") else entry
+    named = given or statements.matching(record, "place", rf"[\w.]+\({field[0]}\b")
     if not _some_wait(record):  # then it is the one copy, if one does all
         named = statements.apart_from(record, "place", 0, 2, ("device_put",)) or named
     return named or statements.result(record, "place", 1, 2)
