@@ -64,34 +64,52 @@ class Parting:
         match apart:
             case [(*_, ast.expr() as exact)]:  # a step that is joined to another has moved
                 return exact
-        return _held_by_all(joined) or _held_by_all(apart)
+        for ways in (joined, apart):
+            if (node := _held_by_all(ways)) and not _is_all(node, ways[0]):
+                return _shown(node, ways[0])
+        return None
 
     @property
     def own(self) -> list[ast.stmt]:
         """The innermost statements that are others in the model, in the order of the text."""
-        innermost = (_innermost_statement(way) for way in self._fewer if way)
+        innermost = (_innermost_statement(way) for way in self.apart if way)
         return sorted(dict.fromkeys(innermost), key=lambda node: node.lineno)
 
     @property
     def lacks(self) -> bool:
         """Whether the file lacks a statement of the model's, which may be the cause as well."""
-        return not all(self._fewer)
-
-    @property
-    def _fewer(self) -> list[_Way]:
-        return min(self.apart, self.joined, key=len)
+        return not all(self.apart)
 
 
 def parting(source: str, model: str) -> Parting:
-    """How a file parts from the `model`, which is right; not at all, if it can't be read."""
+    """How a file parts from the `model`, which is right; not at all, if it can't be read.
+
+    They are compared as they are, with helpers in the place of their calls, and of their names:
+    that form counts in which one difference is the only one, else the first two's with fewer.
+    """
+    kept = {_title(node) for node in File(model).tree.body}
+    forms: list[Callable[[ast.Module], ast.Module]] = [
+        lambda tree: tree,
+        lambda tree: inlined(tree, kept),
+        lambda tree: with_lambdas(inlined(tree, kept), kept),
+    ]
     try:
-        joined = _differences(source, model, joined=True)
-        if not joined:
-            return Parting([], [])
-        apart = _differences(source, model, joined=False)
-        return Parting(joined, apart, list(_reading(File(source).tree, File(model).tree)))
+        found = [_parting(source, model, form) for form in forms]
     except RecursionError:
         return Parting([], [])
+    fewest = min(found[:-1], key=lambda one: len(one.apart))
+    return next((one for one in found if one.sole() or not one.joined), fewest)
+
+
+def _parting(source: str, model: str, form: Callable[[ast.Module], ast.Module]) -> Parting:
+    def differences(*, joined: bool) -> list[_Way]:
+        mine, theirs = (_plain(form(File(text).tree), joined=joined) for text in (source, model))
+        return list(_Comparison().of_files(mine, theirs))
+
+    if not (joined := differences(joined=True)):
+        return Parting([], [])
+    apart = differences(joined=False)
+    return Parting(joined, apart, list(_reading(File(source).tree, File(model).tree)))
 
 
 def _reading(mine: ast.Module, theirs: ast.Module) -> Iterator[ast.stmt]:
@@ -118,13 +136,6 @@ def _used(nodes: Iterable[ast.AST], way: type[ast.expr_context]) -> list[str]:
     """The names among nodes that are read, or are given a value, each time."""
     names = (node for node in nodes if isinstance(node, ast.Name))
     return [node.id for node in names if isinstance(node.ctx, way)]
-
-
-def _differences(source: str, model: str, *, joined: bool) -> list[_Way]:
-    kept = {_title(node) for node in File(model).tree.body}
-    trees = (with_lambdas(inlined(File(text).tree, kept), kept) for text in (source, model))
-    mine, theirs = (_plain(tree, joined=joined) for tree in trees)
-    return list(_Comparison().of_files(mine, theirs))
 
 
 def _of_function(found: list[_Way], function: str) -> list[_Way]:
@@ -243,6 +254,21 @@ def _held_by_all(found: list[_Way]) -> Node | None:
         if all(node in way for way in found):
             return None if len(found) > 1 and isinstance(node, _Compound) else node
     return None
+
+
+def _shown(node: Node, way: _Way) -> Node:
+    """A node, or the statement whose value it is where it takes more than a line."""
+    statement = _innermost_statement(way)
+    is_long = node.lineno != node.end_lineno
+    return statement if is_long and getattr(statement, "value", None) is node else node
+
+
+def _is_all(node: Node, way: _Way) -> bool:
+    """Whether a node is all that its function does, put together from several statements."""
+    owner = next((one for one in reversed(way) if isinstance(one, Function)), None)
+    lines = {getattr(inner, "lineno", node.lineno) for inner in ast.walk(node)}
+    together = min(lines) < node.lineno or max(lines) > (node.end_lineno or node.lineno)
+    return together and owner is not None and len(owner.body) == 1
 
 
 def _plain(tree: ast.Module, *, joined: bool) -> list[ast.stmt]:

@@ -77,7 +77,8 @@ def sending(record: Record, function: str, op: str) -> list[Culprit]:
 def every_sending(record: Record, function: str, op: str) -> list[Culprit]:
     """The calls in a function that become a collective `op`."""
     file = File(record.source)
-    return [file.place(node) for node in _sending(file, function, op)]
+    places = [file.place(node) for node in _sending(file, function, op)]
+    return sorted(places, key=lambda place: place.line)
 
 
 def _sending(file: File, function: str, op: str) -> list[ast.Call]:

@@ -11,6 +11,7 @@ The way of one submission:
     launch      starts worker processes: from a fork server, or one by one
     process     one worker process, seen from outside: questions, answers, deadlines, its end
     forkserver  the process that has imported JAX once, and forks workers
+    compiled    what the reference compiled, which a submission need not compile again
     kept        how a process stays for later commands, is found again, and ends
     imported    whether the disk still holds what a process has imported
     messages    what the grader and its workers say to each other

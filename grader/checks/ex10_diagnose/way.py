@@ -122,7 +122,7 @@ def _texts(file: File, cause: str, causes: Set[str], answers: Sequence[Answer]) 
     """Where the file writes a cause, in the order of its lines, but for the given table."""
     found = []
     for top in file.tree.body:
-        if top is file.defined("CAUSES"):
+        if file.top_level_at(top.lineno) == "CAUSES":
             continue
         for statement in _statements(top):
             lines = {

@@ -38,6 +38,7 @@ from grader.judging.evidence import (
     target_program,
     wanted,
 )
+from grader.judging.places import File
 from grader.judging.record import Collective, Leaf, Measured, Record
 from grader.judging.verdict import Culprit
 from grader.judging.words import exchanges, plural, shards
@@ -380,7 +381,10 @@ def _asking(record: Record, found: list[Collective]) -> list[Culprit]:
 def _making_whole(record: Record) -> list[Culprit]:
     """The only spec in `make_step` that splits nothing, or what it is given to; else nothing."""
     whole = statements.left_whole(record, "make_step", "")
-    return [] if whole == definition(record, "make_step") else whole
+    if whole == definition(record, "make_step"):
+        return []
+    file = File(record.source)  # what `layout` leaves whole is its own matter
+    return [place for place in whole if file.top_level_at(place.line) != "layout"]
 
 
 GATHERED_BATCH = (
