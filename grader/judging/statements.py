@@ -77,8 +77,7 @@ def sending(record: Record, function: str, op: str) -> list[Culprit]:
 def every_sending(record: Record, function: str, op: str) -> list[Culprit]:
     """The calls in a function that become a collective `op`."""
     file = File(record.source)
-    places = [file.place(node) for node in _sending(file, function, op)]
-    return sorted(places, key=lambda place: place.line)
+    return [file.place(node) for node in _sending(file, function, op)]
 
 
 def _sending(file: File, function: str, op: str) -> list[ast.Call]:

@@ -375,7 +375,8 @@ def _other_exchange(record: Record, name: str, width: int) -> Failure | Unable |
 
 def _adding(record: Record) -> list[Culprit]:
     """All lines of `make_step` that add something up over devices, else the function."""
-    found = statements.every_sending(record, "make_step", "all-reduce")
+    sending = statements.every_sending(record, "make_step", "all-reduce")
+    found = sorted(sending, key=lambda place: place.line)
     return found or definition(record, "make_step")
 
 
