@@ -103,11 +103,11 @@ def furnish(
         os.unshare(os.CLONE_NEWNS)
         _mount("none", "/", _MS_REC | _MS_PRIVATE)
         _mount("tmpfs", SCRATCH, _MS_NOSUID | _MS_NODEV, "size=256m,mode=1777")
-        if compiled:
-            Path(COMPILED).mkdir()
-            _mount(compiled, COMPILED, _MS_BIND)
+        writable = [SCRATCH]
+        with suppress(OSError):  # the fence stands without it
+            writable += [COMPILED] * (_mount_compiled(compiled) and adds)
         _set_mounts("/", _AT_RECURSIVE, _MOUNT_ATTR_RDONLY, 0)
-        for folder in (SCRATCH, COMPILED) if adds else (SCRATCH,):
+        for folder in writable:
             _set_mounts(folder, 0, 0, _MOUNT_ATTR_RDONLY)
     except OSError as error:
         scratch = tempfile.mkdtemp(prefix="grader-")
@@ -122,6 +122,14 @@ def furnish(
     except OSError as error:
         fences.append(refused_line("hiding solutions and other processes", error))
     return fences, SCRATCH
+
+
+def _mount_compiled(folder: str) -> bool:
+    """Let a folder be seen at `COMPILED` too, if one is given."""
+    if folder:
+        Path(COMPILED).mkdir()
+        _mount(folder, COMPILED, _MS_BIND)
+    return bool(folder)
 
 
 def _mount(kind: str, target: str, flags: int, data: str = "") -> None:

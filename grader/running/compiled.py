@@ -81,10 +81,16 @@ def _is_old(path: Path) -> bool:
 
 
 def used(use: Use) -> str:
-    """The folder that JAX is to read, and to add to if `use` says so; "" for none."""
+    """The folder that JAX is to read, and to add to if `use` says so; "" for none.
+
+    There is none either if it cannot be made, on a full disk, say.
+    """
     if use != "add":
         return namespaces.COMPILED if use else ""
-    own = tempfile.mkdtemp(dir=Path(namespaces.COMPILED, _OWN))
+    try:
+        own = tempfile.mkdtemp(dir=Path(namespaces.COMPILED, _OWN))
+    except OSError:
+        return ""
     _link(Path(namespaces.COMPILED, _HANDED_ON), Path(own))
     return own
 
@@ -94,7 +100,7 @@ def hand_on(own: str) -> None:
     if not Path(own).exists():
         return  # it has run for so long that `tidy` took it for dead
     for path in Path(own).iterdir():
-        with suppress(PermissionError):  # another user's, and handed on already
+        with suppress(OSError):  # another user's, and handed on already
             path.chmod(0o666)  # or else that user could not link it
     _link(Path(own), Path(namespaces.COMPILED, _HANDED_ON))
     shutil.rmtree(own, ignore_errors=True)
@@ -102,5 +108,5 @@ def hand_on(own: str) -> None:
 
 def _link(source: Path, target: Path) -> None:
     for path in source.iterdir():
-        with suppress(FileExistsError, FileNotFoundError):  # another worker or `tidy` was first
+        with suppress(OSError):  # another worker or `tidy` was first, or the disk is full
             (target / path.name).hardlink_to(path)

@@ -179,9 +179,10 @@ class Server:
             self._imported.note()
             gc.freeze()
         if request.compiled and request.fenced:
-            self._compiled = self._compiled or compiled.Folder()
-            if request.compiled == "add":
-                self._compiled.tidy()
+            with suppress(OSError):  # a full disk, say: then every worker compiles for itself
+                self._compiled = self._compiled or compiled.Folder()
+                if request.compiled == "add":
+                    self._compiled.tidy()
         if os.fork() == 0:
             _last(partial(self._supervise, request, fds))
 

@@ -1,6 +1,7 @@
 """What the reference compiled, a submission reads and cannot change; and nobody else does."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -12,6 +13,7 @@ import fenced
 import pytest
 from fenced import ROOT, SEED, untimed
 
+from grader.fences import namespaces
 from grader.fences.namespaces import COMPILED
 from grader.judging.record import Observed
 from grader.running import compiled
@@ -128,6 +130,26 @@ def test_a_damaged_program_is_compiled_again(session: Session) -> None:
     assert "Error reading persistent compilation cache entry" in after.outcome.output
     assert after.outcome.kind == "finished"
     assert after.events == before.events
+
+
+def test_a_folder_that_is_gone_costs_no_run_and_no_fence(session: Session) -> None:
+    before = driven(session)
+    (found,) = folders()
+    shutil.rmtree(found)
+    side = Reference(untimed(), session, SEED).side
+    side.wait()
+    after, machine = side.driven.result()
+    assert (after.outcome.kind, after.outcome.output) == ("finished", "")
+    assert after.events == before.events
+    assert not machine.refused
+
+
+def test_a_worker_that_can_make_no_folder_uses_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(namespaces, "COMPILED", str(tmp_path / "not there"))
+    assert compiled.used("add") == ""
+    compiled.hand_on(str(tmp_path / "not there"))
 
 
 def test_nothing_is_left() -> None:
