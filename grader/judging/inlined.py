@@ -17,13 +17,26 @@ from copy import deepcopy
 _Function = ast.FunctionDef
 _BLOCKS = ("body", "orelse", "finalbody")
 _NAMED_SCOPE = "named_scope"
-_MOST = 40
+_MOST = 20
 """How many helpers are put in place."""
+_LARGEST = 5000
+"""The nodes of a file that is read so; a solution has a thousand."""
 
 
 def inlined(tree: ast.Module, kept: Collection[str]) -> ast.Module:
-    """A copy of `tree` in which helpers are put in place, but for the top-level names `kept`."""
-    tree = deepcopy(tree)
+    """A copy of `tree` in which helpers are put in place, but for the top-level names `kept`.
+
+    It is `tree` itself if that is too large or too deep.
+    """
+    if sum(1 for _ in ast.walk(tree)) > _LARGEST:
+        return tree
+    try:
+        return _inlined(deepcopy(tree), kept)
+    except RecursionError:
+        return tree
+
+
+def _inlined(tree: ast.Module, kept: Collection[str]) -> ast.Module:
     for _ in range(_MOST):
         helpers = dict(_helpers(tree, kept))
         if not any(_InPlace(helpers).changes(node) for node in _functions(tree)):
@@ -37,7 +50,7 @@ def with_lambdas(tree: ast.Module, kept: Collection[str]) -> ast.Module:
 
     One that is called by its name stays.
     """
-    called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    called = {_words(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for name, helper in list(_helpers(tree, kept)):
         match helper.body:
             case [ast.Return(value=ast.expr() as value)] if name not in called:
@@ -73,9 +86,7 @@ def _functions(tree: ast.Module) -> list[_Function]:
 
 def _helpers(tree: ast.Module, kept: Collection[str]) -> Iterator[tuple[str, "_Helper"]]:
     """What may be put in place, by the words that call it: `helper`, `Tools.helper`."""
-    used = Counter(
-        ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Name | ast.Attribute)
-    )
+    used = Counter(_words(node) for node in ast.walk(tree))
     for holder in ast.walk(tree):
         for name, body in ((name, getattr(holder, name, None)) for name in _BLOCKS):
             for node in body if isinstance(body, list) else ():
@@ -88,6 +99,16 @@ def _helpers(tree: ast.Module, kept: Collection[str]) -> Iterator[tuple[str, "_H
                         continue
                 if used[words] == 1 and [*map(ast.unparse, node.decorator_list)] == decorated:
                     yield words, _Helper(node, holder, name)
+
+
+def _words(node: ast.AST) -> str:
+    """A name, or a name and its attribute, as they are written; "" for anything else."""
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=ast.Name(id=name), attr=attribute):
+            return f"{name}.{attribute}"
+    return ""
 
 
 class _Helper:
@@ -198,7 +219,7 @@ class _InPlace:
     def _called(
         self, call: ast.Call, fits: Callable[[list[ast.stmt]], bool]
     ) -> list[ast.stmt] | None:
-        helper = self._helpers.get(ast.unparse(call.func))
+        helper = self._helpers.get(_words(call.func))
         inside = helper and any(node is call for node in ast.walk(helper.function))
         if helper is None or inside or not fits(helper.body):
             return None

@@ -9,7 +9,7 @@ any text, valid Python or not. No verdict is reached here.
 import ast
 import re
 from collections.abc import Iterator, Sequence, Set
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import msgspec
 
@@ -42,7 +42,6 @@ class File:
     def __init__(self, source: str) -> None:
         self.lines = source.split("\n")
         self._source = source
-        self._in_place: dict[frozenset[str], list[ast.stmt]] = {}
 
     @cached_property
     def tree(self) -> ast.Module:
@@ -62,9 +61,7 @@ class File:
 
     def in_place(self, kept: Sequence[str]) -> list[ast.stmt]:
         """The file with its helpers in the place of their calls, but for the top-level `kept`."""
-        if (key := frozenset(kept)) not in self._in_place:
-            self._in_place[key] = inlined(self.tree, key).body
-        return self._in_place[key]
+        return _in_place(self._source, frozenset(kept))
 
     def written(self, name: str) -> list[ast.stmt]:
         """The statements that make what is called `name`, from its own to the one that does it.
@@ -158,6 +155,11 @@ class File:
     def _on(self, line: int) -> Iterator[ast.AST]:
         """The nodes that begin on a line, outer ones first."""
         return (node for node in ast.walk(self.tree) if getattr(node, "lineno", 0) == line)
+
+
+@lru_cache(16)
+def _in_place(source: str, kept: frozenset[str]) -> list[ast.stmt]:
+    return inlined(File(source).tree, kept).body
 
 
 def _column(text: str, offset: int) -> int:

@@ -93,12 +93,15 @@ def parting(source: str, model: str) -> Parting:
         lambda tree: inlined(tree, kept),
         lambda tree: with_lambdas(inlined(tree, kept), kept),
     ]
+    found: list[Parting] = []
     try:
-        found = [_parting(source, model, form) for form in forms]
+        for form in forms:
+            found.append(_parting(source, model, form))
+            if found[-1].sole() or not found[-1].joined:
+                return found[-1]
     except RecursionError:
         return Parting([], [])
-    fewest = min(found[:-1], key=lambda one: len(one.apart))
-    return next((one for one in found if one.sole() or not one.joined), fewest)
+    return min(found[:-1], key=lambda one: len(one.apart))
 
 
 def _parting(source: str, model: str, form: Callable[[ast.Module], ast.Module]) -> Parting:

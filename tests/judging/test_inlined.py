@@ -176,3 +176,15 @@ def test_a_definition_is_found_with_what_it_leaves_to_others() -> None:
 
 def test_a_text_that_is_no_program_has_no_definitions() -> None:
     assert File("def train(:\n").defined("train") is None
+
+
+@pytest.mark.parametrize("text", [" + ".join("1" * 900), "a" + ".b" * 900, "(" * 90 + ")" * 90])
+def test_what_is_too_deep_stays(text: str) -> None:
+    found = File(f"def train(a):\n    return {text}\n").defined("train")
+    assert isinstance(found, ast.FunctionDef)
+
+
+def test_what_is_too_large_stays() -> None:
+    lines = "\n".join(f"    x{i} = a.b + x{i}" for i in range(1000))
+    source = f"def train(a):\n    def f(b):\n        return b\n{lines}\n    return f(a)\n"
+    assert form(source, "train") == ast.unparse(ast.parse(source))
