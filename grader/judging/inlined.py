@@ -19,7 +19,7 @@ _BLOCKS = ("body", "orelse", "finalbody")
 _NAMED_SCOPE = "named_scope"
 _MOST = 20
 """How many helpers are put in place."""
-_LARGEST = 5000
+LARGEST = 5000
 """The nodes of a file that is read so; a solution has a thousand."""
 
 
@@ -28,12 +28,20 @@ def inlined(tree: ast.Module, kept: Collection[str]) -> ast.Module:
 
     It is `tree` itself if that is too large or too deep.
     """
-    if sum(1 for _ in ast.walk(tree)) > _LARGEST:
+    if is_large(tree):
         return tree
     try:
         return _inlined(deepcopy(tree), kept)
     except RecursionError:
         return tree
+
+
+def is_large(tree: ast.AST, most: int = LARGEST) -> bool:
+    """Whether a file has more nodes than a program to which any of this applies.
+
+    What looks for each thing in all the others would take long with a file of many.
+    """
+    return sum(1 for _ in ast.walk(tree)) > most
 
 
 def _inlined(tree: ast.Module, kept: Collection[str]) -> ast.Module:

@@ -18,6 +18,7 @@ from functools import partial
 from itertools import chain, pairwise
 from typing import NamedTuple
 
+from grader.judging.inlined import is_large
 from grader.judging.places import File, own_nodes, reached, stored_in
 from grader.judging.verdict import Culprit
 
@@ -58,13 +59,19 @@ class Slip(NamedTuple):
 
 
 def slips(file: File, model: str, edits: Sequence[str]) -> Iterator[Slip]:
-    """The slips in the edited functions, the most telling ones first."""
+    """The slips in the edited functions, the most telling ones first.
+
+    In what is much larger than any solution, none is looked for.
+    """
+    if is_large(file.tree):
+        return
     right = {node.name: node for node in File(model).tree.body if isinstance(node, ast.FunctionDef)}
     mine = [
         (node, right[name])
         for name in edits
         if name in right
         for node in (*_put_in_place(file, name, model), *_added_for(file, name, right))
+        if not is_large(node, LARGEST_FUNCTION)
     ]
     making = frozenset(name for name, node in right.items() if any(map(_gives, ast.walk(node))))
     finders = (
@@ -184,6 +191,7 @@ def _drops(name: str) -> str:
     return f"what `{shown}` returns on this line is dropped"
 
 
+MOST_CONDITIONS, LARGEST_FUNCTION = 20, 1500
 MAX_NAME = 40
 """The longest name of a called function that is repeated."""
 
@@ -500,16 +508,18 @@ def _hangs_on_a_condition(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Fou
 
 
 def _decided(function: ast.FunctionDef) -> Iterator[tuple[ast.expr, ast.Call]]:
-    """The conditions that decide whether a function copies, each with the copy."""
-    for node in ast.walk(function):
+    """The conditions that decide whether a function copies, each with the copy.
+
+    Of a function with many, none is told.
+    """
+    conditions = [node for node in ast.walk(function) if isinstance(node, ast.If | ast.IfExp)]
+    for node in conditions if len(conditions) <= MOST_CONDITIONS else ():
         match node:
             case ast.IfExp(test=test, body=then, orelse=otherwise):
                 ways: list[list[ast.AST]] = [[then], [otherwise]]
             case ast.If(test=test, body=body, orelse=orelse):
                 after = _after(node, function) if always_returns(body) else []
                 ways = [[*body], [*orelse, *after]]
-            case _:
-                continue
         calls = [[call for one in way for call in _copies(one)] for way in ways]
         if sum(map(bool, calls)) == 1:
             yield from ((test, call) for call in chain(*calls))

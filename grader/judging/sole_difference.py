@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from grader.judging.inlined import Replacing, inlined, with_lambdas
+from grader.judging.inlined import Replacing, inlined, is_large, with_lambdas
 from grader.judging.places import File, Function, names_in, own_nodes
 
 Node = ast.expr | ast.stmt | ast.arg | ast.keyword
@@ -94,6 +94,8 @@ def parting(source: str, model: str) -> Parting:
         lambda tree: with_lambdas(inlined(tree, kept), kept),
     ]
     found: list[Parting] = []
+    if is_large(File(source).tree):
+        return Parting([], [])
     try:
         for form in forms:
             found.append(_parting(source, model, form))

@@ -288,3 +288,20 @@ def test_what_the_file_adds_is_searched_too_and_a_condition_that_looks_at_the_pl
     assert [(slip.place.line, slip.function, slip.about) for slip in found] == (
         [(line, "place", "device")] if line else []
     )
+
+
+def test_none_is_looked_for_in_what_is_much_larger_than_a_solution() -> None:
+    """What compares each statement with all others would take minutes there."""
+    dropped = MODEL.replace("    state = jax.device_put(", "    jax.device_put(")
+    assert found(dropped)
+    lines = "".join(f"    x{i} = x\n" for i in range(600))
+    assert found(dropped.replace("    for _", f"{lines}    for _")) == []
+    others = "".join(f"def f{i}(a):\n    return a\n\n" for i in range(1200))
+    assert found(others + dropped) == []
+
+
+def test_of_a_function_with_many_conditions_none_decides() -> None:
+    one = "    if step:\n        return jax.device_put(state, device)\n"
+    text = "def run(step, state, device):\n{}    return state\n"
+    assert found(text.format(one))
+    assert found(text.format(one * 30)) == []

@@ -267,3 +267,9 @@ def test_where_a_given_function_is_written_anew(before: str, after: str, unlike:
 def test_a_function_that_is_not_there_or_not_written_anew() -> None:
     assert sole_unlike(ANEW, "given") is None
     assert sole_unlike(f"{GIVEN}def other(x):\n    return 2 * x + 1\n", "given") is None
+
+
+def test_what_is_much_larger_than_a_solution_is_not_compared() -> None:
+    mine = changed(("axis=0", "axis=1"))
+    assert parting(mine, MODEL).sole() is not None
+    assert parting(mine + "\nx = 1" * 3000, MODEL) == Parting([], [])
