@@ -37,6 +37,7 @@ def graded(form: str, monkeypatch: pytest.MonkeyPatch, *, brief: bool = True) ->
     for one, made in work.items():
         made.exercise = one.stem
     monkeypatch.setattr(grading, "grade", lambda entry, *_, **__: work[entry])
+    monkeypatch.setattr(grading, "begin_next", lambda *_: None)
     wanted = Wanted(None, "cpu", None, None, 60.0, form, None)
     files = [(one, Path(f"elsewhere/{one.file_name}")) for one in work]
     return grade_all(files, None, wanted, brief=brief)  # type: ignore[arg-type]
@@ -66,3 +67,26 @@ def test_every_report_is_printed(
     shown = capsys.readouterr().out
     for said in ("please report: check two: Zero", "please report: the reference", "ex03_three"):
         assert said in shown
+
+
+def test_the_next_reference_is_begun_beside_each_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the next grading gets it."""
+    entries = [entry(stem, exercise(one=None)) for stem in ("ex01_one", "ex02_two", "ex03_three")]
+    told: list[tuple[str, object]] = []
+
+    def grade(entry: Entry, *_: object, ahead: object, **__: object) -> Record:
+        told.append((entry.stem, ahead))
+        made = record()
+        made.exercise = entry.stem
+        return made
+
+    monkeypatch.setattr(grading, "grade", grade)
+    monkeypatch.setattr(grading, "begin_next", lambda now, upcoming, *_: (now.stem, upcoming.stem))
+    wanted = Wanted(None, "cpu", None, None, 60.0, "json", None)
+    files = [(one, Path(f"elsewhere/{one.file_name}")) for one in entries]
+    grade_all(files, None, wanted, brief=True)  # type: ignore[arg-type]
+    assert told == [
+        ("ex01_one", None),
+        ("ex02_two", ("ex01_one", "ex02_two")),
+        ("ex03_three", ("ex02_two", "ex03_three")),
+    ]
