@@ -170,11 +170,9 @@ def test_what_a_killed_server_left_is_swept() -> None:
 
 def dead_process() -> int:
     """The number of a process that has ended."""
-    child = os.fork()
-    if child == 0:
-        os._exit(0)
-    os.waitpid(child, 0)
-    return child
+    with subprocess.Popen([sys.executable, "-c", ""]) as child:
+        child.wait()
+    return child.pid
 
 
 def test_what_is_old_goes_if_there_are_many_or_its_worker_was_killed(
