@@ -105,9 +105,7 @@ def slips(file: File, model: str, edits: Sequence[str]) -> Iterator[Slip]:
             if node.name != reference.name and find in _OF_THE_WHOLE:
                 continue
             for place, words in find(node, reference):
-                about = place.arg if isinstance(place, ast.arg) else ""
-                about = "value" if find is _of_few_digits else about
-                about = "device" if find is _hangs_on_a_condition else about
+                about = place.arg if isinstance(place, ast.arg) else _ABOUT.get(find, "")
                 yield Slip(file.place(place), words, reference.name, about, hint)
 
 
@@ -192,6 +190,7 @@ def _drops(name: str) -> str:
 
 
 MOST_CONDITIONS, LARGEST_FUNCTION = 20, 1500
+"""The conditions and the nodes of a function in which a slip is looked for."""
 MAX_NAME = 40
 """The longest name of a called function that is repeated."""
 
@@ -580,6 +579,8 @@ def _replaced(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
             yield ast.copy_location(ast.arg(name), target), words
 
 
+_ABOUT: dict[object, str] = {_of_few_digits: "value", _hangs_on_a_condition: "device"}
+"""What a failure has to speak of, where that is not the parameter that is marked."""
 _OF_THE_WHOLE = (_after_its_loop, _ends_its_loop, _used_up, _rounded_down)
 """What is looked for in the function alone that takes the place of the reference's."""
 

@@ -390,15 +390,7 @@ def _join_steps(definition: ast.stmt) -> None:
                         joining = Replacing(name, value)
                         joining.visit(body[place + 1])
                         if joining.done:
-                            _move(body, place)
-
-
-def _move(body: list[ast.stmt], place: int) -> None:
-    """Let the next statement do the work of the one at `place`; one that only returns it, there."""
-    step, following = body[place], body[place + 1]
-    if isinstance(step, ast.Assign) and getattr(following, "value", None) is step.value:
-        ast.copy_location(following, step)
-    del body[place]
+                            del body[place]
 
 
 class _Comparison:

@@ -81,8 +81,7 @@ def every_sending(record: Record, function: str, op: str) -> list[Culprit]:
 
 
 def _sending(file: File, function: str, op: str) -> list[ast.Call]:
-    parts = (list(_calls(nodes, *_SENDS.get(op, ()))) for nodes in _reached(file, function))
-    return next(filter(None, parts), [])
+    return _first(file, function, lambda nodes: _calls(nodes, *_SENDS.get(op, ())))
 
 
 def every(record: Record, function: str, name: str) -> list[Culprit]:
@@ -91,22 +90,22 @@ def every(record: Record, function: str, name: str) -> list[Culprit]:
     If there is none, it is every call in the function that hands `name` on: `map(name, items)`.
     """
     file = File(record.source)
-    parts = ([file.place(n) for n in _calls(nodes, name)] for nodes in _reached(file, function))
-    found = next(filter(None, parts), [])
+    found = _first(file, function, lambda nodes: _calls(nodes, name))
     if not found:
         calls = (node for node in _nodes(file, function) if isinstance(node, ast.Call))
-        found = [file.place(node) for node in calls if _gets(node, name)]
-    return sorted(found, key=lambda place: place.line) or of_definitions(file, [function])
+        found = [node for node in calls if _gets(node, name)]
+    places = sorted(map(file.place, found), key=lambda place: place.line)
+    return places or of_definitions(file, [function])
 
 
 def reading(record: Record, function: str, attribute: str) -> list[Culprit]:
     """The only place in a function, or else in what it names, that reads `x.attribute`; or none."""
     file = File(record.source)
-    parts = (
-        [node for node in nodes if isinstance(node, ast.Attribute) and node.attr == attribute]
-        for nodes in _reached(file, function)
-    )
-    return _only(file, next(filter(None, parts), []))
+
+    def reads(nodes: Iterable[ast.AST]) -> Iterator[ast.Attribute]:
+        return (n for n in nodes if isinstance(n, ast.Attribute) and n.attr == attribute)
+
+    return _only(file, _first(file, function, reads))
 
 
 def with_one_argument(record: Record, function: str, name: str) -> list[Culprit]:
@@ -225,13 +224,16 @@ def taking_apart(record: Record, functions: Iterable[str]) -> list[Culprit]:
 
 def calls(record: Record, function: str, name: str) -> bool:
     """Whether a function uses something called `name`, such as jax.jit."""
-    nodes = _nodes(File(record.source), function)
-    return any(isinstance(n, ast.Attribute | ast.Name) and _name(n) == name for n in nodes)
+    return _is_used(name, _nodes(File(record.source), function))
 
 
 def uses(record: Record, function: str, name: str) -> bool:
     """Whether a function, or what it names at the top level, uses something called `name`."""
-    nodes = (n for top in reached(File(record.source), function) for n in ast.walk(top))
+    tops = reached(File(record.source), function)
+    return _is_used(name, (node for top in tops for node in ast.walk(top)))
+
+
+def _is_used(name: str, nodes: Iterable[ast.AST]) -> bool:
     return any(isinstance(n, ast.Attribute | ast.Name) and _name(n) == name for n in nodes)
 
 
@@ -244,8 +246,7 @@ def argument(record: Record, function: str, called: str, index: int) -> list[Cul
     """
     file = File(record.source)
     top = file.doing(function)
-    parts = (list(_calls(nodes, called)) for nodes in _reached(file, function))
-    found = next(filter(None, parts), [])
+    found = _first(file, function, lambda nodes: _calls(nodes, called))
     if len(found) != 1:
         return of_definitions(file, [function])
     spread = next((n for n, arg in enumerate(found[0].args) if isinstance(arg, ast.Starred)), index)
@@ -322,16 +323,16 @@ def unnamed(record: Record, function: str, keys: Iterable[str]) -> list[str]:
 
 def _entry(file: File, function: str, key: str) -> list[Culprit]:
     """The place of `entry`, if there is exactly one in the function, or else in what it names."""
-    parts = _reached(file, function)
-    found = [[value for node in nodes for value in _entries(node, key)] for nodes in parts]
-    values = next(filter(None, found), [])
+    values = _first(
+        file, function, lambda nodes: (value for node in nodes for value in _entries(node, key))
+    )
     if len(values) != 1:
         return []
     value = values[0]
     if isinstance(value, ast.Name):
         around = [
             node
-            for node in chain(*parts)
+            for node in chain(*_reached(file, function))
             if isinstance(node, Function) and any(inner is value for inner in ast.walk(node))
         ]
         made = (_made(node, value.id) for node in reversed(around))  # the innermost function first
@@ -481,9 +482,12 @@ def matching(record: Record, function: str, pattern: str) -> list[Culprit]:
     It is one in a function, or else in what that names of the file.
     """
     file = File(record.source)
-    calls = ([n for n in nodes if isinstance(n, ast.Call)] for nodes in _reached(file, function))
-    every = ([n for n in some if re.match(pattern, ast.unparse(n))] for some in calls)
-    return _only(file, next(filter(None, every), []))
+
+    def matches(nodes: Iterable[ast.AST]) -> Iterator[ast.Call]:
+        calls = (node for node in nodes if isinstance(node, ast.Call))
+        return (node for node in calls if re.match(pattern, ast.unparse(node)))
+
+    return _only(file, _first(file, function, matches))
 
 
 def of_spec(record: Record, functions: Sequence[str], promise: str, message: str) -> list[Culprit]:
@@ -653,8 +657,7 @@ def _given_to_call(file: File, function: str, places: Mapping[str, int]) -> list
     That is one by its name, a method, an object that can be called, or a lambda. Where it returns
     nothing, it is the function.
     """
-    parts = (list(_calls(nodes, *places)) for nodes in _reached(file, function))
-    loops = next(filter(None, parts), [])
+    loops = _first(file, function, lambda nodes: _calls(nodes, *places))
     if len(loops) != 1:
         return []
     place = places[_name(loops[0].func)]
@@ -981,6 +984,14 @@ def _reached(file: File, function: str) -> tuple[list[ast.AST], list[ast.AST]]:
     decides = any(names_in(node) & {*file.names} for node in conditions)
     others = [] if decides else reached(file, function)[1:]
     return own, [node for top in others for node in ast.walk(top)]
+
+
+def _first[Kind: ast.AST](
+    file: File, function: str, pick: Callable[[list[ast.AST]], Iterable[Kind]]
+) -> list[Kind]:
+    """What is picked of a definition's nodes, or else of those of what it reaches."""
+    parts = (list(pick(nodes)) for nodes in _reached(file, function))
+    return next(filter(None, parts), [])
 
 
 def _name(function: ast.expr) -> str:
