@@ -12,7 +12,9 @@ what does not, and which rooms it may call:
     probes     what watches JAX
     device     a JAX device in another process, and its book
     course     where exercises, solutions and starters lie
-    judging    records, evidence, verdicts: pure
+    judging    the words that checks are written in, and every verdict: pure
+    source     what a learner's file says as text
+    records    what is written down: records, verdicts, books
     fences     what the operating system holds around a process
 
 `pyproject.toml` enforces who may import whom: downward only. JAX is imported in worker

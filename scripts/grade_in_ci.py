@@ -22,7 +22,7 @@ import msgspec
 from grader.app import report
 from grader.course import catalog
 from grader.fences import imports
-from grader.judging.verdict import Reports
+from grader.records.verdict import Reports
 
 ALL = "--all"
 MAX_SUMMARY = 900_000

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from grader.judging.book import Book, Closing, Entry, Link, Opening, Usage, count
-from grader.judging.record import Collective
+from grader.records.book import Book, Closing, Entry, Link, Opening, Usage, count
+from grader.records.record import Collective
 
 MIB = 1 << 20
 

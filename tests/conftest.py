@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 
 from grader.course import catalog
-from grader.judging.record import decode_record
-from grader.judging.verdict import encode
+from grader.records.record import decode_record
+from grader.records.verdict import encode
 from grader.running.grade import made
 from grader.running.session import Options, Session, modules_of
 

@@ -20,14 +20,14 @@ import pytest
 
 from grader.course import catalog
 from grader.course.catalog import Entry
-from grader.judging import source
 from grader.judging.judge import judge
-from grader.judging.record import Record
-from grader.judging.verdict import Report
+from grader.records.record import Record
+from grader.records.verdict import Report
 from grader.running import launch, session
 from grader.running.grade import grade
 from grader.running.session import Options, Session
 from grader.running.sides import Reference
+from grader.source import inspection
 
 type Ran = subprocess.CompletedProcess[str]
 ROOT = Path(__file__).resolve().parent.parent
@@ -144,7 +144,7 @@ class Place:
         entry = untimed()
         with pytest.MonkeyPatch.context() as patch:
             if not policy:
-                patch.setattr(source, "violations", lambda *_: iter(()))
+                patch.setattr(inspection, "violations", lambda *_: iter(()))
             self.reference = self.reference or Reference(entry, self.session, SEED)
             record = grade(entry, path, self.session, label=FILE, ahead=self.reference)
         assert not record.broken, record.broken

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from grader.judging.checking import Exercise, Result
-from grader.judging.record import Observed, Outcome, Record
-from grader.judging.verdict import Ground, Report
+from grader.records.record import Observed, Outcome, Record
+from grader.records.verdict import Ground, Report
 
 FINISHED = Observed(Outcome("finished"))
 

@@ -12,6 +12,6 @@ decides whether a server may stay for the next check, `versions` says which JAX 
 its own, `page` says what reached the device, `borrowed` has the device's options, `lent` keeps a
 device for another shell, `quantities` reads sizes and rates.
 
-May call: `running`, `device`, `fences`, `course`, `judging`, `program.targets`. No verdict is
-reached here, no process is fenced here, and JAX is never imported.
+May call: `running`, `device`, `fences`, `course`, `judging`, `source`, `records`,
+`program.targets`. No verdict is reached here, no process is fenced here, and JAX is never imported.
 """

@@ -14,8 +14,8 @@ import msgspec
 from grader.app.versions import unsupported
 from grader.device.options import Options, like
 from grader.device.start import CouldNotStart, Device, start
-from grader.judging.book import Link
 from grader.program import targets
+from grader.records.book import Link
 
 
 class Unusable(Exception):

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from grader.app import report
-from grader.judging.verdict import Report, Reports
+from grader.records.verdict import Report, Reports
 
 
 class NotWritten(Exception):

@@ -8,8 +8,8 @@ control characters are shown as escapes.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from grader.judging.verdict import Culprit
 from grader.judging.words import plural
+from grader.records.verdict import Culprit
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -25,9 +25,9 @@ from grader.app.saving import save
 from grader.course import catalog
 from grader.course.catalog import Entry
 from grader.judging.judge import hints_for, judge
-from grader.judging.record import Made, Record, Target, decode_record
-from grader.judging.verdict import Report
 from grader.program import targets
+from grader.records.record import Made, Record, Target, decode_record
+from grader.records.verdict import Report
 from grader.running.grade import begin_next, grade, leave_ahead, try_ahead
 from grader.running.launch import BrokenInstallation
 from grader.running.process import Failed

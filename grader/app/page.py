@@ -1,6 +1,6 @@
 """The page at the end of `grader run`: what reached the device, in figures and on a timeline.
 
-The figures come from `grader.judging.bookkeeping`. Here they become lines of plain ASCII text, as
+The figures come from `grader.records.bookkeeping`. Here they become lines of plain ASCII text, as
 wide as the terminal allows; without colour, so that nothing depends on it. A program's name is
 the program's own text: control characters in it are shown as escapes.
 """
@@ -11,9 +11,9 @@ from itertools import groupby
 
 from grader.app.excerpt import plain
 from grader.app.quantities import shown
-from grader.judging.book import Book
-from grader.judging.bookkeeping import LANES, Lane, Peak, Program, Summary, Tally, timeline
 from grader.judging.words import exchanges, plural
+from grader.records.book import Book
+from grader.records.bookkeeping import LANES, Lane, Peak, Program, Summary, Tally, timeline
 
 NARROWEST, WIDEST = 40, 120
 MAX_PROGRAMS, MAX_COLLECTIVES, MAX_PEAKS, MAX_ROWS = 5, 3, 4, 16

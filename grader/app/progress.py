@@ -16,8 +16,8 @@ from grader.app import report
 from grader.app.remembered import Remembered, State, digest
 from grader.course import catalog
 from grader.course.catalog import Entry
-from grader.judging import source
 from grader.running import submitted
+from grader.source import inspection
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -73,7 +73,7 @@ def _standing(entry: Entry, folder: Path) -> Standing:
 def _same(path: Path, known: Remembered) -> bool:
     try:
         return known.digest == digest(submitted.read(path))
-    except source.Unreadable:
+    except inspection.Unreadable:
         return known.digest == digest("")
 
 

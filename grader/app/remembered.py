@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from grader.judging.source import Unreadable
 from grader.running.submitted import opened
+from grader.source.inspection import Unreadable
 
 MAX_BYTES = 1 << 20
 """Of one remembered grading, which holds a starter and the names of checks."""

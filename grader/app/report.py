@@ -17,9 +17,9 @@ from grader.app import addresses
 from grader.app.excerpt import plain, print_excerpt, times
 from grader.app.files import is_own
 from grader.device.options import KIND as NEXT_DOOR
-from grader.judging.record import Machine
-from grader.judging.verdict import Culprit, Report, Reports, Verdict, encode
 from grader.judging.words import plural
+from grader.records.record import Machine
+from grader.records.verdict import Culprit, Report, Reports, Verdict, encode
 
 if TYPE_CHECKING:
     from rich.console import Console

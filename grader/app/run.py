@@ -18,7 +18,7 @@ from grader.app import foreground, page
 from grader.app.borrowed import Unusable, Wanted, borrowed, options_of, writable
 from grader.device.flags import left_out
 from grader.device.start import Device
-from grader.judging import book, bookkeeping, perfetto
+from grader.records import book, bookkeeping, perfetto
 
 
 def run(

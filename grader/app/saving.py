@@ -10,8 +10,8 @@ import os
 import tempfile
 from pathlib import Path
 
-from grader.judging.record import Record
-from grader.judging.verdict import encode
+from grader.records.record import Record
+from grader.records.verdict import encode
 
 
 def save(record: Record, folder: Path) -> Path:

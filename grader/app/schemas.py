@@ -1,12 +1,12 @@
 """Prints the JSON Schemas of records and of `--format json`.
 
-They are derived from the types in `grader.judging.record` and `grader.judging.verdict`.
+They are derived from the types in `grader.records.record` and `grader.records.verdict`.
 """
 
 import msgspec
 
-from grader.judging.record import Record
-from grader.judging.verdict import Reports
+from grader.records.record import Record
+from grader.records.verdict import Reports
 
 
 def text(kind: str) -> str:

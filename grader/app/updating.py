@@ -16,9 +16,9 @@ import msgspec
 from grader.app.remembered import Remembered, State
 from grader.app.reset import keep, write
 from grader.course.catalog import Entry, NoStarter
-from grader.judging.record import Record
-from grader.judging.source import Unreadable, inspect_source
+from grader.records.record import Record
 from grader.running import submitted
+from grader.source.inspection import Unreadable
 
 STRUCTURE = ("edits", "definitions")
 """The findings of a file that is an edit of another starter."""
@@ -26,7 +26,7 @@ STRUCTURE = ("edits", "definitions")
 
 def base(entry: Entry, text: str, before: Remembered | None) -> str:
     """The starter that a file is an edit of, as far as is known, else ""."""
-    if text and _fits(entry, text, _solution(entry)):
+    if text and _fits(entry, text):
         try:
             return entry.starter()
         except NoStarter:
@@ -69,7 +69,7 @@ def update(entry: Entry, folder: Path) -> str:
         return f"{shown} was left as it is: {unreadable.finding.observed}"
     state, starter = State(folder), entry.starter()
     known = state.get(entry.stem) or Remembered("", 1)
-    if _fits(entry, text, _solution(entry)):
+    if _fits(entry, text):
         return f"{shown} is up to date"
     if not known.began_with or not _changed(entry, known.began_with):
         return _beside(path, starter, shown, "it is not known which starter you began with")
@@ -96,13 +96,9 @@ def _line_end(content: bytes) -> str:
     return "\r\n" if b"\r\n" in content else "\n"
 
 
-def _solution(entry: Entry) -> str:
-    return entry.solution.read_text("utf-8")
-
-
-def _fits(entry: Entry, text: str, original: str) -> bool:
+def _fits(entry: Entry, text: str, original: str = "") -> bool:
     """Whether a file is an edit of a starter, of which `original` is one too."""
-    found = inspect_source(text, original, entry.exercise)
+    found = entry.inspect(text, original)
     return not any(finding.check in (*STRUCTURE, "file") for finding in found)
 
 

@@ -6,5 +6,6 @@
     exNN_slug/facts.py     where there is one: what the drive writes down and the checks read
 
 Whatever else lies in a folder, only that exercise needs. A drive may call `stages`,
-`program` and `probes`; checks may call `judging` alone. No exercise knows another.
+`program`, `probes` and what these may; checks may call `judging`, `source` and `records` alone. No
+exercise knows another.
 """

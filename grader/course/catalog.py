@@ -16,6 +16,8 @@ from functools import cached_property
 from pathlib import Path
 
 from grader.judging.checking import Exercise
+from grader.records.record import Finding
+from grader.source import inspection
 
 PACKAGE = Path(__file__).resolve().parent.parent
 _ID = re.compile(r"^(?:ex)?0*(\d{1,2})$")
@@ -67,6 +69,14 @@ class Entry:
         assert isinstance(loaded, Exercise)
         loaded.model = self.solution.read_text("utf-8")
         return loaded
+
+    def inspect(self, text: str, original: str = "") -> list[Finding]:
+        """All that is wrong with the text of a submission; empty if nothing is.
+
+        `original` is the text that it is an edit of: the reference solution, if none is given.
+        """
+        edits, allowed = self.exercise.edits, self.exercise.allowed_modules
+        return inspection.inspect_source(text, original or self.exercise.model, edits, allowed)
 
     @property
     def drive_module(self) -> str:

@@ -38,7 +38,7 @@ and the book; it never runs a program. The *executor* owns XLA, and may die of w
     kept         keeps them in the user's cache folder
     path         what a program's import path gets; JAX finds it there
 
-May call: `judging`, `fences`. JAX is imported only in processes that this room starts, never
+May call: `records`, `fences`. JAX is imported only in processes that this room starts, never
 where `start` is called. What a program's own process needs is in `grader.probes.next_door`,
-and what a book says is in `grader.judging.book`.
+and what a book says is in `grader.records.book`.
 """

@@ -15,8 +15,9 @@ import numpy as np
 
 from grader.device.errors import INVALID, UNIMPLEMENTED, Failed
 from grader.device.protocol import Messages
+from grader.records.record import PINNED
 
-DEVICE, PINNED = "device", "pinned_host"
+DEVICE = "device"
 _LARGEST = 1 << 46
 """Bytes of an array beyond which no machine is asked."""
 _RANK = 32

@@ -20,7 +20,7 @@ import msgspec
 from grader.device import wire
 from grader.device.holding import Desk
 from grader.device.ledger import Account
-from grader.judging.book import Entry
+from grader.records.book import Entry
 
 _MOST = 128
 """Programs that may be connected at one time."""

@@ -38,7 +38,7 @@ from grader.device.session import Session
 from grader.device.setup import SHARED, AskCounts, Close, Closed, Counts, Ready, Setup, Word
 from grader.device.writing import Writer
 from grader.fences import limits
-from grader.judging.book import BOOK_VERSION, Entry, Opening
+from grader.records.book import BOOK_VERSION, Entry, Opening
 
 _CALLS = 512
 """Calls of all clients that are served at one time."""

@@ -19,7 +19,7 @@ from grader.device.ledger import Account, Held, Ledger
 from grader.device.machine import Machine
 from grader.device.options import Options
 from grader.device.writing import Writer
-from grader.judging.book import Entry
+from grader.records.book import Entry
 
 _MUCH, _SMALL = 1 << 20, 1 << 12
 """Bytes of freed buffers that the executor may still hold, and what each counts at least."""

@@ -8,7 +8,7 @@ device, or take that fraction at once, as JAX's allocator does. Nothing here hol
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from grader.judging.book import Usage
+from grader.records.book import Usage
 
 _SHOWN = 10
 """How many of the largest arrays an error names."""

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal, cast
 
-from grader.judging.book import Mark
+from grader.records.book import Mark
 
 _MAGIC = int.from_bytes(b"grader", "big")
 _QUESTIONS = {what: int.from_bytes(what.encode(), "big") for what in ("buffer", "filled", "fetch")}

@@ -7,7 +7,6 @@ from typing import Any
 from grader.device import dtypes, wire
 from grader.device.arrays import (
     DEVICE,
-    PINNED,
     Array,
     Buffer,
     Placement,
@@ -21,6 +20,7 @@ from grader.device.dtypes import size
 from grader.device.errors import INVALID, Failed
 from grader.device.handles import ALWAYS_COPY, DONATE, Handles
 from grader.device.holding import Holding, failed
+from grader.records.record import PINNED
 
 
 class Moves:

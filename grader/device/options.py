@@ -4,8 +4,8 @@ from pathlib import Path
 
 import msgspec
 
-from grader.judging.book import Compute, Link
-from grader.judging.record import Target
+from grader.records.book import Compute, Link
+from grader.records.record import Target
 
 KIND = "next door"
 """The `device_kind` that JAX shows. The platform's name is `cpu`: others lose solvers."""

@@ -19,7 +19,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 from grader.device import wire
 from grader.device.dtypes import NUMBERS, TOKEN
-from grader.judging import hlo
+from grader.records import hlo
 
 CALLBACKS = "mhlo.grader_callbacks"
 """The attribute of a module that says which callbacks of its client it calls: `TABLE:COUNT`."""

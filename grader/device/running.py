@@ -21,7 +21,7 @@ from grader.device.flags import names_files
 from grader.device.handles import Handles
 from grader.device.holding import Holding, failed
 from grader.device.protocol import Messages
-from grader.judging.record import Collective
+from grader.records.record import Collective
 
 _LARGEST_TEXT = 1 << 30
 

@@ -16,7 +16,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from grader.device import marks
-from grader.device.arrays import DEVICE, PINNED, Array, Shardings
+from grader.device.arrays import DEVICE, Array, Shardings
 from grader.device.arriving import Arriving
 from grader.device.bridge import Bridge
 from grader.device.errors import INTERNAL, INVALID, NOT_FOUND, UNIMPLEMENTED, Failed
@@ -26,6 +26,7 @@ from grader.device.moving import Moves
 from grader.device.protocol import Messages
 from grader.device.running import Programs
 from grader.device.transfers import Transfers
+from grader.records.record import PINNED
 
 _MOST_WAITING = 10_000
 """Responses that a client has not read, beyond which its requests wait."""

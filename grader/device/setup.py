@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from grader.device.options import Options
-from grader.judging.book import Count, Usage
+from grader.records.book import Count, Usage
 
 SHARED = Path("/dev/shm")
 """Where large buffers are handed over, as files in memory: in a folder with the name of the

@@ -27,7 +27,7 @@ import msgspec
 from grader.device import kept, wire
 from grader.device.options import Options
 from grader.device.setup import SHARED, AskCounts, Close, Closed, Counts, Ready, Setup
-from grader.judging import book as books
+from grader.records import book as books
 
 START_SECONDS = 60.0
 END_SECONDS = 10.0

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import msgspec
 
-from grader.judging.book import Closing, Count, Entry, Opening, Usage, add
+from grader.records.book import Closing, Count, Entry, Opening, Usage, add
 
 
 class Writer:

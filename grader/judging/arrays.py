@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from grader.judging.checking import Failure
 from grader.judging.differences import OF_ALL, close, explanation
-from grader.judging.record import Leaf
 from grader.judging.words import SAID, plural, typed, where
+from grader.records.record import Leaf
 
 MAX_PATHS, MAX_LEAVES = 5, 200
 FORM = (

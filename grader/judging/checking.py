@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from grader.judging.record import Record
-from grader.judging.verdict import Culprit, Ground
+from grader.records.record import Record
+from grader.records.verdict import Culprit, Ground
 
 
 @dataclass(frozen=True)

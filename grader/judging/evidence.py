@@ -11,10 +11,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from grader.judging import places, statements
 from grader.judging.arrays import FORM, compare, form_of, label, load
 from grader.judging.checking import Failure, Result, Unable
-from grader.judging.record import (
+from grader.judging.said import hint_for, is_known
+from grader.judging.words import EVERYWHERE, part_in_words, plural
+from grader.records.record import (
     POLLED,
     Collective,
     Event,
@@ -26,9 +27,8 @@ from grader.judging.record import (
     Record,
     Target,
 )
-from grader.judging.said import hint_for, is_known
-from grader.judging.verdict import Culprit
-from grader.judging.words import EVERYWHERE, part_in_words, plural
+from grader.records.verdict import Culprit
+from grader.source import places, statements
 
 
 def seen(record: Record) -> Observed:

@@ -15,7 +15,18 @@ from grader.judging import witness
 from grader.judging.arrays import EXCHANGED, FORM
 from grader.judging.checking import Check, Exercise, Failure, Result, Unable
 from grader.judging.evidence import IN_ANOTHER_ORDER, TURNED, WERE_EXCHANGED, culprit
-from grader.judging.places import (
+from grader.judging.said import (
+    cleaned,
+    hint_for,
+    in_words,
+    is_of_a_call,
+    is_of_places,
+    without_treedefs,
+)
+from grader.judging.unlike import difference
+from grader.records.record import Outcome, Record
+from grader.records.verdict import Culprit, Ground, Report, Status, Verdict
+from grader.source.places import (
     File,
     given_names,
     led_to,
@@ -31,19 +42,10 @@ from grader.judging.places import (
     own_first,
     shown,
 )
-from grader.judging.record import Outcome, Record
-from grader.judging.returns import Missing, missing
-from grader.judging.said import (
-    cleaned,
-    hint_for,
-    in_words,
-    is_of_a_call,
-    is_of_places,
-    without_treedefs,
-)
-from grader.judging.slips import OTHER_ORDER, Slip, slips
-from grader.judging.sole_difference import Parting, parting
-from grader.judging.statements import (
+from grader.source.returns import Missing, missing
+from grader.source.slips import OTHER_ORDER, Slip, slips
+from grader.source.sole_difference import Parting, parting
+from grader.source.statements import (
     jits_inside,
     of_blocks,
     of_jit,
@@ -54,8 +56,6 @@ from grader.judging.statements import (
     of_zero,
     taking_apart,
 )
-from grader.judging.unlike import difference
-from grader.judging.verdict import Culprit, Ground, Report, Status, Verdict
 
 SOURCE = "source"
 RUNS = "runs"

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from itertools import accumulate, pairwise
 
 from grader.judging.evidence import events, seen, wanted
-from grader.judging.record import Event, Record
 from grader.judging.words import plural, typed
+from grader.records.record import Event, Record
 
 Call = tuple[str, int]
 """What was called, and the index of the batch or loss it was called with."""

@@ -7,14 +7,13 @@ the device, its text tells the place.
 
 from collections.abc import Sequence
 
-from grader.judging import statements
 from grader.judging.checking import Unable
 from grader.judging.evidence import definition
-from grader.judging.places import File
-from grader.judging.record import Measured, Memory, Record
-from grader.judging.verdict import Culprit
+from grader.records.record import Measured, Memory, Record
+from grader.records.verdict import Culprit
+from grader.source import statements
+from grader.source.places import File
 
-PINNED = "pinned_host"
 HELD = "An array stays where it is as long as a name, a list or a closure holds it."
 """The hint where arrays stay that nobody needs."""
 OF_ITS_OWN = (

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from grader.judging.arrays import load
-from grader.judging.record import Leaf
+from grader.records.record import Leaf
 
 if TYPE_CHECKING:
     import numpy as np

@@ -26,7 +26,7 @@ from typing import Literal, Protocol
 
 from msgspec.structs import replace
 
-from grader.judging.record import Timing
+from grader.records.record import Timing
 
 MINIMUM_MARGIN = 1.25
 """Nearer to 1 than this, a control is close to a coin flip and proves nothing."""

@@ -1,7 +1,7 @@
 """Counts by a second witness, and lays the probes' lines beside what it says.
 
 Two witnesses saw a submission: the probes in its own process, and one below Python. Next door,
-that is the book that the device kept in another process (`grader.judging.book`). Elsewhere it is
+that is the book that the device kept in another process (`grader.records.book`). Elsewhere it is
 the trace of JAX's own C++ runtime, read into entries like a book's (`grader.probes.runtime`). Both
 know to what phase, step and line their entries belong by the marks between them.
 
@@ -18,8 +18,8 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from grader.judging.book import Book, Entry, EntryKind, Mark
-from grader.judging.record import (
+from grader.records.book import Book, Entry, EntryKind, Mark
+from grader.records.record import (
     PREFETCHED,
     STARTED,
     Event,

@@ -7,7 +7,7 @@ record, and knows no check.
 from collections.abc import Iterable, Sequence
 from types import FrameType
 
-from grader.judging.record import Collective, Leaf
+from grader.records.record import Collective, Leaf
 
 EVERYWHERE = "whole, to each device of a mesh"
 """The `detail` of a copy that takes all of an array to each device."""

@@ -17,6 +17,6 @@
     marks      says to such a device to what phase, step and line requests belong
     private    the names that JAX does not promise, each looked up, never assumed
 
-May call: `judging`, for the data that probes fill in, `fences.unnamed`, and `device`, for its
-language. Machines that are not there are in `grader.stages`.
+May call: `records`, for the data that probes fill in, `judging`, for its words, `fences.unnamed`,
+and `device`, for its language. Machines that are not there are in `grader.stages`.
 """

@@ -9,8 +9,8 @@ from typing import Self
 import jax
 import numpy as np
 
-from grader.judging.record import EventKind
 from grader.probes.tally import Tally
+from grader.records.record import EventKind
 
 _KINDS: dict[str, EventKind] = {
     "/jax/core/compile/jaxpr_trace_duration": "trace",

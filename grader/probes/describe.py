@@ -15,10 +15,10 @@ import numpy as np
 from jax.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
 
 from grader.judging.arrays import dump
-from grader.judging.record import Leaf
 from grader.probes import private
 from grader.probes.marks import ask
 from grader.probes.plain import SCALARS
+from grader.records.record import Leaf
 
 _PYTHON = (bool, int, float, complex, str, type(None))
 _KEYS = (bool, int, float, str, bytes, type(None))

@@ -14,7 +14,7 @@ from types import ModuleType
 import jax
 
 from grader.device.options import KIND
-from grader.judging.record import Machine
+from grader.records.record import Machine
 
 NEXT_DOOR = "next-door"
 _STACK = 8 << 20

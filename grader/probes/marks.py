@@ -13,8 +13,8 @@ import jax
 import numpy as np
 
 from grader.device import marks
-from grader.judging.book import Mark
 from grader.judging.witness import PROOF
+from grader.records.book import Mark
 
 MOST_LINES = 4_000
 """Marks of lines. Beyond them, only phases, steps and pauses are marked."""

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 
-from grader.judging.record import Program
 from grader.judging.words import plural, typed
+from grader.records.record import Program
 
 
 class Observe(Protocol):

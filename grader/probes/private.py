@@ -18,7 +18,7 @@ from jax._src import pjit
 from jax._src.interpreters import pxla
 from jax._src.lib import _profiler
 
-from grader.judging.book import EntryKind
+from grader.records.book import EntryKind
 
 READS = ("_value", "__array__", "__buffer__", "__dlpack__", "item", "tolist")
 """Attributes of the array type that bring values to the host, on jax 0.11 and 0.12."""

@@ -19,9 +19,9 @@ from unittest import mock
 import jax
 import numpy as np
 
-from grader.judging.record import POLLED, PREFETCHED, STARTED
 from grader.probes import private
 from grader.probes.tally import Tally
+from grader.records.record import POLLED, PREFETCHED, STARTED
 
 Seeing = Callable[[], AbstractContextManager[None]]
 """Makes a block in which a second witness knows that a read or a wait is seen here."""

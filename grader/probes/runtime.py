@@ -37,10 +37,10 @@ import jax
 import numpy as np
 
 from grader.judging import witness
-from grader.judging.book import Entry, EntryKind, Mark
-from grader.judging.record import Witnessed
 from grader.judging.witness import PROOF
 from grader.probes import private
+from grader.records.book import Entry, EntryKind, Mark
+from grader.records.record import Witnessed
 
 MOST_LINES = 50_000
 """Marks of lines. Beyond them, only phases, steps and pauses are marked."""

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from types import FrameType
 
-from grader.judging.record import Event, EventKind
+from grader.records.record import Event, EventKind
 
 MAX_EVENTS = 10_000
 Key = tuple[EventKind, str, int, int | None, int | None, str]

@@ -8,6 +8,6 @@ grading. `targeting` compiles for a machine that is not there. `targets` describ
 machines; it is the one module here without JAX, so that the grader's own process may
 import it.
 
-May call: `probes`, `judging`. No verdicts live here, and no processes: the process is
+May call: `probes`, `judging`, `records`. No verdicts live here, and no processes: the process is
 started in `running`, and what runs inside it is in `worker`.
 """

@@ -15,8 +15,8 @@ from typing import Any
 import jax
 from jax import export
 
-from grader.judging.record import Program
 from grader.judging.said import MAX_LENGTH, in_words
+from grader.records.record import Program
 
 TARGET_PLATFORM = "cuda"
 """The platform of every target."""

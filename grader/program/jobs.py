@@ -15,13 +15,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grader.judging.record import Leaf, Measured, Timing
 from grader.probes.describe import describe
 from grader.program.export import export_program
 from grader.program.loading import Refused
 from grader.program.measuring import Built, Lowered, build, examine, lower
 from grader.program.pairs import compare
 from grader.program.placing import runnable
+from grader.records.record import Leaf, Measured, Timing
 
 Programs = Mapping[str, bytes]
 """Name -> the exported program, as `export_program` serialised it."""

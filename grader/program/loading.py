@@ -17,9 +17,9 @@ from jax import export
 from jax.interpreters.mlir import dtype_to_ir_type, ir, make_ir_context
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, Sharding, SingleDeviceSharding
 
-from grader.judging.record import Measured, Signature
 from grader.program.allowlist import operations, refused
 from grader.program.export import SIZE_LIMIT, TARGET_PLATFORM, first_line
+from grader.records.record import Measured, Signature
 
 
 class Refused(Exception):

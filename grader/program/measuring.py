@@ -16,12 +16,12 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, Sharding
 
-from grader.judging import hlo
-from grader.judging.record import Leaf, Measured, Memory
 from grader.probes.describe import describe
 from grader.program.export import first_line
 from grader.program.loading import Loaded, Refused, load, struct
 from grader.program.placing import place, plain, runnable, sharding_text, wait
+from grader.records import hlo
+from grader.records.record import Leaf, Measured, Memory
 
 
 @dataclass(frozen=True)

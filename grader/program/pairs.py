@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grader.judging import timing
-from grader.judging.record import Leaf, Timing
 from grader.program.loading import Refused
 from grader.program.measuring import Built, run
 from grader.program.placing import host, wait
+from grader.records.record import Leaf, Timing
 
 Arrays = tuple[jax.Array, ...]
 

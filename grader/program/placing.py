@@ -13,8 +13,8 @@ from jax.sharding import NamedSharding, Sharding
 from numpy.typing import NDArray
 
 from grader.judging.arrays import load
-from grader.judging.record import Leaf
 from grader.program.loading import Refused, aval_text, is_key
+from grader.records.record import Leaf
 
 _KEY_IMPLEMENTATIONS = {
     "key<fry>": "threefry2x32",

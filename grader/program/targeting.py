@@ -15,13 +15,13 @@ from typing import Any
 import jax
 from jax.experimental import topologies
 
-from grader.judging import hlo
-from grader.judging.record import Measured, Target
 from grader.program import targets
 from grader.program.export import TARGET_PLATFORM, first_line
 from grader.program.loading import Loaded, Refused, elsewhere, load
 from grader.program.measuring import memory_of, mesh_context, trace
 from grader.program.placing import sharding_text
+from grader.records import hlo
+from grader.records.record import Measured, Target
 
 QUICK = {"xla_gpu_enable_triton_gemm": False, "xla_backend_optimization_level": 0}
 """Matrix products use cuBLAS, which needs no code, and all other code is left unoptimised.

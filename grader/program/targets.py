@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from grader.judging.record import Target
+from grader.records.record import Target
 
 REMEDY = "`grader install-target`"
 FOLDER = "GRADER_TARGET_FOLDER"

@@ -16,6 +16,6 @@ The way of one submission:
     imported    whether the disk still holds what a process has imported
     messages    what the grader and its workers say to each other
 
-May call: `program.targets`, `course`, `device`, `judging`, `fences`. What runs inside a worker
-is in `grader.worker`, which is named here and never imported: it imports JAX.
+May call: `program.targets`, `course`, `device`, `judging`, `source`, `records`, `fences`. What
+runs inside a worker is in `grader.worker`, which is named here and never imported: it imports JAX.
 """

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from grader import __version__
 from grader.course.catalog import Entry
-from grader.judging import judge, source
-from grader.judging.record import Made, Record, Target
+from grader.judging import judge
 from grader.judging.words import plural
+from grader.records.record import Made, Record, Target
 from grader.running import pacing, submitted
 from grader.running.launch import BrokenInstallation, Lost
 from grader.running.messages import DriveJob, PaceJob
@@ -33,6 +33,7 @@ from grader.running.sides import (
     time_programs,
     timed_place,
 )
+from grader.source import inspection
 
 Progress = Callable[[str], None]
 
@@ -72,11 +73,10 @@ def grade(
     record = Record(entry.stem, label, "", seed, target=target, made=made(entry))
     try:
         record.source = submitted.read(path)
-    except source.Unreadable as unreadable:
+    except inspection.Unreadable as unreadable:
         record.findings = [unreadable.finding]
         return record
-    solution = entry.solution.read_text("utf-8")
-    record.findings = source.inspect_source(record.source, solution, entry.exercise)
+    record.findings = entry.inspect(record.source)
     if record.findings:
         return record
     try:

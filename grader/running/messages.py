@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from grader.judging.record import Leaf, Machine, Measured, Observed, Target, Timing
+from grader.records.record import Leaf, Machine, Measured, Observed, Target, Timing
 
 MAX_FRAME = 1 << 26
 BROKE = 70

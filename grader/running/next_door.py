@@ -12,8 +12,8 @@ from grader.device.nursery import Nursery
 from grader.device.options import Options
 from grader.device.start import CouldNotStart, Device
 from grader.judging import witness
-from grader.judging.book import Compute, NotABook
-from grader.judging.record import Witnessed
+from grader.records.book import Compute, NotABook
+from grader.records.record import Witnessed
 
 _NAMES = ("GRADER_DEVICE", "TF_CPP_MIN_LOG_LEVEL")
 

@@ -19,7 +19,7 @@ import msgspec
 
 from grader.course.catalog import Entry
 from grader.judging import timing
-from grader.judging.record import Timing
+from grader.records.record import Timing
 from grader.running.messages import Done, PaceJob, Turn
 from grader.running.process import Failed, Worker
 from grader.running.session import Session

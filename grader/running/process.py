@@ -14,7 +14,7 @@ from typing import BinaryIO, Protocol, Self
 
 import msgspec
 
-from grader.judging.record import Outcome
+from grader.records.record import Outcome
 from grader.running.messages import BROKE, MAX_FRAME, Ended, frame, frame_length
 
 MAX_OUTPUT = 1 << 24

@@ -21,10 +21,10 @@ import msgspec
 from grader.course import catalog
 from grader.device.start import CouldNotStart, Device
 from grader.fences.system import REFUSED
-from grader.judging.book import Closing, Entry, Opening
 from grader.judging.checking import Exercise
-from grader.judging.record import Machine, Observed, Witnessed
 from grader.program import targets
+from grader.records.book import Closing, Entry, Opening
+from grader.records.record import Machine, Observed, Witnessed
 from grader.running import kept
 from grader.running.launch import ForkServer, KeptForkServer, Launcher, launcher
 from grader.running.messages import (

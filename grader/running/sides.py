@@ -12,7 +12,7 @@ import msgspec
 
 from grader.course.catalog import Entry
 from grader.judging.checking import ProgramTiming
-from grader.judging.record import (
+from grader.records.record import (
     Leaf,
     Machine,
     Measured,
@@ -22,7 +22,7 @@ from grader.judging.record import (
     Record,
     Target,
 )
-from grader.judging.stack_dump import frames_in
+from grader.records.stack_dump import frames_in
 from grader.running.messages import DriveJob, MeasureJob, Measurements, Targeted, TargetJob
 from grader.running.process import Failed
 from grader.running.session import NEXT_DOOR, Session, measuring_platform

@@ -4,7 +4,7 @@ A submission may come from anybody, and so may the folder around it. A link coul
 solution, or to a file whose lines would then stand in a report; a pipe or a device could keep
 the grader waiting forever. So no link is followed: not at the file, and not at its folder, nor
 at any other folder of a relative path. Of an absolute path, the folders above those two are the
-machine's own. What is opened is a regular file. Its text is read by `grader.judging.source`.
+machine's own. What is opened is a regular file. Its text is read by `grader.source.inspection`.
 """
 
 import os
@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from grader.judging import source
-from grader.judging.record import Finding
+from grader.records.record import Finding
+from grader.source import inspection
 
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
@@ -26,13 +26,13 @@ _KINDS = (
 
 
 def read(path: Path) -> str:
-    """The text of a submission; see `grader.judging.source.read`.
+    """The text of a submission; see `grader.source.inspection.read`.
 
     Raises:
       source.Unreadable: it is no regular file, a link leads to it, or it is no Python source.
     """
     with opened(path) as descriptor:
-        return source.read(Path(f"/dev/fd/{descriptor}"))
+        return inspection.read(Path(f"/dev/fd/{descriptor}"))
 
 
 @contextmanager
@@ -81,7 +81,7 @@ def _step(folder: int, name: str, path: Path, flags: int) -> int:
     try:
         if is_file:
             _regular(os.fstat(found).st_mode, path)  # what was opened, whatever was there before
-    except source.Unreadable:
+    except inspection.Unreadable:
         os.close(found)
         raise
     return found
@@ -99,5 +99,5 @@ def shown(path: Path) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def _unreadable(expected: str, observed: str) -> source.Unreadable:
-    return source.Unreadable(Finding("file", None, expected, observed))
+def _unreadable(expected: str, observed: str) -> inspection.Unreadable:
+    return inspection.Unreadable(Finding("file", None, expected, observed))

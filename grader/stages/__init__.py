@@ -13,5 +13,5 @@
 A stage is proved before it counts: if JAX does not see it, it raises `Gone`, and what would be
 judged on it is *could not check*. What only one exercise stages is in that exercise's folder.
 
-May call: `probes`, `judging`, `fences`. Nothing is judged here.
+May call: `probes`, `judging`, `records`, `fences`. Nothing is judged here.
 """

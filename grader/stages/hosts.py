@@ -29,7 +29,7 @@ from typing import IO, Any, Literal
 import msgspec
 
 from grader.fences import imports
-from grader.judging.stack_dump import frames_in
+from grader.records.stack_dump import frames_in
 from grader.stages.one_host import Job, Part
 
 LOOK_SECONDS = 0.05

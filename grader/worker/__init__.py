@@ -5,6 +5,6 @@ raises into words, `driving` lets an exercise's drive run a submission, `observe
 what a drive asks to be observed. A worker gives no verdicts. It is forked by
 `grader.running.forkserver`, or spawned as `python -m grader.worker`.
 
-May call: the drive of the exercise, by its name; `program`, `probes`, `judging`; and
+May call: the drive of the exercise, by its name; `program`, `probes`, `judging`, `records`; and
 `running.messages`, the language it shares with the grader.
 """

@@ -12,8 +12,8 @@ from typing import cast
 
 import numpy as np
 
-from grader.judging.record import Observed, Outcome
 from grader.probes.observe import Drive, Stretch, TimedDrive
+from grader.records.record import Observed, Outcome
 from grader.running.messages import Done, DriveJob, PaceJob, Turn
 from grader.worker.learner import LearnersCode, Stopped, load
 from grader.worker.observer import Observer

@@ -12,8 +12,8 @@ from types import CodeType, ModuleType
 
 import msgspec
 
-from grader.judging.record import Frame, Outcome
 from grader.probes.observe import Misused
+from grader.records.record import Frame, Outcome
 
 MAX_FRAMES = 12
 """The most frames that are kept. Of a deep recursion, they are the first and the last ones."""

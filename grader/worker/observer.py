@@ -13,7 +13,6 @@ from typing import Any, Protocol, Self
 
 import jax
 
-from grader.judging.record import EventKind, Leaf, Observed, Outcome, Program, Witnessed
 from grader.judging.witness import PROOF
 from grader.probes.compiles import Compiles
 from grader.probes.describe import describe, flatten, leaves_of
@@ -25,6 +24,7 @@ from grader.probes.runtime import Runtime
 from grader.probes.tally import Tally
 from grader.probes.transfers import GuardLog
 from grader.program.export import TARGET_PLATFORM, export_program
+from grader.records.record import EventKind, Leaf, Observed, Outcome, Program, Witnessed
 
 
 class Probe(Protocol):

@@ -10,10 +10,10 @@ import traceback
 
 import msgspec
 
-from grader.judging.record import Observed, Outcome
 from grader.probes import devices
 from grader.program.jobs import measurements, warm_up
 from grader.program.targeting import NoCompiler, compile_for
+from grader.records.record import Observed, Outcome
 from grader.running import compiled, messages
 from grader.running.messages import (
     DriveJob,

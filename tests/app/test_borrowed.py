@@ -8,8 +8,8 @@ from grader.app import borrowed
 from grader.app.borrowed import NoDevice, Unusable, Wanted, options_of, writable
 from grader.device.options import Options
 from grader.device.start import CouldNotStart
-from grader.judging.book import Compute, Link
 from grader.program import targets
+from grader.records.book import Compute, Link
 
 
 def test_nothing_is_modelled_unless_asked_for() -> None:

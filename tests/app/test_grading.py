@@ -10,7 +10,7 @@ from grader.app import grading
 from grader.app.grading import Wanted, grade_all
 from grader.course.catalog import Entry
 from grader.judging.checking import Exercise, Failure, Result
-from grader.judging.record import Record
+from grader.records.record import Record
 
 
 def broken(record: Record) -> Result:

@@ -8,9 +8,9 @@ from books import MIB, book, copy, training
 
 from grader.app import page
 from grader.app.page import duration, ranges
-from grader.judging.book import Book, Compute, Entry, Link
-from grader.judging.bookkeeping import summary
-from grader.judging.record import Collective
+from grader.records.book import Book, Compute, Entry, Link
+from grader.records.bookkeeping import summary
+from grader.records.record import Collective
 
 
 def shown(read: Book, width: int = 80) -> str:

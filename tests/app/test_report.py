@@ -14,8 +14,8 @@ from conftest import ROOT
 from rich.console import Console
 
 from grader.app import report
-from grader.judging.record import Frame, Machine
-from grader.judging.verdict import Culprit, Report, Reports, Verdict
+from grader.records.record import Frame, Machine
+from grader.records.verdict import Culprit, Report, Reports, Verdict
 
 SITE = "https://course.example"
 LESSON = "lessons/04-the-inner-loop#reading-stops-the-loop"

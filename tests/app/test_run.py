@@ -16,7 +16,7 @@ from conftest import ROOT, Cli, python
 from pseudo_terminals import PATIENCE, Running
 
 from grader.device.flags import left_out
-from grader.judging import book
+from grader.records import book
 
 KNOWN = """
 import sys

@@ -12,7 +12,7 @@ from conftest import Cli, stamped
 import grader as package
 from grader.app.saving import save
 from grader.course.catalog import Entry
-from grader.judging.record import Record, decode_record
+from grader.records.record import Record, decode_record
 
 STEM = "ex07_quiet_loop"
 

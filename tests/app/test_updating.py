@@ -8,8 +8,7 @@ import pytest
 from grader.app import reset, updating
 from grader.app.remembered import Remembered, State
 from grader.course.catalog import Entry
-from grader.judging.record import Finding, Record
-from grader.judging.source import inspect_source
+from grader.records.record import Finding, Record
 
 ENTRY = Entry("ex07_quiet_loop")
 NOW = ENTRY.starter()
@@ -41,7 +40,7 @@ def others(path: Path) -> dict[str, str]:
 
 def test_the_old_starter_is_another_one() -> None:
     assert OLD != NOW
-    found = inspect_source(OLD, ENTRY.solution.read_text("utf-8"), ENTRY.exercise)
+    found = ENTRY.inspect(OLD)
     assert [finding.check for finding in found] == ["edits"], "the change would be held against it"
 
 
@@ -102,7 +101,7 @@ def test_a_file_that_cannot_be_read_stays(begin: Begin, tmp_path: Path) -> None:
 def judged(source: str, known: Remembered | None) -> Record:
     """A record of the file, as the grader excuses it."""
     record = Record(ENTRY.stem, "", source, 0)
-    record.findings = inspect_source(source, ENTRY.solution.read_text("utf-8"), ENTRY.exercise)
+    record.findings = ENTRY.inspect(source)
     updating.excuse(ENTRY, record, known)
     return record
 

@@ -6,7 +6,7 @@ import pytest
 from grader.checks.ex06_honest_timer import checks
 from grader.checks.ex06_honest_timer.facts import TIMINGS, TimedProgram
 from grader.judging.checking import Failure
-from grader.judging.record import Observed, Outcome, Record
+from grader.records.record import Observed, Outcome, Record
 
 COST = {"work": 0.05, "dispatch": 0.0001, "compiling": 0.0, "copy": 0.0}
 

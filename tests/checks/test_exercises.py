@@ -38,10 +38,9 @@ from grader.course import catalog
 from grader.course.catalog import Entry
 from grader.judging import witness
 from grader.judging.judge import judge
-from grader.judging.record import Record
-from grader.judging.source import inspect_source
-from grader.judging.verdict import Report, Status, Verdict
 from grader.program import targets
+from grader.records.record import Record
+from grader.records.verdict import Report, Status, Verdict
 from grader.running.session import Options, Session, modules_of
 from grader.running.sides import Reference
 
@@ -111,8 +110,7 @@ def test_starter_and_solution_are_one_program_outside_the_edits(stem: str) -> No
 @pytest.mark.parametrize("path", VARIANTS, ids=name_of)
 def test_variants_are_the_same_program_outside_the_edits(path: Path) -> None:
     entry = Entry(path.parent.parent.name)
-    solution = entry.solution.read_text("utf-8")
-    findings = inspect_source(path.read_text("utf-8"), solution, entry.exercise)
+    findings = entry.inspect(path.read_text("utf-8"))
     expected = expectation(path) if path in WRONG else ""
     assert findings == [] or expected == "source"
 

@@ -9,7 +9,7 @@ from variant_grading import SEED, Grading, problem
 from grader.course import catalog
 from grader.course.catalog import Entry
 from grader.judging.judge import judge
-from grader.judging.record import Record
+from grader.records.record import Record
 from grader.running.session import Options, Session, modules_of
 
 ENTRIES = [entry for entry in catalog.entries() if entry.exercise.next_door]

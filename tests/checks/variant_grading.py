@@ -16,9 +16,9 @@ from rich.console import Console
 from grader.app.report import UNFOLDED, print_failure
 from grader.course.catalog import Entry
 from grader.judging.judge import judge
-from grader.judging.record import Record
-from grader.judging.verdict import Report, Verdict
 from grader.program import targets
+from grader.records.record import Record
+from grader.records.verdict import Report, Verdict
 from grader.running.grade import grade, new_seed
 from grader.running.session import Session
 from grader.running.sides import Reference

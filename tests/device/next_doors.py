@@ -12,8 +12,8 @@ from raw import Raw
 from grader.device.nursery import Nursery
 from grader.device.options import Options
 from grader.device.start import Device
-from grader.judging import book
-from grader.judging.book import Entry
+from grader.records import book
+from grader.records.book import Entry
 
 type Program = Callable[[Device, str], "subprocess.CompletedProcess[str]"]
 

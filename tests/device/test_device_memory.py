@@ -11,7 +11,7 @@ from raw import ALWAYS_COPY, REUSE, Raw, Refused
 
 from grader.device.ledger import Account, Full, Held, Ledger
 from grader.device.start import Device
-from grader.judging.book import Entry
+from grader.records.book import Entry
 
 type Entries = Callable[[], list[Entry]]
 QUARTER = struct.pack("<65536f", *range(65536))

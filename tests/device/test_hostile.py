@@ -21,7 +21,7 @@ from grader.device import marks, protocol, wire
 from grader.device.nursery import Nursery
 from grader.device.options import Options
 from grader.device.start import Device, start
-from grader.judging import book
+from grader.records import book
 
 MIB = 1 << 20
 MUTATIONS = int(os.environ.get("DEVICE_MUTATIONS", "400"))

@@ -12,7 +12,7 @@ from grader.device.holding import Desk
 from grader.device.ledger import Ledger
 from grader.device.options import Options
 from grader.device.writing import Writer
-from grader.judging.book import BOOK_VERSION, Count, Entry, Opening
+from grader.records.book import BOOK_VERSION, Count, Entry, Opening
 
 OPENING = Opening(
     version=BOOK_VERSION, grader="1", jaxlib="2", began=3.0, devices=1, kind="next door", memory=9

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from grader.device import marks
-from grader.judging.book import Mark
+from grader.records.book import Mark
 
 NAMES = ("", "a", "110 steps", "lauf über 7", "x" * 280, "seven b", "eight by")
 

@@ -12,8 +12,8 @@ from next_doors import Program, plain_environment
 from grader.device.nursery import Nursery
 from grader.device.options import Options
 from grader.device.start import Device, environment
-from grader.judging import book
-from grader.judging.book import Entry, Link
+from grader.records import book
+from grader.records.book import Entry, Link
 
 type Entries = Callable[[], list[Entry]]
 

@@ -8,8 +8,8 @@ import raw as raws
 from raw import DONATE, FOUR, REUSE, Raw, Refused
 
 from grader.device.start import Device
-from grader.judging import book
-from grader.judging.book import Entry
+from grader.records import book
+from grader.records.book import Entry
 
 type Entries = Callable[[], list[Entry]]
 

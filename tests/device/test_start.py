@@ -18,7 +18,7 @@ from grader.device import kept, protocol, setup, start
 from grader.device.nursery import Nursery
 from grader.device.options import Options
 from grader.device.start import CouldNotStart
-from grader.judging import book
+from grader.records import book
 
 
 def processes() -> list[psutil.Process]:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from grader.course import catalog
 from grader.course.catalog import Entry
 from grader.judging.judge import judge
-from grader.judging.record import (
+from grader.records.record import (
     Collective,
     Event,
     Leaf,
@@ -30,7 +30,7 @@ from grader.judging.record import (
     Timing,
     decode_record,
 )
-from grader.judging.verdict import Report, Reports, encode
+from grader.records.verdict import Report, Reports, encode
 
 SAVED = [
     record

@@ -9,7 +9,7 @@ import pytest
 
 from grader.judging.arrays import FORM, ONE_OBJECT, compare, dump, figures, label, load
 from grader.judging.checking import Failure
-from grader.judging.record import Leaf
+from grader.records.record import Leaf
 
 FLOATS = np.arange(6, dtype=np.float32).reshape(2, 3)
 

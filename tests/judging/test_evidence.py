@@ -6,7 +6,7 @@ from made_up import record
 
 from grader.judging.checking import Failure
 from grader.judging.evidence import differing_leaf, other_parts
-from grader.judging.record import Leaf, Observed, Outcome
+from grader.records.record import Leaf, Observed, Outcome
 
 ROWS = Leaf("", "jax", "jax.Array", (4, 2), parts={0: ((0, 2), (0, 2)), 1: ((2, 4), (0, 2))})
 

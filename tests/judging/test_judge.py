@@ -10,11 +10,11 @@ from conftest import ROOT, Cli, python, stamped
 from made_up import add, exercise, record, statuses
 
 from grader.course.catalog import Entry
-from grader.judging import places
 from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.judge import WHAT_A_FILE_MAY_HOLD, judge, worth_timing
-from grader.judging.record import Finding, Frame, Observed, Outcome, Record, decode_record
+from grader.records.record import Finding, Frame, Observed, Outcome, Record, decode_record
+from grader.source import places
 
 RECORDS = sorted((ROOT / "tests" / "golden" / "records").glob("*.json"))
 

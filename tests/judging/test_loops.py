@@ -11,7 +11,7 @@ from grader.judging.loops import (
     stalls,
     unjudged,
 )
-from grader.judging.record import Event, Observed, Outcome, Record
+from grader.records.record import Event, Observed, Outcome, Record
 
 EAGER: list[Call] = [("put", 0), ("step", 0), ("put", 1), ("stop", 0), ("step", 1), ("stop", 1)]
 LATE: list[Call] = [("put", 0), ("step", 0), ("stop", 0), ("put", 1), ("step", 1), ("stop", 1)]

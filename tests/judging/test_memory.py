@@ -1,7 +1,7 @@
 """What `grader.judging.memory` says about a measured program."""
 
 from grader.judging.memory import AT_ONCE, IN_TURN, bringing, mib, moved_result, not_in_place, room
-from grader.judging.record import Measured, Memory, Record
+from grader.records.record import Measured, Memory, Record
 
 NAMES = ["params", "state", "loss"]
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from grader.judging import witness
-from grader.judging.book import Book, Closing, Entry, Mark, Opening, count
-from grader.judging.record import PREFETCHED, STARTED, Event, Observed, Outcome, Witnessed
 from grader.judging.witness import PROOF, UNSEEN, UNTOLD, counted, traced, witnessed
+from grader.records.book import Book, Closing, Entry, Mark, Opening, count
+from grader.records.record import PREFETCHED, STARTED, Event, Observed, Outcome, Witnessed
 
 OPENING = Opening(1, "0", "0", 0.0, 1, "next door", 1 << 30)
 

@@ -17,8 +17,8 @@ from jax._src import pjit
 from jax._src.interpreters import pxla
 from jax._src.lib import _profiler
 
-from grader.judging.record import Outcome
 from grader.probes import devices, private
+from grader.records.record import Outcome
 from grader.worker import learner
 from grader.worker.observer import Observer
 

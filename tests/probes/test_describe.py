@@ -11,10 +11,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from grader.judging.record import Leaf
 from grader.probes.describe import describe, flatten, leaves_of
 from grader.probes.observe import Misused, unpack
 from grader.probes.plain import plain
+from grader.records.record import Leaf
 
 
 class Text(str):

@@ -18,7 +18,7 @@ from conftest import ROOT, python
 from grader.course.catalog import Entry
 from grader.judging.arrays import load
 from grader.judging.judge import judge
-from grader.judging.record import decode_record
+from grader.records.record import decode_record
 
 HEAD = "import jax, math, threading\nimport jax.numpy as jnp\nimport numpy as np\n"
 REMARK = re.compile(r"#: (.*)$")
@@ -370,7 +370,7 @@ import os, sys
 import jax
 from grader.probes import devices, private
 from grader.worker.observer import Observer
-from grader.judging.record import Outcome
+from grader.records.record import Outcome
 from probe_cases import state
 devices.start("cpu", 2)
 before = state()

@@ -16,8 +16,8 @@ from conftest import ROOT, python
 from test_probes import FILES, HEAD, wanted
 
 from grader.judging import witness
-from grader.judging.record import Observed
 from grader.judging.witness import UNTOLD
+from grader.records.record import Observed
 
 MORE = re.compile(r"#\+ (?:(\d+) )?(\w+)")
 COPIES, EVERYTHING = {"h2d", "d2d"}, {"h2d", "d2d", "compile", "wait"}

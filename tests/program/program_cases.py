@@ -17,9 +17,9 @@ import numpy as np
 from jax import export, ffi
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from grader.judging.record import Leaf, Program
 from grader.probes.describe import describe
 from grader.program.export import export_program
+from grader.records.record import Leaf, Program
 
 P = PartitionSpec
 ROWS, COLUMNS = 64, 32

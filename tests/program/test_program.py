@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from program_cases import COLUMNS, Exports
 
 from grader.judging.arrays import load
-from grader.judging.record import Collective, Leaf, Measured, Timing
 from grader.program.export import MAX_LINES, SIZE_LIMIT
+from grader.records.record import Collective, Leaf, Measured, Timing
 from grader.running.messages import MeasureJob, Measurements
 
 MEASURER = """

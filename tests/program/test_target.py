@@ -19,11 +19,12 @@ from made_up import add, always, exercise, record, statuses
 from program_cases import COLUMNS
 from target_cases import WIDE
 
-from grader.judging import hlo
 from grader.judging.checking import Failure, Unable
 from grader.judging.evidence import target_program, target_reference
 from grader.judging.judge import judge, worth_compiling, worth_timing
-from grader.judging.record import (
+from grader.program import targets
+from grader.records import hlo
+from grader.records.record import (
     Collective,
     Measured,
     Observed,
@@ -33,7 +34,6 @@ from grader.judging.record import (
     Signature,
     Target,
 )
-from grader.program import targets
 from grader.running import sides
 from grader.running.grade import _compile
 from grader.running.launch import ForkServer

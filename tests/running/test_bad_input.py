@@ -14,7 +14,7 @@ import pytest
 from fenced import FILE, Place
 
 from grader.app.report import console, print_report
-from grader.judging.verdict import Verdict
+from grader.records.verdict import Verdict
 
 STARTER = fenced.solution()
 

@@ -15,7 +15,7 @@ from fenced import ROOT, SEED, untimed
 
 from grader.fences import namespaces
 from grader.fences.namespaces import COMPILED
-from grader.judging.record import Observed
+from grader.records.record import Observed
 from grader.running import compiled
 from grader.running.grade import grade
 from grader.running.messages import DriveJob

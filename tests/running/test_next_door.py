@@ -12,7 +12,7 @@ from grader.course.catalog import Entry
 from grader.device.start import CouldNotStart
 from grader.judging import witness
 from grader.judging.judge import judge
-from grader.judging.record import Observed, Record
+from grader.records.record import Observed, Record
 from grader.running.grade import grade
 from grader.running.messages import DriveJob
 from grader.running.session import Options, Session, modules_of

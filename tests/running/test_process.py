@@ -13,9 +13,9 @@ import msgspec
 import pytest
 from fenced import ATTACKS, SECONDS, Place
 
-from grader.judging import stack_dump
 from grader.judging.judge import judge
-from grader.judging.record import Machine, Observed, Outcome
+from grader.records import stack_dump
+from grader.records.record import Machine, Observed, Outcome
 from grader.running import grade, launch, messages, process, session, sides
 from grader.running.launch import BrokenInstallation
 from grader.running.messages import Ended, Request, Setup

@@ -18,7 +18,7 @@ from fenced import TOKEN
 
 from grader.course.catalog import Entry
 from grader.judging.judge import judge
-from grader.judging.record import Record
+from grader.records.record import Record
 from grader.running import grade, kept, launch, session
 from grader.running.launch import ForkServer, KeptForkServer
 from grader.running.messages import Left, Request
@@ -243,7 +243,7 @@ def test_a_submission_sees_none_of_them(server: ForkServer, token: str, tmp_path
     check(DEVICES)
     standing_by(server, token)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("grader.judging.source.inspect_source", lambda *_: [])
+        patch.setattr("grader.source.inspection.inspect_source", lambda *_: [])
         # Its own worker is a fresh one, and the others stand by meanwhile.
         options = Options(device="cpu", kept=True)
         with Session(options, modules_of([DEVICES])) as opened:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from grader.judging.source import MAX_BYTES, Unreadable
 from grader.running import submitted
+from grader.source.inspection import MAX_BYTES, Unreadable
 
 FILE = "ex02_mixed_devices.py"
 SECRET = "the secret of somebody else\n"

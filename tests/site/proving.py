@@ -26,9 +26,9 @@ import jax
 
 from grader.device.options import Options
 from grader.device.start import start
-from grader.judging.book import Link
 from grader.judging.timing import decide
 from grader.program import targets
+from grader.records.book import Link
 
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 8)

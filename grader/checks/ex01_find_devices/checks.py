@@ -22,12 +22,12 @@ from grader.checks.ex01_find_devices.facts import (
 from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import calls_of, culprit, definition, seen, wanted
-from grader.judging.places import File, reached
-from grader.judging.record import Observed, Record
 from grader.judging.said import cleaned, hint_for
-from grader.judging.slips import last_name
-from grader.judging.statements import deciding
-from grader.judging.verdict import Culprit
+from grader.records.record import Observed, Record
+from grader.records.verdict import Culprit
+from grader.source.places import File, reached
+from grader.source.slips import last_name
+from grader.source.statements import deciding
 
 PLATFORM = (
     'A GPU\'s platform is "gpu", whoever made it. Its kind is the name of a product, and its text '

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from grader.checks.ex02_mixed_devices import EXERCISE, facts
 from grader.checks.ex02_mixed_devices.facts import ROUNDS, STEPS, argument
-from grader.judging import statements
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
     calls_of,
@@ -17,9 +16,10 @@ from grader.judging.evidence import (
     seen,
     wanted,
 )
-from grader.judging.record import Leaf, Observed, Record
-from grader.judging.verdict import Culprit
 from grader.judging.words import plural, where
+from grader.records.record import Leaf, Observed, Record
+from grader.records.verdict import Culprit
+from grader.source import statements
 
 
 def _rounds(record: Record) -> dict[str, int]:

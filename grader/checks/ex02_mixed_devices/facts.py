@@ -3,7 +3,7 @@
 A run is a phase of its name, too.
 """
 
-from grader.judging.record import Leaf
+from grader.records.record import Leaf
 
 ROUNDS = ("the first run", "the second run", "the third run", "the fourth run")
 THROUGH_HOST = "programs that use the host"

@@ -12,7 +12,6 @@ from grader.checks.ex03_create_in_place.facts import (
     spread,
     through_host,
 )
-from grader.judging import statements
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     culprits,
@@ -24,10 +23,11 @@ from grader.judging.evidence import (
     seen,
     wanted,
 )
-from grader.judging.places import File
-from grader.judging.record import Event, EventKind, Leaf, Record
-from grader.judging.verdict import Culprit
 from grader.judging.words import plural, where
+from grader.records.record import Event, EventKind, Leaf, Record
+from grader.records.verdict import Culprit
+from grader.source import statements
+from grader.source.places import File
 
 NUMBER = 8
 """A copy of at most so many bytes is a single number."""

@@ -15,7 +15,6 @@ from grader.checks.ex04_place_model.facts import (
     TREES,
     UNSEEN,
 )
-from grader.judging import statements
 from grader.judging.arrays import LEFT_OUT
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
@@ -30,10 +29,11 @@ from grader.judging.evidence import (
     to_host,
     wanted,
 )
-from grader.judging.places import File
-from grader.judging.record import Event, EventKind, Leaf, Record
-from grader.judging.verdict import Culprit
 from grader.judging.words import plural, where
+from grader.records.record import Event, EventKind, Leaf, Record
+from grader.records.verdict import Culprit
+from grader.source import statements
+from grader.source.places import File
 
 ANY_TREE = (
     "The types and the number of parts of an optimizer's state are up to optax. For "

@@ -15,7 +15,6 @@ from grader.checks.ex05_model_state.facts import (
     settings,
     trained,
 )
-from grader.judging import statements
 from grader.judging.arrays import FORM, compare, load
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
@@ -33,10 +32,11 @@ from grader.judging.evidence import (
     to_host,
     wanted,
 )
-from grader.judging.places import File, of_decorators
-from grader.judging.record import Event, Leaf, Observed, Record
-from grader.judging.verdict import Culprit
 from grader.judging.words import plural, where
+from grader.records.record import Event, Leaf, Observed, Record
+from grader.records.verdict import Culprit
+from grader.source import statements
+from grader.source.places import File, of_decorators
 
 
 def _placed(record: Record) -> tuple[str, ...]:

@@ -14,7 +14,6 @@ from grader.checks.ex06_honest_timer.facts import (
     TimedProgram,
     phase,
 )
-from grader.judging import statements
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
     culprits,
@@ -25,10 +24,11 @@ from grader.judging.evidence import (
     to_host,
     wanted,
 )
-from grader.judging.places import File
-from grader.judging.record import Record
-from grader.judging.verdict import Culprit
 from grader.judging.words import plural
+from grader.records.record import Record
+from grader.records.verdict import Culprit
+from grader.source import statements
+from grader.source.places import File
 
 EVEN: tuple[ProgramName, ...] = ("work", "swapped", "often")
 """The programs that cost little but their work, always as much."""

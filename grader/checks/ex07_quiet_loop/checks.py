@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from grader.checks.ex07_quiet_loop import EXERCISE
 from grader.checks.ex07_quiet_loop.facts import AHEAD, CALLS, NOT_FED_BACK, RUNS, WAITED, phase
-from grader.judging import statements
 from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
@@ -20,8 +19,9 @@ from grader.judging.evidence import (
     waits_in_words,
     wanted,
 )
-from grader.judging.record import POLLED, PREFETCHED, Event, Record
 from grader.judging.words import plural, typed
+from grader.records.record import POLLED, PREFETCHED, Event, Record
+from grader.source import statements
 
 LOOKAHEAD = 2
 """How many batches after its own may have been taken when a step begins."""

@@ -12,7 +12,6 @@ import msgspec
 
 from grader.checks.ex08_boundary_copy import EXERCISE
 from grader.checks.ex08_boundary_copy.facts import RUNS, SLIPS, Run
-from grader.judging import statements
 from grader.judging.arrays import FORM, label
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
@@ -26,9 +25,10 @@ from grader.judging.evidence import (
     to_host,
     wanted,
 )
-from grader.judging.record import Event, Record
-from grader.judging.verdict import Culprit
 from grader.judging.words import plural, where
+from grader.records.record import Event, Record
+from grader.records.verdict import Culprit
+from grader.source import statements
 
 NUMBER = 16
 """Bytes of the largest number: arrays of params, stats and batches are larger."""

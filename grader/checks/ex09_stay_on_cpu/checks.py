@@ -14,7 +14,6 @@ from grader.checks.ex09_stay_on_cpu.facts import (
     prediction,
     ran_on,
 )
-from grader.judging import statements
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     calls_of,
@@ -26,10 +25,11 @@ from grader.judging.evidence import (
     seen,
     wanted,
 )
-from grader.judging.places import File
-from grader.judging.record import Event, EventKind, Record
-from grader.judging.verdict import Culprit
 from grader.judging.words import plural, where
+from grader.records.record import Event, EventKind, Record
+from grader.records.verdict import Culprit
+from grader.source import statements
+from grader.source.places import File
 
 COPIES: Mapping[EventKind, tuple[str, str]] = {
     "h2d": ("copy", "from the host"),

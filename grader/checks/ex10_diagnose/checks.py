@@ -16,10 +16,10 @@ from grader.checks.ex10_diagnose.facts import Answer
 from grader.checks.ex10_diagnose.way import Way, habit, way
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import culprit, definition, seen, wanted
-from grader.judging.places import File
-from grader.judging.record import Record
-from grader.judging.verdict import Culprit
 from grader.judging.words import plural
+from grader.records.record import Record
+from grader.records.verdict import Culprit
+from grader.source.places import File
 
 GENERIC = "An NVIDIA GPU may be present on this machine"
 INSTALLATION = "no plugin", "plugin of another version", "jaxlib of another version", "two plugins"

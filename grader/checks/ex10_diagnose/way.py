@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple
 
 from grader.checks.ex10_diagnose.facts import Answer
-from grader.judging.places import File
-from grader.judging.slips import always_returns
-from grader.judging.verdict import Culprit
+from grader.records.verdict import Culprit
+from grader.source.places import File
+from grader.source.slips import always_returns
 
 PASSED_BY = (
     "What does the condition of the marked line look for, and how does this report write it?"

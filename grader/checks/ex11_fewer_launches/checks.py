@@ -6,7 +6,6 @@ import msgspec
 
 from grader.checks.ex11_fewer_launches import EXERCISE
 from grader.checks.ex11_fewer_launches.facts import AGAIN, FIRST, OPERATIONS, Run, state_after
-from grader.judging import statements
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.differences import IN_BFLOAT16
 from grader.judging.evidence import (
@@ -20,10 +19,11 @@ from grader.judging.evidence import (
     timing_result,
     to_host,
 )
-from grader.judging.places import File
-from grader.judging.record import Record
-from grader.judging.verdict import Culprit
 from grader.judging.words import plural
+from grader.records.record import Record
+from grader.records.verdict import Culprit
+from grader.source import statements
+from grader.source.places import File
 
 
 def _runs(record: Record, *phases: str) -> list[Run]:

@@ -19,7 +19,6 @@ from grader.checks.ex12_repair_trainer.facts import (
     Run,
     through_host,
 )
-from grader.judging import statements
 from grader.judging.arrays import compare
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
@@ -35,8 +34,9 @@ from grader.judging.evidence import (
     waits_in_words,
     wanted,
 )
-from grader.judging.record import PREFETCHED, Event, EventKind, Measured, Record
 from grader.judging.words import plural, where
+from grader.records.record import PREFETCHED, Event, EventKind, Measured, Record
+from grader.source import statements
 
 SCALAR = 8
 """Bytes of the largest single number. Every array of the model is larger."""

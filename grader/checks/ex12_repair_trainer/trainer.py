@@ -13,13 +13,13 @@ import msgspec
 import numpy as np
 
 from grader.checks.ex12_repair_trainer.facts import Call, Run, through_host
-from grader.judging.record import Program
 from grader.judging.words import typed
 from grader.probes import dumped
 from grader.probes.compiles import Compiles
 from grader.probes.describe import address
 from grader.probes.observe import Misused, Observe, unpack
 from grader.probes.tally import Tally
+from grader.records.record import Program
 from grader.stages.held import Held
 
 STEP = "`step` returns (model, loss)"

@@ -30,12 +30,12 @@ from grader.checks.ex13_memory_budget.facts import (
     in_words,
     on_the_gpu,
 )
-from grader.judging import statements
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import calls_of, culprit, definition, seen, wanted
-from grader.judging.places import File, of_text
-from grader.judging.record import Observed, Record
-from grader.judging.verdict import Culprit
+from grader.records.record import Observed, Record
+from grader.records.verdict import Culprit
+from grader.source import statements
+from grader.source.places import File, of_text
 
 READ = "when-the-settings-are-read"
 SPELLED = "what-the-settings-accept"

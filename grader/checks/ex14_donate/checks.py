@@ -6,7 +6,6 @@ import msgspec
 
 from grader.checks.ex14_donate import EXERCISE, facts
 from grader.checks.ex14_donate.facts import RUNS, TRACED, Run, Traced
-from grader.judging import statements
 from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
@@ -20,9 +19,10 @@ from grader.judging.evidence import (
     seen,
     wanted,
 )
-from grader.judging.record import Measured, Memory, Observed, Record
-from grader.judging.verdict import Culprit
 from grader.judging.words import plural
+from grader.records.record import Measured, Memory, Observed, Record
+from grader.records.verdict import Culprit
+from grader.source import statements
 
 
 def _traced(observed: Observed) -> list[Traced]:

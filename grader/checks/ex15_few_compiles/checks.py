@@ -15,7 +15,6 @@ from grader.checks.ex15_few_compiles.facts import (
     Served,
     served_list,
 )
-from grader.judging import statements
 from grader.judging.arrays import ANOTHERS
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
@@ -29,8 +28,9 @@ from grader.judging.evidence import (
     seen,
     wanted,
 )
-from grader.judging.record import Observed, Record
 from grader.judging.words import plural
+from grader.records.record import Observed, Record
+from grader.source import statements
 
 COMPILES = 5
 """How many programs the whole process may compile."""

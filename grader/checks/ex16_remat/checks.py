@@ -8,7 +8,6 @@ import msgspec
 
 from grader.checks.ex16_remat import EXERCISE, facts
 from grader.checks.ex16_remat.facts import NETWORKS, Network
-from grader.judging import statements
 from grader.judging.arrays import CHANGE, compare
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
@@ -20,8 +19,9 @@ from grader.judging.evidence import (
     output_error,
     wanted,
 )
-from grader.judging.record import Measured, Record
-from grader.judging.verdict import Culprit
+from grader.records.record import Measured, Record
+from grader.records.verdict import Culprit
+from grader.source import statements
 
 ARRAYS = 4.5
 """The budget for memory: arrays (n, h) a layer, kept or in use."""

@@ -13,13 +13,13 @@ import msgspec
 
 from grader.checks.ex17_find_the_leak import EXERCISE
 from grader.checks.ex17_find_the_leak.facts import BEST_OF, SETTLED, Alive, Holder
-from grader.judging import statements
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import calls_of, definition, differing_leaf, seen, wanted
 from grader.judging.loops import FLOATS
-from grader.judging.record import Observed, Record
-from grader.judging.verdict import Culprit
 from grader.judging.words import plural
+from grader.records.record import Observed, Record
+from grader.records.verdict import Culprit
+from grader.source import statements
 
 WINDOW = 20
 """Steps of a window. It is this long because some loops read ten losses at a time."""

@@ -38,14 +38,14 @@ from grader.checks.ex18_running_mean.facts import (
     X,
     grows,
 )
-from grader.judging import statements
 from grader.judging.arrays import compare, load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.differences import ALL_ZERO
 from grader.judging.evidence import compiled_program, definition, not_jitted, seen, wanted
 from grader.judging.memory import room
-from grader.judging.record import Measured, Memory, Record
-from grader.judging.verdict import Culprit
+from grader.records.record import Measured, Memory, Record
+from grader.records.verdict import Culprit
+from grader.source import statements
 
 ROOM, NUMBERS = 6, 2
 """How many arrays like `x` the program may need beyond the reference, and how many float32 for each

@@ -11,7 +11,6 @@ import msgspec
 
 from grader.checks.ex19_shard_batch import EXERCISE
 from grader.checks.ex19_shard_batch.facts import ARRAYS, BATCHES, Batch, uneven_of
-from grader.judging import statements
 from grader.judging.arrays import FORM, figures, load
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
@@ -24,9 +23,10 @@ from grader.judging.evidence import (
     to_host,
     wanted,
 )
-from grader.judging.record import Event, Leaf, Observed, Record
-from grader.judging.verdict import Culprit
 from grader.judging.words import EVERYWHERE, plural, shards, typed, where
+from grader.records.record import Event, Leaf, Observed, Record
+from grader.records.verdict import Culprit
+from grader.source import statements
 
 TAKEN_OUT = 1e18
 """Below this, the square of a float32 is finite, so that a mask of 0 takes it out of a sum."""

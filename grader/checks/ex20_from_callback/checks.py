@@ -6,7 +6,6 @@ import msgspec
 
 from grader.checks.ex20_from_callback import EXERCISE
 from grader.checks.ex20_from_callback.facts import Case
-from grader.judging import statements
 from grader.judging.arrays import FORM, load
 from grader.judging.checking import Failure, Result
 from grader.judging.differences import ANOTHER_ORDER
@@ -20,8 +19,9 @@ from grader.judging.evidence import (
     seen,
     wanted,
 )
-from grader.judging.record import Leaf, Record
 from grader.judging.words import plural
+from grader.records.record import Leaf, Record
+from grader.source import statements
 
 ROOM = 1 << 19
 """Bytes on the host for what is neither a block nor the file: Python's own objects."""

@@ -10,7 +10,7 @@ import msgspec
 
 from grader.checks.ex21_pmap_step import EXERCISE, facts
 from grader.checks.ex21_pmap_step.facts import FEW_ROWS, MANY_ROWS, RUNS, Run
-from grader.judging import shares, statements
+from grader.judging import shares
 from grader.judging.arrays import OF_WHAT_WENT_IN, load
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
@@ -31,9 +31,10 @@ from grader.judging.evidence import (
     wanted,
 )
 from grader.judging.memory import HELD, left
-from grader.judging.record import Collective, Leaf, Measured, Record
-from grader.judging.verdict import Culprit
 from grader.judging.words import exchanges, plural, where
+from grader.records.record import Collective, Leaf, Measured, Record
+from grader.records.verdict import Culprit
+from grader.source import statements
 
 
 def _runs(record: Record) -> list[Run]:

@@ -18,7 +18,7 @@ from grader.checks.ex22_pmap_to_jit.facts import (
     Run,
     shapes,
 )
-from grader.judging import shares, statements
+from grader.judging import shares
 from grader.judging.arrays import OF_WHAT_WENT_IN
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
@@ -51,9 +51,10 @@ from grader.judging.evidence import (
     wanted,
 )
 from grader.judging.memory import HELD, left
-from grader.judging.record import Leaf, Measured, Record
-from grader.judging.verdict import Culprit
 from grader.judging.words import exchanges, plural, where
+from grader.records.record import Leaf, Measured, Record
+from grader.records.verdict import Culprit
+from grader.source import statements
 
 SCALARS = 64
 """Bytes that may be exchanged beside the gradients: for the loss, say, or a count."""

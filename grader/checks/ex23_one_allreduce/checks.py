@@ -20,7 +20,7 @@ from grader.checks.ex23_one_allreduce.facts import (
     STEP,
     shapes,
 )
-from grader.judging import shares, statements
+from grader.judging import shares
 from grader.judging.arrays import FORM, OF_WHAT_WENT_IN, load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
@@ -44,9 +44,10 @@ from grader.judging.evidence import (
     turned,
     wanted,
 )
-from grader.judging.record import Collective, Measured, Record
-from grader.judging.verdict import Culprit
 from grader.judging.words import exchanges, where
+from grader.records.record import Collective, Measured, Record
+from grader.records.verdict import Culprit
+from grader.source import statements
 
 ROOM = 2.5
 """How many times the reference's memory for intermediate results a program for the target may

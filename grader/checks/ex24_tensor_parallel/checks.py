@@ -18,7 +18,6 @@ from grader.checks.ex24_tensor_parallel.facts import (
     LARGE,
     TARGET_DATA,
 )
-from grader.judging import statements
 from grader.judging.arrays import OF_WHAT_WENT_IN
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
@@ -43,9 +42,10 @@ from grader.judging.evidence import (
     turned,
     wanted,
 )
-from grader.judging.record import Collective, Leaf, Measured, Record
-from grader.judging.verdict import Culprit
 from grader.judging.words import exchanges, plural, shards
+from grader.records.record import Collective, Leaf, Measured, Record
+from grader.records.verdict import Culprit
+from grader.source import statements
 
 SPLIT = ("up", "up_bias", "down")
 """The arrays that are split over "model"."""

@@ -17,7 +17,6 @@ from grader.checks.ex25_sharded_state.facts import (
     Sizes,
     param_shapes,
 )
-from grader.judging import statements
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     AFTER_THE_STEP,
@@ -38,10 +37,11 @@ from grader.judging.evidence import (
     target_program,
     wanted,
 )
-from grader.judging.places import File
-from grader.judging.record import Collective, Leaf, Measured, Record
-from grader.judging.verdict import Culprit
 from grader.judging.words import exchanges, plural, shards
+from grader.records.record import Collective, Leaf, Measured, Record
+from grader.records.verdict import Culprit
+from grader.source import statements
+from grader.source.places import File
 
 WORK = 1.6
 """The operations of a step may be this many times the reference's. A step that runs its forward

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from grader.checks.ex26_pinned_host import EXERCISE
 from grader.checks.ex26_pinned_host.facts import FUNCTIONS, PROGRAMS, ROUNDS, on_host
-from grader.judging import statements
 from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
@@ -26,9 +25,10 @@ from grader.judging.evidence import (
     to_host,
     wanted,
 )
-from grader.judging.memory import HELD, PINNED, left
-from grader.judging.record import Leaf, Measured, Record
+from grader.judging.memory import HELD, left
 from grader.judging.words import plural, where
+from grader.records.record import PINNED, Leaf, Measured, Record
+from grader.source import statements
 
 TAKES = f"`predict` takes its params in {PINNED} memory, and brings them to the device"
 OF_A_SHARDING = (

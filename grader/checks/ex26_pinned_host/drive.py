@@ -23,10 +23,10 @@ import jax
 import numpy as np
 
 from grader.checks.ex26_pinned_host.facts import FUNCTIONS, PROGRAMS, ROUNDS, on_host
-from grader.judging.memory import PINNED
 from grader.probes import alive
 from grader.probes.host_operations import host_operations
 from grader.probes.observe import Misused, Observe, same_tree
+from grader.records.record import PINNED
 
 DTYPES = (
     *("float32", "bfloat16", "int32", "float16", "uint8", "int8", "uint32", "bool"),

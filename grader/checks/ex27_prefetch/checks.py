@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from grader.checks.ex27_prefetch import EXERCISE
 from grader.checks.ex27_prefetch.facts import READ_IN_STEPS
-from grader.judging import statements
 from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
@@ -32,8 +31,9 @@ from grader.judging.loops import (
     unjudged,
     went_on,
 )
-from grader.judging.record import Record
 from grader.judging.words import plural, typed
+from grader.records.record import Record
+from grader.source import statements
 
 KEPT = "Each step starts with the params that the step before returned, and with the next batch."
 """The hint where every batch had its step, and the numbers are wrong."""

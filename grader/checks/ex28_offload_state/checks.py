@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from grader.checks.ex28_offload_state import EXERCISE, facts
 from grader.checks.ex28_offload_state.facts import CALLS, PROGRAMS
-from grader.judging import statements
 from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
@@ -32,7 +31,6 @@ from grader.judging.evidence import (
 from grader.judging.memory import (
     HELD,
     OF_ITS_OWN,
-    PINNED,
     bringing,
     left,
     moved_result,
@@ -40,9 +38,10 @@ from grader.judging.memory import (
     shared,
     state_at_once,
 )
-from grader.judging.record import Leaf, Measured, Record
-from grader.judging.verdict import Culprit
 from grader.judging.words import plural, where
+from grader.records.record import PINNED, Leaf, Measured, Record
+from grader.records.verdict import Culprit
+from grader.source import statements
 
 OF_THE_UPDATE = (
     "What is added to a param is the first value that adam.update returns for the gradient and the "

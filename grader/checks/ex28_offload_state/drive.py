@@ -21,10 +21,10 @@ import numpy as np
 
 from grader.checks.ex28_offload_state import facts
 from grader.checks.ex28_offload_state.facts import CALLS, PROGRAMS
-from grader.judging.memory import PINNED
 from grader.probes import alive
 from grader.probes.host_operations import host_operations
 from grader.probes.observe import Misused, Observe, lacking_keys, same_tree
+from grader.records.record import PINNED
 
 FEW, MANY = (1, 7), (20, 31)
 """How many params `init` gets, from and below."""

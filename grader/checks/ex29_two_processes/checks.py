@@ -11,14 +11,14 @@ import msgspec
 
 from grader.checks.ex29_two_processes import EXERCISE
 from grader.checks.ex29_two_processes.facts import Given, Process, Round, Told
-from grader.judging import statements
 from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import culprit, definition, seen, wanted
-from grader.judging.record import Leaf, Record
 from grader.judging.said import in_words, is_known
-from grader.judging.verdict import Culprit
 from grader.judging.words import plural, typed
+from grader.records.record import Leaf, Record
+from grader.records.verdict import Culprit
+from grader.source import statements
 
 
 def _given(record: Record) -> list[Given]:

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from grader.judging.record import Leaf
+from grader.records.record import Leaf
 
 
 class Given(msgspec.Struct):

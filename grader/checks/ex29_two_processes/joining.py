@@ -20,8 +20,8 @@ def part(submission: ModuleType, index: int, address: str, given: Any, say: Any)
     import msgspec
     import numpy as np
 
-    from grader.judging import hlo
     from grader.probes.describe import describe
+    from grader.records import hlo
 
     compiled: list[str] = []
     exchanged: list[tuple[str, int, int | None]] = []

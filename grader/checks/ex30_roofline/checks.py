@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from grader.checks.ex30_roofline import EXERCISE
 from grader.checks.ex30_roofline.facts import BYTES, FLOPS, Case, Count
-from grader.judging import statements
 from grader.judging.arrays import figures
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import seen, wanted
-from grader.judging.record import Record
+from grader.records.record import Record
+from grader.source import statements
 
 CLOSE = 1e-6
 """How far a figure may be off, relative to what it should be."""

@@ -10,7 +10,6 @@ from math import prod
 
 from grader.checks.ex31_dgx_trainer import EXERCISE, facts
 from grader.checks.ex31_dgx_trainer.facts import PLACED, block_shapes
-from grader.judging import statements
 from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
@@ -52,7 +51,6 @@ from grader.judging.loops import (
 from grader.judging.memory import (
     HELD,
     OF_ITS_OWN,
-    PINNED,
     bringing,
     left,
     moved_result,
@@ -60,10 +58,11 @@ from grader.judging.memory import (
     shared,
     state_at_once,
 )
-from grader.judging.record import Leaf, Measured, Record
 from grader.judging.said import in_words
-from grader.judging.verdict import Culprit
 from grader.judging.words import exchanges, plural, where
+from grader.records.record import PINNED, Leaf, Measured, Record
+from grader.records.verdict import Culprit
+from grader.source import statements
 
 MOST_AHEAD = {"put": 4, "read": 5}
 """How many batches may be put, or read, before their step: as many put as `train` allows, and one

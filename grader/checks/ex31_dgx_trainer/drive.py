@@ -26,11 +26,11 @@ from jax.tree_util import keystr, tree_leaves_with_path, tree_map_with_path
 
 from grader.checks.ex31_dgx_trainer import facts
 from grader.checks.ex31_dgx_trainer.facts import PLACED, block_shapes
-from grader.judging.memory import PINNED
 from grader.judging.words import plural
 from grader.probes import alive
 from grader.probes.host_operations import host_operations
 from grader.probes.observe import Misused, Observe, lacking_keys, same_tree, unpack
+from grader.records.record import PINNED
 from grader.stages.ahead import Ahead
 from grader.stages.loop import Book
 

@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT))
 
 from grader.course import catalog  # noqa: E402 (sys.path must be set first)
 from grader.judging.judge import judge  # noqa: E402
-from grader.judging.verdict import encode  # noqa: E402
+from grader.records.verdict import encode  # noqa: E402
 from grader.running.grade import grade  # noqa: E402
 from grader.running.session import Options, Session, modules_of  # noqa: E402
 

@@ -1,0 +1,17 @@
+"""Reads a learner's file as text, beside the reference solution. Nothing of it is run.
+
+What it may hold, before it runs:
+
+    inspection  what a file must hold and keep     policy     what its text may do
+    allowed     the policy's table                 scopes     what names stand for
+    own         what a file itself makes           imported_names  what it imported, by any name
+
+Where a failure's cause stands, after it ran:
+
+    places      the line that a failure is about   statements  what in a function made a value
+    slips       what a text shows by itself        returns    a `return` that was forgotten
+    sole_difference  the one place where a file parts from the reference solution
+    inlined     helpers in the place of their calls
+
+May call: `records`. No verdict is reached here.
+"""
