@@ -26,6 +26,7 @@ from grader.judging.said import (
 from grader.judging.unlike import difference
 from grader.records.record import Outcome, Record
 from grader.records.verdict import Culprit, Ground, Report, Status, Verdict
+from grader.source import statements
 from grader.source.places import (
     File,
     given_names,
@@ -45,17 +46,6 @@ from grader.source.places import (
 from grader.source.returns import Missing, missing
 from grader.source.slips import OTHER_ORDER, Slip, slips
 from grader.source.sole_difference import Parting, parting
-from grader.source.statements import (
-    jits_inside,
-    of_blocks,
-    of_jit,
-    of_keys,
-    of_promise,
-    of_shard_map,
-    of_spec,
-    of_zero,
-    taking_apart,
-)
 
 SOURCE = "source"
 RUNS = "runs"
@@ -196,7 +186,7 @@ def _explain(verdict: Verdict, record: Record, outcome: Outcome, exercise: Exerc
             verdict.expected = "no exception"
         else:
             verdict.observed = f"with what was returned, this was raised: {verdict.observed}"
-    specs = of_shard_map(record, exercise.edits, outcome.message)
+    specs = statements.of_shard_map(record, exercise.edits, outcome.message)
     verdict.culprits = specs + [p for p in _where(record, outcome, exercise) if p not in specs]
     if hint := _hint(record, outcome, exercise, in_parts=bool(specs)):
         verdict.hint, verdict.hint_level, verdict.hints = hint, 1, 1
@@ -209,29 +199,29 @@ def _where(record: Record, outcome: Outcome, exercise: Exercise) -> list[Culprit
     file = File(record.source)
     if outcome.frames:
         found = of_frames(file, outcome.frames, given_names(exercise.model, exercise.edits))
-        slow = taking_apart(record, exercise.edits) if outcome.kind == "timeout" else []
-        causes = of_blocks(record, exercise.edits, outcome.message)
-        causes += of_zero(record, exercise.edits, outcome.message)
+        slow = statements.taking_apart(record, exercise.edits) if outcome.kind == "timeout" else []
+        causes = statements.of_blocks(record, exercise.edits, outcome.message)
+        causes += statements.of_zero(record, exercise.edits, outcome.message)
         lines = {place.line for place in causes}
         found = causes + [place for place in found if place.line not in lines]
         return found + [place for place in slow if place.line not in {p.line for p in found}]
     if not outcome.promise:
         of_a_call = outcome.kind == "unusable" and is_of_a_call(outcome.message)
         above = of_decorators(file, exercise.edits, outcome.message) if of_a_call else []
-        return above or of_jit(record, exercise.edits, outcome.message)
+        return above or statements.of_jit(record, exercise.edits, outcome.message)
     of_specs = _OF_SPECS in outcome.message
     return (
-        (of_jit(record, exercise.edits, outcome.message) if of_specs else [])
-        or of_promise(record, exercise.edits, outcome.promise)
-        or of_spec(record, exercise.edits, outcome.promise, outcome.message)
+        (statements.of_jit(record, exercise.edits, outcome.message) if of_specs else [])
+        or statements.of_promise(record, exercise.edits, outcome.promise)
+        or statements.of_spec(record, exercise.edits, outcome.promise, outcome.message)
     )
 
 
 def _hint(record: Record, outcome: Outcome, exercise: Exercise, *, in_parts: bool) -> str:
     """Where to look for the cause of how a run ended, or ""."""
     if outcome.kind == "timeout":
-        compiles = COMPILES if jits_inside(record, exercise.edits) else ""
-        return ONE_BY_ONE if taking_apart(record, exercise.edits) else compiles
+        compiles = COMPILES if statements.jits_inside(record, exercise.edits) else ""
+        return ONE_BY_ONE if statements.taking_apart(record, exercise.edits) else compiles
     if in_parts and "contracting dimensions" in outcome.message:
         return OF_PARTS
     return hint_for(outcome.message) if outcome.kind in ("raised", "unusable") else ""
@@ -394,7 +384,7 @@ def _of_keys(verdict: Verdict, file: File) -> list[Culprit]:
     """What the function of a failure puts under the keys of a dict that the failure names."""
     function = file.top_level_at(verdict.culprits[0].line)
     texts = (verdict.expected, verdict.observed)
-    return next(filter(None, (of_keys(file, function, text) for text in texts)), [])
+    return next(filter(None, (statements.of_keys(file, function, text) for text in texts)), [])
 
 
 def _concerns(slip: Slip, said: str) -> bool:

@@ -1,0 +1,148 @@
+"""Finds the place that the words of an exception are about, which nobody's line raised."""
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from grader.records.record import Record
+from grader.records.verdict import Culprit
+from grader.source.places import File, Function
+from grader.source.statements.calling import call
+from grader.source.statements.loops import callback
+from grader.source.statements.search import (
+    calls_among,
+    entry_of,
+    given_back,
+    name_of,
+    nodes_of,
+    only_place,
+    returned_by,
+)
+
+_PROMISED = re.compile(r"`(\w+)` returns ")
+
+
+def of_promise(record: Record, functions: Sequence[str], promise: str) -> list[Culprit]:
+    """What stands in a function's `return`, if `promise` says of it: "`step` returns (a, b)".
+
+    The function is one of `functions`, or the only one of its name inside them.
+    """
+    promised = _PROMISED.match(promise)
+    if not promised:
+        return []
+    file = File(record.source)
+    top = [file.defined(name) for name in functions if name == promised[1]]
+    inner = (node for name in functions for node in nodes_of(file, name))
+    found = [
+        node for node in top or inner if isinstance(node, Function) and node.name == promised[1]
+    ]
+    given = returned_by(found[0]) if len(found) == 1 else []
+    return [file.place(given[0])] if len(given) == 1 else []
+
+
+_JIT = frozenset(("jit", "pjit", "pmap", "shard_map"))
+
+_OF_A_CALL = re.compile(
+    r"\b(p?jit|pmap|shard_map|\w+_(specs|shardings|argnums|axes))\b|static arg|donated|"
+    r"context mesh|axis to squeeze out"
+)
+"""What JAX's own words name when the call of a jitted function goes wrong."""
+
+_ARGUMENT = re.compile(r"\b(in_specs|out_specs|in_shardings|out_shardings)\b")
+"""An argument of jit or shard_map that such words are about."""
+
+_OTHER_SHARDING = "Sharding passed to jit does not match"
+
+_SHARDINGS = ("in_shardings", "out_shardings")
+"""What decides how an argument is to lie, and how it lies where the call before has made it."""
+
+_TOO_LONG = re.compile(r"an out_specs entry which is too long.*?out_specs\[(\d+)\]", re.DOTALL)
+"""What shard_map says of a returned value with fewer dimensions than its spec speaks of."""
+
+
+def of_jit(record: Record, functions: Iterable[str], message: str) -> list[Culprit]:
+    """Where a jitted function was made whose call raised `message`, outside of the file's code.
+
+    Nothing if the message does not speak of such a call, or more than one of `functions` makes
+    one.
+    """
+    if not _OF_A_CALL.search(message):
+        return []
+    file = File(record.source)
+    found = [name for name in functions if any(map(_jits, nodes_of(file, name)))]
+    if len(found) != 1:
+        return []
+    if too_long := _TOO_LONG.search(message):
+        part = int(too_long[1])
+        parts = (given_back(file, found[0], part, of, inner=True) for of in range(part + 1, 5))
+        if value := next(filter(None, parts), None):
+            return [file.place(value[1])]
+    named = _ARGUMENT.search(message)
+    asked = _SHARDINGS if _OTHER_SHARDING in message else named.groups() if named else ()
+    of_it = [place for argument in asked for place in entry_of(file, found[0], argument)]
+    return of_it or call(record, found[0], "shard_map", "jit", "pmap")
+
+
+def jits_inside(record: Record, functions: Iterable[str]) -> bool:
+    """Whether one of these functions makes a jitted function whenever it is called."""
+    found = map(File(record.source).defined, functions)
+    return any(any(map(_jits, own)) for own in (_body(top) for top in found))
+
+
+def _body(top: ast.stmt | None) -> Iterator[ast.AST]:
+    """The nodes inside a function; none of anything else."""
+    statements = top.body if isinstance(top, Function) else []
+    return (node for one in statements for node in ast.walk(one))
+
+
+def _jits(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute | ast.Name) and name_of(node) in _JIT
+
+
+_TWO_LENGTHS = re.compile(r"contracting dimensions .* got \((\d+),\) and \((\d+),\)")
+
+
+def of_shard_map(record: Record, functions: Iterable[str], message: str) -> list[Culprit]:
+    """What shard_map gets as its specs, if these led to what was raised inside, by `message`.
+
+    A product met a part of what it takes, or in_specs do not fit, or out_specs promise too much.
+    Nothing if not one of `functions` has such specs.
+    """
+    argument = "out_specs" if "Too few leaves for PyTreeDef" in message else "in_specs"
+    if lengths := _TWO_LENGTHS.search(message):
+        less, more = sorted(map(int, lengths.groups()))
+        if not less or more % less:
+            return []
+    elif argument == "in_specs" and "shard_map in_specs" not in message:
+        return []
+    file = File(record.source)
+    found = [place for name in functions for place in entry_of(file, name, argument)]
+    return found if len(found) == 1 else []
+
+
+_OF_BLOCKS = re.compile("Expected shard shape|canonicalize_value")
+"""What JAX's words hold where a callback returned no block, or another one."""
+
+_OF_DEVICES = re.compile("must be from distinct devices|per-device arrays devices do not match")
+"""What they hold where blocks lie on other devices than the sharding says."""
+
+
+def of_blocks(record: Record, functions: Iterable[str], message: str) -> list[Culprit]:
+    """What makes or places the blocks of an array, if `message` is about these; else nothing."""
+    file, found = File(record.source), list[Culprit]()
+    for function in functions:
+        if _OF_BLOCKS.search(message):
+            found += callback(record, function)
+        if _OF_DEVICES.search(message):
+            found += only_place(file, calls_among(nodes_of(file, function), "device_put"))
+    return found
+
+
+def of_zero(record: Record, functions: Iterable[str], message: str) -> list[Culprit]:
+    """The only division in functions that rounds down, if `message` says that a divisor is 0."""
+    if not message.startswith("ZeroDivisionError"):
+        return []
+    file = File(record.source)
+    nodes = [node for function in functions for node in nodes_of(file, function)]
+    down = (n for n in nodes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.FloorDiv))
+    return only_place(file, [*down, *calls_among(nodes, "divmod")])
