@@ -29,6 +29,7 @@ from grader.records.record import (
 )
 from grader.records.verdict import Culprit
 from grader.source import places, statements
+from grader.source.file import File
 
 
 def seen(record: Record) -> Observed:
@@ -138,12 +139,12 @@ def culprit(record: Record, line: int, count: int = 1) -> Culprit:
 
 def definition(record: Record, name: str) -> list[Culprit]:
     """The line on which the learner's file last defines `name`, for failures without events."""
-    return places.of_definitions(places.File(record.source), [name])
+    return places.of_definitions(File(record.source), [name])
 
 
 def calls_of(record: Record, names: Sequence[str]) -> list[Culprit]:
     """The lines of the learner's file that call a function by one of these dotted endings."""
-    lines = places.File(record.source).calls(names)
+    lines = File(record.source).calls(names)
     return [culprit(record, line) for line in lines]
 
 
@@ -264,7 +265,7 @@ def not_jitted(record: Record, name: str, edit: str = "") -> Failure | None:
         return Failure(f"`{name}` is what jax.jit returns", observed, dropped, KEPT)
     place = statements.result(record, edit) if edit else definition(record, name)
     observed = f"`{name}` is of type `{kind}`"
-    names = places.File(record.source).names
+    names = File(record.source).names
     made = {called for called in MAKERS if statements.calls(record, edit or name, called)}
     elsewhere = not edit and any(statements.calls(record, other, "jit") for other in names)
     if "jit" in made or elsewhere:

@@ -27,9 +27,8 @@ from grader.judging.unlike import difference
 from grader.records.record import Outcome, Record
 from grader.records.verdict import Culprit, Ground, Report, Status, Verdict
 from grader.source import statements
+from grader.source.file import File, given_names
 from grader.source.places import (
-    File,
-    given_names,
     led_to,
     of_call,
     of_cause,

@@ -12,7 +12,7 @@ from grader.judging.evidence import definition
 from grader.records.record import Measured, Memory, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
-from grader.source.places import File
+from grader.source.file import File
 
 HELD = "An array stays where it is as long as a name, a list or a closure holds it."
 """The hint where arrays stay that nobody needs."""

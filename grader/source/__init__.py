@@ -8,10 +8,11 @@ What it may hold, before it runs:
 
 Where a failure's cause stands, after it ran:
 
-    places      the line that a failure is about   statements  what in a function made a value
+    file        what a file defines, and where     places     the line that a failure is about
+    statements  what in a function made a value    inlined    helpers in the place of their calls
     slips       what a text shows by itself        returns    a `return` that was forgotten
     sole_difference  the one place where a file parts from the reference solution
-    inlined     helpers in the place of their calls
+    trees       words for syntax trees
 
 May call: `records`. No verdict is reached here.
 """

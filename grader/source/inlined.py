@@ -11,8 +11,10 @@ or a function of the file. It pays no heed to two variables of one name. Nothing
 
 import ast
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from copy import deepcopy
+
+from grader.source.trees import own_nodes
 
 _Function = ast.FunctionDef
 _BLOCKS = ("body", "orelse", "finalbody")
@@ -256,19 +258,9 @@ def _blocks(function: _Function) -> Iterator[list[ast.stmt]]:
         left += (one for one in inner if not isinstance(one, _Function | ast.ClassDef))
 
 
-def _own(body: Sequence[ast.stmt]) -> Iterator[ast.AST]:
-    """The nodes of statements, without those of functions inside them."""
-    left: list[ast.AST] = list(body)
-    while left:
-        node = left.pop()
-        yield node
-        if not isinstance(node, _Function | ast.Lambda | ast.ClassDef):
-            left += ast.iter_child_nodes(node)
-
-
 def _returns(body: list[ast.stmt]) -> list[ast.stmt]:
-    return [node for node in _own(body) if isinstance(node, ast.Return)]
+    return [node for node in own_nodes(body) if isinstance(node, ast.Return)]
 
 
 def _is_no_generator(body: list[ast.stmt]) -> bool:
-    return not any(isinstance(node, ast.Yield | ast.YieldFrom) for node in _own(body))
+    return not any(isinstance(node, ast.Yield | ast.YieldFrom) for node in own_nodes(body))

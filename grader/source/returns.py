@@ -8,7 +8,8 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from grader.source.places import File, Function, own_nodes
+from grader.source.file import File
+from grader.source.trees import Function, own_nodes
 
 _VALUES = ast.Subscript | ast.BinOp | ast.Compare | ast.Tuple | ast.List | ast.Dict | ast.Name
 _JIT = frozenset(("jit", "pmap", "shard_map", "checkpoint", "remat"))
@@ -67,13 +68,13 @@ def _functions(
 
 def _gives(function: Function) -> bool:
     """Whether each `return` of a function gives a value, and there is one."""
-    given = [node.value for node in own_nodes(function) if isinstance(node, ast.Return)]
+    given = [node.value for node in own_nodes(function.body) if isinstance(node, ast.Return)]
     return bool(given) and not any(value is None or _is_none(value) for value in given)
 
 
 def _promise(function: Function) -> str:
     """What the last `return` of a function gives, if that is named; else ""."""
-    values = [n.value for n in own_nodes(function) if isinstance(n, ast.Return) and n.value]
+    values = [n.value for n in own_nodes(function.body) if isinstance(n, ast.Return) and n.value]
     if not values:
         return ""
     last = values[-1]
@@ -101,7 +102,7 @@ def _forgets(function: Function) -> bool:
     """Whether a function ends without a value, whatever happens."""
     if not all(_called(decorator) in _JIT for decorator in function.decorator_list):
         return False  # a decorator may return something else
-    nodes = list(own_nodes(function))
+    nodes = list(own_nodes(function.body))
     if any(isinstance(node, ast.Yield | ast.YieldFrom | ast.Raise) for node in nodes):
         return False
     values = [node.value for node in nodes if isinstance(node, ast.Return)]

@@ -19,8 +19,9 @@ from itertools import chain, pairwise
 from typing import NamedTuple
 
 from grader.records.verdict import Culprit
+from grader.source.file import File, reached
 from grader.source.inlined import is_large
-from grader.source.places import File, own_nodes, reached, stored_in
+from grader.source.trees import own_nodes, stored_in
 
 _NEW_VALUES = (
     "device_put",
@@ -209,7 +210,7 @@ def _never_read(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
     call and comes out of it, and which held another value before, or nothing reads anywhere else.
     """
     every = (node for node in ast.walk(mine) if isinstance(node, ast.FunctionDef))
-    for function, node in ((one, node) for one in every for node in own_nodes(one)):
+    for function, node in ((one, node) for one in every for node in own_nodes(one.body)):
         match node:
             case ast.Assign(
                 targets=[ast.Name(id=name)],
@@ -564,7 +565,7 @@ def last_name(node: ast.AST) -> str:
 def _replaced(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
     """Parameters that get another value before anything reads the one that was given."""
     given = {arg.arg for arg in mine.args.args} & _read(right) - stored_in(right)
-    for node in own_nodes(mine):
+    for node in own_nodes(mine.body):
         match node:
             case ast.Assign(targets=[ast.Name(id=name) as target]):
                 pass

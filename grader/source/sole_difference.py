@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from grader.source.file import File
 from grader.source.inlined import Replacing, inlined, is_large, with_lambdas
-from grader.source.places import File, Function, names_in, own_nodes
+from grader.source.trees import Definition, Function, names_in, own_nodes
 
 Node = ast.expr | ast.stmt | ast.arg | ast.keyword
-_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-_Compound = _Definition | ast.For | ast.While | ast.If | ast.With | ast.Try | ast.Match
+_Compound = Definition | ast.For | ast.While | ast.If | ast.With | ast.Try | ast.Match
 _Way = tuple[Node, ...]
 """A node of the learner's file that differs, after all the nodes that hold it."""
 _PARAMETERS = {
@@ -125,7 +125,7 @@ def _reading(mine: ast.Module, theirs: ast.Module) -> Iterator[ast.stmt]:
             continue
         given, wanted = _times_given(function), _times_given(right[function.name])
         fewer = {name for name, times in wanted.items() if 0 < given[name] < times}
-        for node in own_nodes(function):
+        for node in own_nodes(function.body):
             if isinstance(node, ast.stmt) and not isinstance(node, _Compound):
                 used = _used(ast.walk(node), ast.Load)
                 yield from [node] * bool(fewer.intersection(used))
@@ -134,7 +134,7 @@ def _reading(mine: ast.Module, theirs: ast.Module) -> Iterator[ast.stmt]:
 def _times_given(function: Function) -> Counter[str]:
     """How often each variable of a function itself is given a value; a parameter comes with one."""
     given = [arg.arg for arg in function.args.args]
-    return Counter([*given, *_used(own_nodes(function), ast.Store)])
+    return Counter([*given, *_used(own_nodes(function.body), ast.Store)])
 
 
 def _used(nodes: Iterable[ast.AST], way: type[ast.expr_context]) -> list[str]:
@@ -168,7 +168,7 @@ def sole_unlike(source: str, function: str) -> Node | None:
     except RecursionError:
         return None
     model = next((node for node in body if _title(node) == function), None)
-    others = [node for node in body if isinstance(node, _Definition) and node is not model]
+    others = [node for node in body if isinstance(node, Definition) and node is not model]
     found = _unlike(others, model) if model else []
     return found[0] if len(found) == 1 else None
 
@@ -221,7 +221,7 @@ def _is_call_of(value: ast.expr, names: set[str]) -> bool:
 def _values(definition: ast.stmt) -> Iterator[tuple[ast.expr, tuple[str, Function]]]:
     """What a definition computes, with the variable that gets it, or "return", and its function."""
     functions = [node for node in ast.walk(definition) if isinstance(node, Function)]
-    for owner, node in ((one, node) for one in functions for node in own_nodes(one)):
+    for owner, node in ((one, node) for one in functions for node in own_nodes(one.body)):
         match node:
             case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=parts)):
                 pairs = [

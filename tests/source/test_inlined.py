@@ -5,8 +5,8 @@ import textwrap
 
 import pytest
 
+from grader.source.file import File
 from grader.source.inlined import inlined, with_lambdas
-from grader.source.places import File
 
 
 def form(source: str, *kept: str) -> str:

@@ -6,8 +6,8 @@ import pytest
 
 from grader.records.record import EventKind, Frame
 from grader.records.verdict import Culprit
+from grader.source.file import File
 from grader.source.places import (
-    File,
     led_to,
     of_call,
     of_cause,

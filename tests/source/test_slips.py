@@ -2,7 +2,7 @@
 
 import pytest
 
-from grader.source.places import File
+from grader.source.file import File
 from grader.source.slips import OTHER_ORDER, slips
 
 MODEL = """\

@@ -7,7 +7,8 @@ import pytest
 from grader.records.record import Leaf, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
-from grader.source.places import File, of_text, reached
+from grader.source.file import File, reached
+from grader.source.places import of_text
 
 SOURCE = '''import jax
 

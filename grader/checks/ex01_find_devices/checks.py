@@ -25,7 +25,7 @@ from grader.judging.evidence import calls_of, culprit, definition, seen, wanted
 from grader.judging.said import cleaned, hint_for
 from grader.records.record import Observed, Record
 from grader.records.verdict import Culprit
-from grader.source.places import File, reached
+from grader.source.file import File, reached
 from grader.source.slips import last_name
 from grader.source.statements import deciding
 

@@ -27,7 +27,7 @@ from grader.judging.words import plural, where
 from grader.records.record import Event, EventKind, Leaf, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
-from grader.source.places import File
+from grader.source.file import File
 
 NUMBER = 8
 """A copy of at most so many bytes is a single number."""

@@ -33,7 +33,7 @@ from grader.judging.words import plural, where
 from grader.records.record import Event, EventKind, Leaf, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
-from grader.source.places import File
+from grader.source.file import File
 
 ANY_TREE = (
     "The types and the number of parts of an optimizer's state are up to optax. For "

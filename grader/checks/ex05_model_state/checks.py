@@ -36,7 +36,8 @@ from grader.judging.words import plural, where
 from grader.records.record import Event, Leaf, Observed, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
-from grader.source.places import File, of_decorators
+from grader.source.file import File
+from grader.source.places import of_decorators
 
 
 def _placed(record: Record) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from grader.judging.words import plural
 from grader.records.record import Record
 from grader.records.verdict import Culprit
 from grader.source import statements
-from grader.source.places import File
+from grader.source.file import File
 
 EVEN: tuple[ProgramName, ...] = ("work", "swapped", "often")
 """The programs that cost little but their work, always as much."""

@@ -29,7 +29,7 @@ from grader.judging.words import plural, where
 from grader.records.record import Event, EventKind, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
-from grader.source.places import File
+from grader.source.file import File
 
 COPIES: Mapping[EventKind, tuple[str, str]] = {
     "h2d": ("copy", "from the host"),

@@ -19,7 +19,7 @@ from grader.judging.evidence import culprit, definition, seen, wanted
 from grader.judging.words import plural
 from grader.records.record import Record
 from grader.records.verdict import Culprit
-from grader.source.places import File
+from grader.source.file import File
 
 GENERIC = "An NVIDIA GPU may be present on this machine"
 INSTALLATION = "no plugin", "plugin of another version", "jaxlib of another version", "two plugins"

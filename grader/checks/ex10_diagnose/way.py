@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from grader.checks.ex10_diagnose.facts import Answer
 from grader.records.verdict import Culprit
-from grader.source.places import File
+from grader.source.file import File
 from grader.source.slips import always_returns
 
 PASSED_BY = (

@@ -23,7 +23,7 @@ from grader.judging.words import plural
 from grader.records.record import Record
 from grader.records.verdict import Culprit
 from grader.source import statements
-from grader.source.places import File
+from grader.source.file import File
 
 
 def _runs(record: Record, *phases: str) -> list[Run]:

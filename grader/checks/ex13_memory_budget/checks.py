@@ -35,7 +35,8 @@ from grader.judging.evidence import calls_of, culprit, definition, seen, wanted
 from grader.records.record import Observed, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
-from grader.source.places import File, of_text
+from grader.source.file import File
+from grader.source.places import of_text
 
 READ = "when-the-settings-are-read"
 SPELLED = "what-the-settings-accept"

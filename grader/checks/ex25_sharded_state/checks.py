@@ -41,7 +41,7 @@ from grader.judging.words import exchanges, plural, shards
 from grader.records.record import Collective, Leaf, Measured, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
-from grader.source.places import File
+from grader.source.file import File
 
 WORK = 1.6
 """The operations of a step may be this many times the reference's. A step that runs its forward

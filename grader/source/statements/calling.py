@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from grader.records.record import Record
 from grader.records.verdict import Culprit
-from grader.source.places import File, Function, names_in, of_definitions, reached
+from grader.source.file import File, reached
+from grader.source.places import of_definitions
 from grader.source.statements.search import (
     alone,
     calls_among,
@@ -22,6 +23,7 @@ from grader.source.statements.search import (
     reached_by,
     returned_by,
 )
+from grader.source.trees import Function, names_in
 
 
 def call(record: Record, function: str, *names: str) -> list[Culprit]:

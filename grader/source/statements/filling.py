@@ -4,7 +4,8 @@ import ast
 
 from grader.records.record import Record
 from grader.records.verdict import Culprit
-from grader.source.places import File, names_in, of_definitions
+from grader.source.file import File
+from grader.source.places import of_definitions
 from grader.source.statements.search import (
     FILLED,
     _targets,
@@ -14,6 +15,7 @@ from grader.source.statements.search import (
     nodes_of,
     only_place,
 )
+from grader.source.trees import names_in
 
 _EMPTIED = frozenset(("clear", "pop", "popitem", "popleft", "remove"))
 """Methods that take something out again."""

@@ -7,7 +7,8 @@ from itertools import chain
 
 from grader.records.record import Leaf, Record
 from grader.records.verdict import Culprit
-from grader.source.places import File, of_definitions
+from grader.source.file import File
+from grader.source.places import of_definitions
 from grader.source.statements.search import calls_among, entry_of, nodes_of, only_place, reached_by
 
 SPECS = ("P", "PartitionSpec")

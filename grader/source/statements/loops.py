@@ -5,7 +5,8 @@ from collections.abc import Mapping
 
 from grader.records.record import Record
 from grader.records.verdict import Culprit
-from grader.source.places import File, Function, names_in, of_definitions
+from grader.source.file import File
+from grader.source.places import of_definitions
 from grader.source.statements.search import (
     calls_among,
     elsewhere,
@@ -18,6 +19,7 @@ from grader.source.statements.search import (
     part_of,
     returned_by,
 )
+from grader.source.trees import Function, names_in
 
 _STARTS = {"scan": 1, "fori_loop": 3, "while_loop": 2}
 """Which argument of a loop it starts with."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from grader.records.record import Record
 from grader.records.verdict import Culprit
-from grader.source.places import File, Function
+from grader.source.file import File
 from grader.source.statements.calling import call
 from grader.source.statements.loops import callback
 from grader.source.statements.search import (
@@ -18,6 +18,7 @@ from grader.source.statements.search import (
     only_place,
     returned_by,
 )
+from grader.source.trees import Function
 
 _PROMISED = re.compile(r"`(\w+)` returns ")
 

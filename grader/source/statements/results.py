@@ -7,7 +7,8 @@ from itertools import chain
 
 from grader.records.record import Record
 from grader.records.verdict import Culprit
-from grader.source.places import File, Function, of_definitions, own_nodes
+from grader.source.file import File
+from grader.source.places import of_definitions
 from grader.source.sole_difference import sole_unlike
 from grader.source.statements.calling import MOVING
 from grader.source.statements.search import (
@@ -23,6 +24,7 @@ from grader.source.statements.search import (
     returned_by,
     spans,
 )
+from grader.source.trees import Function, own_nodes
 
 
 def unlike(record: Record, function: str) -> list[Culprit]:
@@ -92,7 +94,7 @@ def result(
 
 def _asked(function: Function, name: str) -> list[ast.AST]:
     """The statements in a function that call a method of what is called `name`."""
-    found = (node for node in own_nodes(function) if isinstance(node, ast.Expr))
+    found = (node for node in own_nodes(function.body) if isinstance(node, ast.Expr))
     return [
         node
         for node in found

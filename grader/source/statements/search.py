@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
 from grader.records.verdict import Culprit
-from grader.source.places import File, Function, names_in, own_nodes, reached
+from grader.source.file import File, reached
+from grader.source.trees import Function, names_in, own_nodes
 
 FILLED = frozenset(("append", "appendleft", "add", "extend", "insert", "update", "setdefault"))
 """Methods that put something into a list or a dict."""
@@ -89,7 +90,7 @@ def spans(body: Sequence[ast.stmt], line: int) -> bool:
 
 def returned_by(function: Function) -> list[ast.expr]:
     """What the `return` statements of a function give, not those of functions inside it."""
-    found = (n for n in own_nodes(function) if isinstance(n, ast.Return))
+    found = (n for n in own_nodes(function.body) if isinstance(n, ast.Return))
     return [node.value for node in found if node.value is not None]
 
 
@@ -123,7 +124,7 @@ def given_back(
 
 def made_in(function: Function, name: str) -> list[ast.AST]:
     """The statements in a function that give `name` a value, or put something into it."""
-    return [node for node in own_nodes(function) if name in given_by(node)]
+    return [node for node in own_nodes(function.body) if name in given_by(node)]
 
 
 def given_by(node: ast.AST) -> Iterable[str]:
