@@ -64,6 +64,25 @@ def sent_whole(observed: Observed, phase: str, largest: int) -> list[Event]:
     return [e for e in copies if e.detail == EVERYWHERE and (e.nbytes or 0) > largest]
 
 
+def through_a_program(record: Record, expected: str, *phases: str) -> Failure | None:
+    """The failure where programs of these phases moved something between devices, or added it up.
+
+    No copy shows that, and no result has to. The runtime's trace, or the device's book, has it.
+    """
+    found = [event for phase in phases for event in events(seen(record), "exchange", phase=phase)]
+    if not found:
+        return None
+    ops = " and ".join(sorted({event.detail for event in found}))
+    observed = f"a program exchanged something between devices: {ops}"
+    return Failure(expected, observed, culprits(record, found), NO_EXCHANGE)
+
+
+NO_EXCHANGE = (
+    "A jitted function whose result lies otherwise than what it gets moves it between the devices. "
+    "What does each device need, and can it come from the host at once?"
+)
+
+
 def sent_beyond(record: Record, phase: str, names: Sequence[str]) -> tuple[str, list[Event]] | None:
     """What several devices got from the host beyond their own parts of values, and by what copies.
 

@@ -7,7 +7,8 @@ know to what phase, step and line their entries belong by the marks between them
 
 The book has every copy, so the counts are the book's. The trace has what the runtime notes, so a
 copy, a compile or a wait that either of the two saw is counted. The probes say which line did it,
-and what no probe saw is counted all the same, with the line that the marks give or with none.
+and what no probe saw is counted all the same, with the line that the marks give or with none. That
+devices exchanged something, a program's collective, no probe sees: book and trace alone have it.
 Nothing that the submission's process says makes a count smaller. Pure functions of data.
 """
 
@@ -79,15 +80,20 @@ def traced(entries: Sequence[Entry], kinds: Sequence[EntryKind], problem: str = 
 
 
 def _events(entries: Sequence[Entry]) -> list[Event]:
-    found: Counter[tuple[str, str, int, int, int]] = Counter()
+    found: Counter[tuple[str, str, int, int, int, str]] = Counter()
+    compiled = {entry.program: entry.collectives for entry in entries if entry.event == "compile"}
     for mark, entry in _marked(entries):
         if mark.watched and mark.phase != PROOF:
             line = mark.line if len(found) < MOST_EVENTS else 0
             for kind, nbytes in _counts(entry):
-                found[kind, mark.phase, mark.step, line, nbytes] += 1
+                found[kind, mark.phase, mark.step, line, nbytes, ""] += 1
+            if entry.event == "launch":
+                for each in entry.collectives or compiled.get(entry.program, []):
+                    times = each.count * max(each.runs, 1)
+                    found["exchange", mark.phase, mark.step, line, each.nbytes, each.op] += times
     return [
-        Event(cast(EventKind, kind), phase, step, line or None, count, nbytes)
-        for (kind, phase, step, line, nbytes), count in found.items()
+        Event(cast(EventKind, kind), phase, step, line or None, count, nbytes, detail)
+        for (kind, phase, step, line, nbytes, detail), count in found.items()
     ]
 
 
@@ -166,7 +172,12 @@ def _by_the_book(book: Witnessed, probes: Sequence[Event]) -> list[Event]:
     copies = [event for event in book.events if event.kind in _COPIES]
     seen = [event for event in probes if event.kind not in _COPIES]
     compiles = _unseen("compile", book, seen, UNSEEN)
-    return [*seen, *copies, *_unseen_reads(book.events, seen), *compiles]
+    return [*seen, *copies, *_exchanges(book), *_unseen_reads(book.events, seen), *compiles]
+
+
+def _exchanges(second: Witnessed) -> list[Event]:
+    """The collectives that ran: no probe sees them, unless a drive exports the program."""
+    return [event for event in second.events if event.kind == "exchange"]
 
 
 def _by_either(trace: Witnessed, probes: Sequence[Event]) -> list[Event]:
@@ -177,7 +188,7 @@ def _by_either(trace: Witnessed, probes: Sequence[Event]) -> list[Event]:
     waits = [replace(e, nbytes=None, detail=UNTOLD) for e in trace.events if e.kind == "wait"]
     kinds: tuple[EventKind, ...] = (*_COPIES, "compile")
     more = [event for kind in kinds for event in _unseen(kind, trace, probes, UNTOLD)]
-    return [*probes, *more, *waits]
+    return [*probes, *more, *waits, *_exchanges(trace)]
 
 
 def _unseen_reads(book: Sequence[Event], seen: Sequence[Event]) -> Iterator[Event]:

@@ -32,6 +32,8 @@ RUNTIME: dict[str, EntryKind] = {
     "CommonPjRtBuffer::Await": "wait",
 }
 """What the runtime of CPU devices notes for the profiler, once for each shard, on jax 0.12."""
+LAUNCH, RENDEZVOUS = "CommonPjRtLoadedExecutable::Execute", "Rendezvous"
+"""What it notes as it launches a program, and as one device meets the others for a collective."""
 _HOST_EVENTS = 1
 """The level at which it notes them."""
 

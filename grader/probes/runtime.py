@@ -16,6 +16,8 @@ What it cannot see, on CPU devices and jax 0.12:
   for effects. A wait for one array is noted if it has to wait: so is a read by a private
   method. What the probes of reads see doing that is no second wait: they bracket it (`seeing`).
 - A copy from the host that is none: an array whose memory suits the device is taken as it is.
+- What is computed with. Of the programs that are launched, only those are noted whose devices met
+  for a collective, wherever it was compiled, and however often it ran.
 - Whether a copy led to another device, or its bytes.
 
 On a GPU the session is not opened. There, `device_copies` reads what the GPU itself has copied; but
@@ -28,7 +30,7 @@ import re
 import secrets
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Self
@@ -40,7 +42,7 @@ from grader.judging import witness
 from grader.judging.witness import PROOF
 from grader.probes import private
 from grader.records.book import Entry, EntryKind, Mark
-from grader.records.record import Witnessed
+from grader.records.record import Collective, Witnessed
 
 MOST_LINES = 50_000
 """Marks of lines. Beyond them, only phases, steps and pauses are marked."""
@@ -63,6 +65,14 @@ class _Noted(NamedTuple):
     thread: int
 
 
+class _Met(NamedTuple):
+    """One device met the others, in one run of a program, for a collective."""
+
+    run: int
+    op: str
+    parties: int
+
+
 class Runtime:
     """The trace of one process; `kinds` are those of which a known event was seen.
 
@@ -83,6 +93,9 @@ class Runtime:
         self._own = threading.get_ident()
         self._marks: list[Mark] = []
         self._noted: list[list[_Noted]] = []
+        self._launched: dict[int, tuple[float, int]] = {}
+        """Run of a program -> when it was launched, and by which client."""
+        self._met: list[_Met] = []
         self.kinds = self._proved()
 
     def _proved(self) -> list[EntryKind]:
@@ -92,13 +105,14 @@ class Runtime:
             self.prove()
             self.send(PROOF, 0, 0, watched=True)
         found = Counter(entry.event for entry in self._entries())
-        counts: dict[EntryKind, int] = {"h2d": 1, "d2d": 1, "compile": 1}
+        counts: dict[EntryKind, int] = {"h2d": 1, "d2d": 1, "compile": 1, "launch": 1}
         kinds = [kind for kind, count in counts.items() if found[kind] == count]
         return [*kinds, "wait"] if found["wait"] else kinds
 
     def __enter__(self) -> Self:
         """Open the session. Sessions that others ask for until `__exit__` are read here, too."""
         self._marks, self._noted, self._lines = [], [], MOST_LINES
+        self._launched, self._met = {}, []
         self._own = threading.get_ident()
         self._profiler.replace(self._lend)
         self._begin()
@@ -198,21 +212,43 @@ class Runtime:
 
     def _read(self, data: Any) -> None:
         """Keep what is known of the events of a session."""
-        began = self._began
-        found = [
-            _Noted(name, began + event.start_ns / 1e9, began + event.end_ns / 1e9, thread)
-            for thread, line in enumerate(_host_lines(data))
-            for event in line.events
-            if (name := event.name) in private.RUNTIME or name.startswith(self._secret)
-        ]
+        began, found, launched = self._began, list[_Noted](), dict[int, tuple[float, int]]()
+        for thread, line in enumerate(_host_lines(data)):
+            for event in line.events:
+                name, start = event.name, began + event.start_ns / 1e9
+                if name in private.RUNTIME or name.startswith(self._secret):
+                    found.append(_Noted(name, start, began + event.end_ns / 1e9, thread))
+                elif name == private.RENDEZVOUS:
+                    self._met += _met(event)
+                elif name.startswith(private.LAUNCH):
+                    launched |= dict.fromkeys(_run_of(event), (start, thread))
         self._noted.append(sorted(found, key=lambda noted: noted.start))
+        ours = self._own_threads(found)
+        for run, (start, thread) in launched.items():
+            self._launched[run] = start, 1 if thread in ours else 2
+
+    def _own_threads(self, session: Sequence[_Noted]) -> set[int]:
+        """The numbers that the thread has in a session that began to watch."""
+        return {noted.thread for noted in session if noted.name == f"{self._secret} by {self._own}"}
 
     def _entries(self) -> list[Entry]:
         """The trace as entries of a book: what another thread than ours did is client 2's."""
-        return [entry for session in self._noted for entry in self._entries_of(session)]
+        found = [entry for session in self._noted for entry in self._entries_of(session)]
+        return [*found, *self._exchanges()]
+
+    def _exchanges(self) -> Iterator[Entry]:
+        """The launches of programs in which devices exchanged something, with their collectives."""
+        runs = defaultdict[int, Counter[_Met]](Counter)
+        for met in self._met:
+            runs[met.run][met] += 1
+        for run, every in runs.items():
+            if run in self._launched:  # else it was launched before anything was watched
+                start, client = self._launched[run]
+                held = [Collective(m.op, 0, -(-n // m.parties)) for m, n in every.items()]
+                yield Entry("launch", start, start, client=client, collectives=held)
 
     def _entries_of(self, session: Sequence[_Noted]) -> Iterator[Entry]:
-        ours = {noted.thread for noted in session if noted.name == f"{self._secret} by {self._own}"}
+        ours = self._own_threads(session)
         seen = _Brackets(noted for noted in session if noted.name == self._secret)
         for noted in session:
             client = 1 if noted.thread in ours else 2
@@ -245,6 +281,24 @@ class _Brackets:
         return before > 0 and noted.end <= times[before - 1][1]
 
 
+_RUN, _KEY = re.compile(r"RunId: (-?\d+)"), "RendezvousKey"
+
+
+def _run_of(event: Any) -> list[int]:
+    """The number of the run that was launched, if it is told."""
+    return [int(value) for name, value in event.stats if name == "run_id"]
+
+
+def _met(event: Any) -> list[_Met]:
+    """For which collective, of which run, a device met others, if it is told."""
+    told = {name: str(value) for name, value in event.stats}
+    op, key, rest = told.get("name", "").partition(_KEY)
+    run, parties = _RUN.search(rest), told.get("num_threads", "")
+    if not (key and run and parties.isdecimal() and int(parties)):
+        return []
+    return [_Met(int(run[1]), op.strip().replace(" ", "-"), int(parties))]
+
+
 def _host_lines(data: Any) -> Iterator[Any]:
     """The threads of this process that a trace has."""
     for plane in data.planes:
@@ -271,9 +325,18 @@ class Known:
         self._wait_for = private.array_type().__dict__["block_until_ready"]  # no probe's yet
         self._matrix = jax.device_put(np.eye(_SIDE, dtype=np.float32))
         self._slow = jax.jit(lambda matrix: matrix @ matrix).lower(self._matrix).compile()
+        devices = jax.devices()[:2]  # one device alone exchanges nothing
+        mesh = jax.sharding.Mesh(np.asarray(devices), "x")
+        whole, split = (jax.NamedSharding(mesh, spec) for spec in (jax.P(), jax.P("x")))
+        self._parts = jax.device_put(np.zeros(2, np.float32), split) if len(devices) > 1 else None
+        gather = jax.jit(lambda parts: -parts, out_shardings=whole)
+        self._gather = gather.lower(self._parts).compile() if self._parts is not None else None
 
     def cause(self) -> None:
-        """Copy from the host, copy on the device, compile, read, and wait for what is there."""
+        """Copy from the host, copy on the device, compile, exchange, read, and wait for what is
+        there."""
+        if self._gather is not None:
+            self._wait_for(self._gather(self._parts))
         askew = np.zeros(5, np.float32)[1:]  # no device takes memory that begins there as it is
         placed = jax.device_put(askew)
         jax.device_put(placed, jax.devices()[0], may_alias=False).block_until_ready()

@@ -6,7 +6,15 @@ from typing import Any
 from grader.judging import witness
 from grader.judging.witness import PROOF, UNSEEN, UNTOLD, counted, traced, witnessed
 from grader.records.book import Book, Closing, Entry, Mark, Opening, count
-from grader.records.record import PREFETCHED, STARTED, Event, Observed, Outcome, Witnessed
+from grader.records.record import (
+    PREFETCHED,
+    STARTED,
+    Collective,
+    Event,
+    Observed,
+    Outcome,
+    Witnessed,
+)
 
 OPENING = Opening(1, "0", "0", 0.0, 1, "next door", 1 << 30)
 
@@ -211,6 +219,31 @@ def test_a_wait_that_no_probe_saw_is_counted() -> None:
     wait, seen = Event("wait", "run", 1, 7, nbytes=0), Event("wait", "run", 1, 9)
     unseen = Event("wait", "run", 1, 7, detail=UNTOLD)
     assert of_trace([wait], [seen]) == [seen, unseen]
+
+
+def test_a_collective_counts_as_often_as_it_ran() -> None:
+    ran = [Collective("all-gather", 64, 2), Collective("all-reduce", 4, 1, runs=3)]
+    run = [entry("launch", at, program="step") for at in (1.0, 1.1)]
+    compiled = entry("compile", 0.5, program="step", collectives=ran)
+    found = witnessed(book(compiled, mark(0.6, ""), *run, mark(1.5, "run", 1, 12)))
+    exchanges = [event for event in found.events if event.kind == "exchange"]
+    assert exchanges == [
+        Event("exchange", "run", 1, 12, 4, 64, "all-gather"),
+        Event("exchange", "run", 1, 12, 6, 4, "all-reduce"),
+    ]
+    assert [event for event in of(found.events, []) if event.kind == "exchange"] == exchanges
+
+
+def test_of_a_trace_launches_are_known_by_what_devices_exchanged() -> None:
+    exchanged = [Collective("all-to-all", 0)]
+    alone = Entry("launch", 1.0, 1.0, client=1, collectives=exchanged)
+    proved = [*NOTED, noted("launch", 0.15)]
+    found = traced([*proved, alone, mark(1.5, "run", 1, 12)], (*KINDS, "launch"))
+    exchange = Event("exchange", "run", 1, 12, 1, 0, "all-to-all")
+    assert [event for event in found.events if event.kind == "exchange"] == [exchange]
+    assert of_trace(found.events, []) == [exchange]
+    silent = traced([*NOTED, alone, mark(1.5, "run", 1, 12)], (*KINDS, "launch"))
+    assert "a known event, launch, is not in the runtime's trace" in silent.problem
 
 
 def test_a_trace_explains_no_event_away() -> None:

@@ -20,6 +20,7 @@ from grader.judging.evidence import (
     other_parts,
     probe_gap,
     seen,
+    through_a_program,
     to_host,
     wanted,
 )
@@ -394,6 +395,9 @@ def never_whole_on_a_device(record: Record) -> Result:
         reads = plural(sum(event.count for event in read), "read")
         expected = "no array is read back from a device"
         return Failure(expected, f"{reads} by the host", culprits(record, read))
+    expected = "the rows go from the host to their devices"
+    if failure := through_a_program(record, expected, *BATCHES):
+        return failure
     for name, batch in _batches(record):
         if whole := _whole(record, name, batch):
             expected = "each device gets its own parts, and no others"

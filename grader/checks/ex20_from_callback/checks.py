@@ -17,6 +17,7 @@ from grader.judging.evidence import (
     events,
     probe_gap,
     seen,
+    through_a_program,
     wanted,
 )
 from grader.judging.words import plural
@@ -230,6 +231,8 @@ def straight_to_its_device(record: Record) -> Result:
             observed = f"{plural(copies, 'copy')} from the host to devices"
             hint = "Each device needs its own block. Which devices do the blocks go to?"
             return Failure(expected, observed, culprits(record, found), hint)
+        if failure := through_a_program(record, "blocks go from the host to their devices", name):
+            return failure
         programs = list(events(seen(record), "compile", phase=name))
         if programs:
             observed = f"it compiled {plural(len(programs), 'program')}, in {name}"

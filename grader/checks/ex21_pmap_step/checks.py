@@ -26,6 +26,7 @@ from grader.judging.evidence import (
     renamed,
     seen,
     step_ratio,
+    through_a_program,
     to_host,
     turned,
     wanted,
@@ -107,7 +108,9 @@ def straight_to_its_device(record: Record) -> Result:
         observed = f"{plural(sum(e.count for e in back), 'array')} read back from a device"
         expected = "copies go from the host to their devices, and no array comes back"
         return Failure(expected, observed, culprits(record, back))
-    return _more_than_a_copy(record) or probe_gap(seen(record), "transfers", "reads")
+    expected = "copies go from the host to their devices, and no program makes or moves them"
+    failure = through_a_program(record, expected, "replicate") or _more_than_a_copy(record)
+    return failure or probe_gap(seen(record), "transfers", "reads")
 
 
 def _more_than_a_copy(record: Record) -> Failure | None:

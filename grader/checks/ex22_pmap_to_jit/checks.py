@@ -46,6 +46,7 @@ from grader.judging.evidence import (
     step_ratio,
     target_of,
     target_program,
+    through_a_program,
     timing_result,
     turned,
     wanted,
@@ -101,8 +102,13 @@ def batch_is_split(record: Record) -> Result:
             return _misplaced(record, 1, f"{unlike.expected}, as it was given", unlike.observed)
         if more := left(seen(record).facts[facts.left(number)], "place"):
             return Failure(*more, statements.piled(record, "place"), HELD)
-    found = (_whole_first(record, number, run) for number, run in enumerate(_runs(record)))
-    return next(filter(None, found), None) or probe_gap(seen(record), "transfers")
+    for number, run in enumerate(_runs(record)):
+        expected = f"each of {run.devices} devices gets its own rows from the host"
+        named = facts.placed_batch(number)
+        failure = through_a_program(record, expected, named) or _whole_first(record, number, run)
+        if failure is not None:
+            return failure
+    return probe_gap(seen(record), "transfers")
 
 
 def _whole_first(record: Record, number: int, run: Run) -> Failure | None:

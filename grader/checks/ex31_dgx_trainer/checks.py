@@ -32,6 +32,7 @@ from grader.judging.evidence import (
     target_of,
     target_program,
     target_reference,
+    through_a_program,
     wanted,
 )
 from grader.judging.loops import (
@@ -93,8 +94,10 @@ def _misplaced(record: Record, name: str, function: str) -> Failure | None:
 def _parts_alone(record: Record, *values: Callable[[int], str]) -> Result:
     """Nothing if no device got more than its own parts of what is kept as `values`."""
     for names in ([value(n) for value in values] for n in _placed(record)):
+        expected = "each device gets its own part of each array from the host"
+        if failure := through_a_program(record, expected, names[0]):
+            return failure
         if found := sent_beyond(record, names[0], names):
-            expected = "each device gets its own part of each array from the host"
             return Failure(expected, found[0], culprits(record, found[1]), SENT_WHOLE)
     return probe_gap(seen(record), "transfers")
 
