@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -196,13 +197,21 @@ def check(exercise: tuple[str, ...], everything: bool, fresh: bool, **options: A
 
     if not exercise and not everything:
         raise Wrong("which exercise? `grader check ex07`, or `grader check --all`")
-    named: dict[catalog.Entry, str] = {}
-    for name in exercise:
-        named.setdefault(_find(name), name)
-    if everything:
-        named = dict.fromkeys(catalog.entries(), "")
+    named = dict.fromkeys(catalog.entries(), "") if everything else _named(exercise)
     options["kept"] = lingering.wanted(fresh=fresh)
     _grade(list(named), tuple(named.values()), options)
+
+
+def _named(names: Iterable[str]) -> dict[catalog.Entry, str]:
+    """Exercise -> what names it, once: the path of its file, if one is given."""
+    found: dict[catalog.Entry, str] = {}
+    for name in names:
+        before = found.setdefault(_find(name), name)
+        if before.endswith(".py") and name.endswith(".py") and before != name:
+            raise Wrong(f"two files of one exercise, {before} and {name}: check one at a time")
+        if name.endswith(".py"):
+            found[_find(name)] = name
+    return found
 
 
 @cli.command(epilog=example("grader stop"))

@@ -50,6 +50,20 @@ def test_two_submissions_at_once_are_refused(grader: Cli, folder: Path) -> None:
     )
 
 
+def test_a_path_beside_the_name_of_its_exercise_is_what_is_graded(
+    grader: Cli, folder: Path
+) -> None:
+    (folder / "alice").mkdir()
+    (folder / "alice" / f"{STEM}.py").write_text("def (", "utf-8")
+    for names in (("ex07", f"alice/{STEM}.py"), (f"alice/{STEM}.py", "7")):
+        ran = grader("check", *names)
+        assert ran.returncode == 1
+        assert f"--> alice/{STEM}.py:1" in ran.stdout
+    ran = grader("check", f"alice/{STEM}.py", f"exercises/{STEM}.py")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert f"two files of one exercise, alice/{STEM}.py and exercises/{STEM}.py" in ran.stderr
+
+
 def test_a_link_to_a_solution_passes_nothing(grader: Cli, folder: Path) -> None:
     (folder / "exercises" / SOLVED.name).symlink_to(SOLVED)
     ran = grader("check", OTHER)
