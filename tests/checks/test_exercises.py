@@ -167,12 +167,18 @@ def test_the_solution_passes(stem: str, grading: Grading) -> None:
     assert bool(no_target.left_out) == Entry(stem).exercise.has_target
 
 
-@pytest.mark.parametrize("stem", STEMS)
+OF_EACH_KIND = ("ex07", "ex12", "ex14", "ex17", "ex22", "ex26", "ex29")
+"""A loop of steps, one with compiles and random keys, donation, what stays alive, collectives, host
+memory, several processes."""
+
+
+@pytest.mark.parametrize("stem", [stem for stem in STEMS if stem.startswith(OF_EACH_KIND)])
 def test_what_was_compiled_before_changes_no_evidence(stem: str) -> None:
     """A program is observed and measured alike, whether it was compiled or read from a folder.
 
     So a submission need not compile what the reference did. A fact that differs between two
-    workers which do the same, such as a rate, is not compared.
+    workers which do the same, such as a rate, is not compared. Whatever the exercise, solutions and
+    right variants pass with programs that the reference compiled.
     """
     with Session(Options(device="cpu"), modules_of([Entry(stem)])) as alone:
         compiling, reading, again = (evidence(stem, alone) for _ in range(3))
