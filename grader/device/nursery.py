@@ -40,7 +40,7 @@ from grader.device.start import (
 _DESCRIPTORS = 6
 _FIRST_FD = 100
 _READY = b"ready"
-EXECUTOR, FRONT = "grader.device.executor", "grader.device.front"
+EXECUTOR, FRONT = "grader.device.executor.process", "grader.device.front.process"
 """They are named and not imported here: one of them imports JAX."""
 
 

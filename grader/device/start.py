@@ -1,8 +1,8 @@
 """Starts a device next door, says what a program's environment needs, and ends it.
 
 Runs in the process of whoever wants a device, which never imports JAX. The device's own
-processes are `grader.device.front` and `grader.device.executor`; `grader.device.nursery` keeps
-a process that starts them faster.
+processes are in `grader.device.front` and `grader.device.executor`; `grader.device.nursery` keeps a
+process that starts them faster.
 """
 
 import fcntl
@@ -24,7 +24,7 @@ from typing import IO
 
 import msgspec
 
-from grader.device import kept, wire
+from grader.device.messages import kept, wire
 from grader.device.options import Options
 from grader.device.setup import SHARED, AskCounts, Close, Closed, Counts, Ready, Setup
 from grader.records import book as books
@@ -230,7 +230,7 @@ def described() -> bytes:
         if (data := kept.load(cache)) is not None:
             return data
         found = subprocess.run(
-            [sys.executable, "-P", "-m", "grader.device.protocol"],
+            [sys.executable, "-P", "-m", "grader.device.messages.protocol"],
             env=process_environment(),
             capture_output=True,
             timeout=START_SECONDS,
@@ -279,7 +279,7 @@ class _Spawn:
         name: str, arguments: Sequence[int], kept_open: Sequence[int], ends: "Ends"
     ) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", f"grader.device.{name}", *map(str, arguments)],
+            [sys.executable, "-P", "-m", f"grader.device.{name}.process", *map(str, arguments)],
             pass_fds=kept_open,
             env=process_environment(),
             stdin=subprocess.DEVNULL,

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from grader.device import marks
+from grader.device.messages import marks
 from grader.judging.witness import PROOF
 from grader.records.book import Mark
 

@@ -6,7 +6,7 @@ does not register the backend, host callbacks are refused, `memory_stats` has no
 no array can go to the host's own `cpu` devices or come from them, what a lowered program costs is
 not estimated, and large arrays come back slowly. The names that JAX does not promise are looked
 up and never assumed: without one of them the backend does not start, and says why. The
-other end of the side channel is `grader.device.bridge`.
+other end of the side channel is `grader.device.front.bridge`.
 """
 
 import ctypes
@@ -33,15 +33,15 @@ from jax._src.interpreters import pxla
 from jaxlib import _ifrt_proxy, _jax, xla_client
 from jaxlib.mlir import ir
 
-from grader.device import wire
-from grader.device.packing import pack, unpack
+from grader.device.messages import wire
+from grader.device.messages.packing import pack, unpack
 from grader.probes.marks import ask
 from grader.probes.private import Gone
 
 FOLDER = "GRADER_DEVICE"
 """The environment variable that names the device's folder."""
 CALLBACKS = "mhlo.grader_callbacks"
-"""The attribute by which a program names its callbacks; see `grader.device.programs`."""
+"""The attribute by which a program names its callbacks; see `grader.device.executor.programs`."""
 _BACKEND = "proxy"
 _KEY = "grader"
 _DIRECTORY = "IFRT_PROXY_GRPC_LARGE_TRANSFER_OPTIMIZATION_DIRECTORY"

@@ -2,7 +2,7 @@
 
 A book is a file of JSON lines. The first line is an `Opening`, each further line is one
 `Entry`, and the last line is a `Closing` with the counts, so that a book that was cut off is
-known as such. The device's front writes it (`grader.device.front`); a submission's process
+known as such. The device's front writes it (`grader.device.front.process`); a submission's process
 neither reads nor writes it. Here it is read and counted. It is no evidence of a learner's own
 process, which is in `grader.records.record`.
 """

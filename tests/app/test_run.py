@@ -221,7 +221,7 @@ def test_a_device_that_is_killed_is_missed(tmp_path: Path) -> None:
         assert lender.stdout is not None
         assert json.loads(lender.stdout.read())
         children = psutil.Process(lender.pid).children(recursive=True)
-        fronts = [each for each in children if "grader.device.front" in each.cmdline()]
+        fronts = [each for each in children if "grader.device.front.process" in each.cmdline()]
         assert len(fronts) == 1
         fronts[0].kill()
         _, said = lender.communicate(timeout=PATIENCE)

@@ -9,7 +9,8 @@ from typing import Any
 
 import grpc
 
-from grader.device import protocol, start
+from grader.device import start
+from grader.device.messages import protocol
 from grader.device.start import Device
 
 PROGRAM = """

@@ -9,7 +9,7 @@ import pytest
 from next_doors import Program
 from raw import ALWAYS_COPY, REUSE, Raw, Refused
 
-from grader.device.ledger import Account, Full, Held, Ledger
+from grader.device.front.ledger import Account, Full, Held, Ledger
 from grader.device.start import Device
 from grader.records.book import Entry
 

@@ -17,7 +17,7 @@ import psutil
 import pytest
 from raw import FOUR, PROGRAM, REUSE, Raw, Refused
 
-from grader.device import marks, protocol, wire
+from grader.device.messages import marks, protocol, wire
 from grader.device.nursery import Nursery
 from grader.device.options import Options
 from grader.device.start import Device, start
@@ -36,7 +36,7 @@ def processes(name: str) -> list[psutil.Process]:
     found = []
     for child in psutil.Process().children(recursive=True):
         try:
-            if f"grader.device.{name}" in child.cmdline():
+            if f"grader.device.{name}.process" in child.cmdline():
                 found.append(child)
         except psutil.Error:
             continue

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from grader.device.arriving import Arriving, Sent
-from grader.device.errors import Failed
-from grader.device.holding import Desk
-from grader.device.ledger import Ledger
+from grader.device.front.arriving import Arriving, Sent
+from grader.device.front.holding import Desk
+from grader.device.front.ledger import Ledger
+from grader.device.front.writing import Writer
+from grader.device.messages.errors import Failed
 from grader.device.options import Options
-from grader.device.writing import Writer
 from grader.records.book import BOOK_VERSION, Count, Entry, Opening
 
 OPENING = Opening(

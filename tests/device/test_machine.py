@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from grader.device import machine, wire
-from grader.device.errors import INTERNAL, INVALID, Failed
+from grader.device.front.process import machine
+from grader.device.messages import wire
+from grader.device.messages.errors import INTERNAL, INVALID, Failed
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from grader.device import marks
+from grader.device.messages import marks
 from grader.records.book import Mark
 
 NAMES = ("", "a", "110 steps", "lauf über 7", "x" * 280, "seven b", "eight by")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from grader.device.schedule import Schedule, Value, Work
+from grader.device.executor.schedule import Schedule, Value, Work
 
 
 class Machine:

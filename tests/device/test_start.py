@@ -14,7 +14,8 @@ import psutil
 import pytest
 from raw import FOUR, Raw
 
-from grader.device import kept, protocol, setup, start
+from grader.device import setup, start
+from grader.device.messages import kept, protocol
 from grader.device.nursery import Nursery
 from grader.device.options import Options
 from grader.device.start import CouldNotStart

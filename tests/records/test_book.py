@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from grader.device.writing import Writer
+from grader.device.front.writing import Writer
 from grader.records import book
 from grader.records.book import BOOK_VERSION, Compute, Count, Entry, Link, NotABook, Opening, Usage
 

@@ -3,7 +3,7 @@
 The classes that protoc generates carry the description of their file, serialised, as constant
 data of the shared library. A description begins with the name of its file, so the library is
 searched for such names, and what follows is read until it is no description any more. Nothing
-of XLA is imported or run. What the descriptions are used for is in `grader.device.protocol`.
+of XLA is imported or run. What the descriptions are used for is in `protocol`.
 """
 
 import mmap

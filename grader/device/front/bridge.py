@@ -17,9 +17,9 @@ from typing import Any
 
 import msgspec
 
-from grader.device import wire
-from grader.device.holding import Desk
-from grader.device.ledger import Account
+from grader.device.front.holding import Desk
+from grader.device.front.ledger import Account
+from grader.device.messages import wire
 from grader.records.book import Entry
 
 _MOST = 128

@@ -1,6 +1,6 @@
 """Keeps the descriptions of jaxlib's messages in the user's cache folder, one file a jaxlib.
 
-It takes half a second to find them in the library (`grader.device.protocol`), and a start of a
+It takes half a second to find them in the library (`protocol`), and a start of a
 device must not take that long. A file that is damaged counts as missing. Neither protobuf nor
 jaxlib is imported here.
 """

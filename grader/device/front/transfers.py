@@ -1,6 +1,6 @@
 """A client's copies between its host and the device, with the buffers of either side.
 
-A host buffer arrives, or leaves, beside the requests (`grader.device.arriving`). A shard may be a
+A host buffer arrives, or leaves, beside the requests (`arriving`). A shard may be a
 host buffer whole, or a part of one.
 """
 
@@ -9,14 +9,14 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
-from grader.device import dtypes, wire
-from grader.device.arrays import DEVICE, Array, Buffer, Placement, Shardings, checked_shape
-from grader.device.arriving import Arriving, Sent
-from grader.device.bridge import Bridge
-from grader.device.dtypes import TOKEN, size
-from grader.device.errors import INTERNAL, INVALID, Failed
-from grader.device.handles import Handles
-from grader.device.holding import Holding, failed
+from grader.device.front.arrays import DEVICE, Array, Buffer, Placement, Shardings, checked_shape
+from grader.device.front.arriving import Arriving, Sent
+from grader.device.front.bridge import Bridge
+from grader.device.front.handles import Handles
+from grader.device.front.holding import Holding, failed
+from grader.device.messages import dtypes, wire
+from grader.device.messages.dtypes import TOKEN, size
+from grader.device.messages.errors import INTERNAL, INVALID, Failed
 
 _ON_THE_WAY = 1 << 20
 """Bytes of a read that the system may hold between the executor and the client."""

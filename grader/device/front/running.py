@@ -1,6 +1,6 @@
 """A client's programs: what is compiled, what is known of it, and its launches.
 
-The other requests of a client are in `grader.device.session`. The memory of a launch is booked
+The other requests of a client are in `session`. The memory of a launch is booked
 before it runs: temporaries and results together, where a donated argument makes room for what
 it becomes.
 """
@@ -13,14 +13,14 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from grader.device import wire
-from grader.device.arrays import DEVICE, Array, Placement, Shardings
-from grader.device.dtypes import NUMBERS, size
-from grader.device.errors import INVALID, NOT_FOUND, UNIMPLEMENTED, Failed
 from grader.device.flags import names_files
-from grader.device.handles import Handles
-from grader.device.holding import Holding, failed
-from grader.device.protocol import Messages
+from grader.device.front.arrays import DEVICE, Array, Placement, Shardings
+from grader.device.front.handles import Handles
+from grader.device.front.holding import Holding, failed
+from grader.device.messages import wire
+from grader.device.messages.dtypes import NUMBERS, size
+from grader.device.messages.errors import INVALID, NOT_FOUND, UNIMPLEMENTED, Failed
+from grader.device.messages.protocol import Messages
 from grader.records.record import Collective
 
 _LARGEST_TEXT = 1 << 30

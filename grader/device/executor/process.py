@@ -1,7 +1,7 @@
 """The executor: the process that owns XLA's client of this machine's processor, and may die.
 
-It does what the front asks on the socket that it inherits (`grader.device.wire`), in the
-order of its engines (`grader.device.schedule`): it fills buffers, compiles, launches, and
+It does what the front asks on the socket that it inherits (`grader.device.messages.wire`), in the
+order of its engines (`grader.device.executor.schedule`): it fills buffers, compiles, launches, and
 sends buffers back. It keeps no accounts and meets no client. When the front's end closes, it
 ends at once, whatever it is doing.
 """
@@ -31,10 +31,11 @@ from jax.experimental.layout import Format, Layout
 from jax.interpreters import mlir
 from jaxlib import cpu_sparse, lapack, xla_client  # noqa: F401 (registers its calls)
 
-from grader.device import programs, wire
-from grader.device.dtypes import TOKEN, numpy_type
-from grader.device.packing import pack, unpack
-from grader.device.schedule import Schedule, Value, Work
+from grader.device.executor import programs
+from grader.device.executor.schedule import Schedule, Value, Work
+from grader.device.messages import wire
+from grader.device.messages.dtypes import TOKEN, numpy_type
+from grader.device.messages.packing import pack, unpack
 from grader.fences import limits
 
 _QUICK = 1 << 16
@@ -439,7 +440,7 @@ def run(end: socket.socket, devices: int, user: int) -> None:
 
 
 def main() -> None:
-    """Entry point of `python -m grader.device.executor FD DEVICES USER`."""
+    """Entry point of `python -m grader.device.executor.process FD DEVICES USER`."""
     end, devices, user = map(int, sys.argv[1:])
     run(socket.socket(fileno=end), devices, user)
 

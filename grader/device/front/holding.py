@@ -1,7 +1,7 @@
 """What one client holds on the device: its buffers, booked, counted and freed.
 
-It stands between the client's requests (`grader.device.session`), the accounts
-(`grader.device.ledger`), the executor (`grader.device.machine`) and the book. All of it
+It stands between the client's requests (`grader.device.front.session`), the accounts
+(`grader.device.front.ledger`), the executor (`grader.device.front.machine`) and the book. All of it
 happens under the front's lock.
 """
 
@@ -11,14 +11,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from grader.device import ledger, wire
-from grader.device.arrays import DEVICE, Array, Buffer, Placement
-from grader.device.dtypes import size
-from grader.device.errors import EXHAUSTED, INVALID, Failed
-from grader.device.ledger import Account, Held, Ledger
-from grader.device.machine import Machine
+from grader.device.front import ledger
+from grader.device.front.arrays import DEVICE, Array, Buffer, Placement
+from grader.device.front.ledger import Account, Held, Ledger
+from grader.device.front.machine import Machine
+from grader.device.front.writing import Writer
+from grader.device.messages import wire
+from grader.device.messages.dtypes import size
+from grader.device.messages.errors import EXHAUSTED, INVALID, Failed
 from grader.device.options import Options
-from grader.device.writing import Writer
 from grader.records.book import Entry
 
 _MUCH, _SMALL = 1 << 20, 1 << 12

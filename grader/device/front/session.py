@@ -1,8 +1,8 @@
 """One client's session: answers its requests, in the language of XLA's IFRT proxy.
 
 A session knows the client's arrays by their handles. Copies from the host and to it are answered
-in `grader.device.transfers`, those between devices in `grader.device.moving`, programs in
-`grader.device.running`; what the client holds is in `grader.device.holding`. A request is hostile
+in `transfers`, those between devices in `moving`, programs in `running`; what the client holds is
+in `holding`. A request is hostile
 input: whatever it asks, the answer is a response or an error, and never the end of the front.
 Requests of one client are handled one after the other, under the front's lock.
 """
@@ -15,17 +15,17 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from grader.device import marks
-from grader.device.arrays import DEVICE, Array, Shardings
-from grader.device.arriving import Arriving
-from grader.device.bridge import Bridge
-from grader.device.errors import INTERNAL, INVALID, NOT_FOUND, UNIMPLEMENTED, Failed
-from grader.device.handles import Fill
-from grader.device.holding import Holding
-from grader.device.moving import Moves
-from grader.device.protocol import Messages
-from grader.device.running import Programs
-from grader.device.transfers import Transfers
+from grader.device.front.arrays import DEVICE, Array, Shardings
+from grader.device.front.arriving import Arriving
+from grader.device.front.bridge import Bridge
+from grader.device.front.handles import Fill
+from grader.device.front.holding import Holding
+from grader.device.front.moving import Moves
+from grader.device.front.running import Programs
+from grader.device.front.transfers import Transfers
+from grader.device.messages import marks
+from grader.device.messages.errors import INTERNAL, INVALID, NOT_FOUND, UNIMPLEMENTED, Failed
+from grader.device.messages.protocol import Messages
 from grader.records.record import PINNED
 
 _MOST_WAITING = 10_000

@@ -11,7 +11,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from grader.device.errors import EXHAUSTED, INVALID, NOT_FOUND, Failed
+from grader.device.messages.errors import EXHAUSTED, INVALID, NOT_FOUND, Failed
 
 WAIT_SECONDS = 60.0
 """How long a request waits for a buffer that its client has announced."""

@@ -1,9 +1,9 @@
 """The front: the process that clients speak with, and that keeps the book. It never runs a program.
 
 It serves XLA's IFRT proxy over gRPC on a Unix socket. Each client has a session
-(`grader.device.session`); what they ask for is done by the executor (`grader.device.machine`).
-Whoever started it holds the other end of its control socket: when that closes, the device
-ends. When the executor dies, the front lives on, and says so.
+(`session`); what they ask for is done by the executor (`machine`). Whoever started it holds the
+other end of its control socket: when that closes, the device ends. When the executor dies, the
+front lives on, and says so.
 """
 
 import os
@@ -26,17 +26,17 @@ import msgspec
 from google.protobuf.message import DecodeError
 
 from grader import __version__
-from grader.device import protocol, wire
-from grader.device.arrays import Shardings
-from grader.device.arriving import Arriving, Sent, open_sent
-from grader.device.bridge import Bridge, Bridges
-from grader.device.errors import INVALID, Failed
-from grader.device.holding import Desk, Holding
-from grader.device.ledger import Ledger
-from grader.device.machine import Machine
-from grader.device.session import Session
+from grader.device.front.arrays import Shardings
+from grader.device.front.arriving import Arriving, Sent, open_sent
+from grader.device.front.bridge import Bridge, Bridges
+from grader.device.front.holding import Desk, Holding
+from grader.device.front.ledger import Ledger
+from grader.device.front.machine import Machine
+from grader.device.front.session import Session
+from grader.device.front.writing import Writer
+from grader.device.messages import protocol, wire
+from grader.device.messages.errors import INVALID, Failed
 from grader.device.setup import SHARED, AskCounts, Close, Closed, Counts, Ready, Setup, Word
-from grader.device.writing import Writer
 from grader.fences import limits
 from grader.records.book import BOOK_VERSION, Entry, Opening
 
@@ -418,7 +418,7 @@ def _clean(setup: Setup, shared: Path | None, *, wanted: bool) -> None:
 
 
 def main() -> None:
-    """Entry point of `python -m grader.device.front CONTROL EXECUTOR BOOK`."""
+    """Entry point of `python -m grader.device.front.process CONTROL EXECUTOR BOOK`."""
     control, executor, book = map(int, sys.argv[1:])
     run(socket.socket(fileno=control), socket.socket(fileno=executor), book)
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from grader.device.errors import INVALID, UNIMPLEMENTED, Failed
-from grader.device.protocol import Messages
+from grader.device.messages.errors import INVALID, UNIMPLEMENTED, Failed
+from grader.device.messages.protocol import Messages
 from grader.records.record import PINNED
 
 DEVICE = "device"

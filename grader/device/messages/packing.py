@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from grader.device import wire
-from grader.device.dtypes import TOKEN, numpy_type
+from grader.device.messages import wire
+from grader.device.messages.dtypes import TOKEN, numpy_type
 
 
 def pack(arrays: Sequence[Any]) -> tuple[list[wire.ArrayOf], list[Any]]:

@@ -1,8 +1,8 @@
 """The messages of XLA's IFRT proxy, as the installed jaxlib speaks them.
 
-The classes are made from the descriptions in jaxlib (`grader.device.descriptors`). A protocol
+The classes are made from the descriptions in jaxlib (`descriptors`). A protocol
 that this package was not written for is refused. What the messages mean is in
-`grader.device.session`.
+`grader.device.front.session`.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from grader.device import descriptors, kept
+from grader.device.messages import descriptors, kept
 
 VERSION = 25
 """The version of the protocol that is spoken here; the client says what it speaks."""
@@ -110,7 +110,7 @@ def messages(data: bytes) -> Messages:
 
 
 def main() -> None:
-    """Write the descriptions to stdout: `python -m grader.device.protocol`."""
+    """Write the descriptions to stdout: `python -m grader.device.messages.protocol`."""
     try:
         data = described()
     except Unknown as error:

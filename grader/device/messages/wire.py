@@ -35,7 +35,7 @@ class ArrayOf(msgspec.Struct, frozen=True):
 
 
 Engine = tuple[str, int]
-"""`compute`, `in` or `out`, and the number of a device: see `grader.device.schedule`."""
+"""`compute`, `in` or `out`, and the number of a device: see `grader.device.executor.schedule`."""
 
 # --- from the front to the executor. `op` numbers what is asked; buffers and programs have
 # --- numbers that the front gives. `engines` do it, and `seconds` is how long they take at least.

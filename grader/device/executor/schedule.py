@@ -4,7 +4,7 @@ Work names the engines that it needs and the values that it waits for. An engine
 thing at a time, in the order of asking, and what stands first holds up what stands behind
 it, as in a stream of a GPU. Work ends when it has been done, or when its modelled time has
 passed, whichever is later. What the work is, this module does not know
-(`grader.device.executor`); times are `time.monotonic()`.
+(`grader.device.executor.process`); times are `time.monotonic()`.
 """
 
 import heapq

@@ -6,7 +6,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from grader.device.errors import UNIMPLEMENTED, Failed
+from grader.device.messages.errors import UNIMPLEMENTED, Failed
 
 TOKEN = "token"
 """What orders callbacks. It has no bytes."""

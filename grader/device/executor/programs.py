@@ -17,8 +17,8 @@ from jax.interpreters.mlir import ir
 from jaxlib import _jax, xla_client
 from jaxlib.mlir.dialects import stablehlo
 
-from grader.device import wire
-from grader.device.dtypes import NUMBERS, TOKEN
+from grader.device.messages import wire
+from grader.device.messages.dtypes import NUMBERS, TOKEN
 from grader.records import hlo
 
 CALLBACKS = "mhlo.grader_callbacks"

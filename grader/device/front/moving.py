@@ -4,8 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from grader.device import dtypes, wire
-from grader.device.arrays import (
+from grader.device.front.arrays import (
     DEVICE,
     Array,
     Buffer,
@@ -16,10 +15,11 @@ from grader.device.arrays import (
     overlap,
     single,
 )
-from grader.device.dtypes import size
-from grader.device.errors import INVALID, Failed
-from grader.device.handles import ALWAYS_COPY, DONATE, Handles
-from grader.device.holding import Holding, failed
+from grader.device.front.handles import ALWAYS_COPY, DONATE, Handles
+from grader.device.front.holding import Holding, failed
+from grader.device.messages import dtypes, wire
+from grader.device.messages.dtypes import size
+from grader.device.messages.errors import INVALID, Failed
 from grader.records.record import PINNED
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from grader.device.arrays import Array
-from grader.device.errors import Failed
+from grader.device.front.arrays import Array
+from grader.device.messages.errors import Failed
 
 ALWAYS_COPY, REUSE, DONATE = 1, 2, 3
 """What a request says of the arrays that it is given."""
@@ -13,7 +13,7 @@ Fill = Callable[[Any], None]
 
 
 class Handles(Protocol):
-    """A session, as its parts see it (see `grader.device.session`)."""
+    """A session, as its parts see it (see `grader.device.front.session`)."""
 
     def get(self, handle: int) -> Array:
         """An array.

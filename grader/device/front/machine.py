@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from grader.device import wire
-from grader.device.errors import INTERNAL, Failed, Lost
+from grader.device.messages import wire
+from grader.device.messages.errors import INTERNAL, Failed, Lost
 
 Heard = Callable[[Any, bytearray], None]
 """Called with the answer, or with a `Done` that failed; and the payload."""
