@@ -8,9 +8,7 @@ where they stand, `hints` gives the next hint, `remembered` keeps what was last 
 decides whether a server may stay for the next check, `versions` says which JAX is supported,
 `schemas` prints JSON Schemas.
 
-`run` runs a person's program on a device next door, `foreground` keeps its terminal and signals
-its own, `page` says what reached the device, `borrowed` has the device's options, `lent` keeps a
-device for another shell, `quantities` reads sizes and rates.
+`next_door` runs a person's own program on a device next door.
 
 May call: `running`, `device`, `fences`, `course`, `judging`, `source`, `records`,
 `program.targets`. No verdict is reached here, no process is fenced here, and JAX is never imported.

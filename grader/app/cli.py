@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from grader import __version__
-from grader.app.quantities import Rate, Size
+from grader.app.next_door.quantities import Rate, Size
 from grader.course import catalog
 
 EXIT = """\b
@@ -377,7 +377,7 @@ def run_(program: tuple[str, ...], module: bool, **options: Any) -> None:
     The device is a JAX device in another process, with memory of its own: copies are copies there,
     and memory runs out. It needs no GPU. The page goes to stderr when the program has ended.
     """
-    from grader.app import borrowed, run
+    from grader.app.next_door import borrowed, run
 
     trace, form = options.pop("perfetto"), options.pop("form")
     try:
@@ -396,7 +396,7 @@ def run_(program: tuple[str, ...], module: bool, **options: Any) -> None:
 @click.option("--print-env", is_flag=True, help="Print nothing else, and close stdout then.")
 def device(print_env: bool, **options: Any) -> None:
     """Start a device next door for another shell or a notebook; Ctrl-C ends it."""
-    from grader.app import borrowed, lent
+    from grader.app.next_door import borrowed, lent
 
     trace, form = options.pop("perfetto"), options.pop("form")
     try:

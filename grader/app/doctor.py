@@ -15,8 +15,8 @@ from importlib.metadata import distributions
 import click
 import msgspec
 
-from grader.app.borrowed import NoDevice, borrowed
 from grader.app.excerpt import plain
+from grader.app.next_door.borrowed import NoDevice, borrowed
 from grader.app.versions import unsupported
 from grader.device.options import Options
 from grader.judging.words import plural

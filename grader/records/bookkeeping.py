@@ -1,7 +1,7 @@
 """What a book of a device next door adds up to: copies, reads, waits, launches, memory, a timeline.
 
-Pure functions of a `Book`. How the figures are shown is in `grader.app.page`; how every entry is
-drawn for itself is in `grader.records.perfetto`.
+Pure functions of a `Book`. How the figures are shown is in `grader.app.next_door.page`; how every
+entry is drawn for itself is in `grader.records.perfetto`.
 """
 
 import itertools

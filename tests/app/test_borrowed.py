@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from grader.app import borrowed
-from grader.app.borrowed import NoDevice, Unusable, Wanted, options_of, writable
+from grader.app.next_door import borrowed
+from grader.app.next_door.borrowed import NoDevice, Unusable, Wanted, options_of, writable
 from grader.device.options import Options
 from grader.device.start import CouldNotStart
 from grader.program import targets

@@ -10,7 +10,7 @@ import pytest
 from conftest import Cli
 
 from grader.app import doctor
-from grader.app.borrowed import NoDevice
+from grader.app.next_door.borrowed import NoDevice
 
 # Setting -> texts that the answer contains: JAX's own error, and what the doctor says about it.
 WRONG = {

@@ -13,7 +13,7 @@ from pseudo_terminals import PATIENCE
 
 RUN = """
 import os, sys
-from grader.app import foreground
+from grader.app.next_door import foreground
 code = foreground.run([sys.executable, *sys.argv[1:]], {**os.environ, "MORE": "1"})
 print("then the page", file=sys.stderr, flush=True)
 sys.exit(foreground.end_like(code))

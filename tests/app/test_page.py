@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from books import MIB, book, copy, training
 
-from grader.app import page
-from grader.app.page import duration, ranges
+from grader.app.next_door import page
+from grader.app.next_door.page import duration, ranges
 from grader.records.book import Book, Compute, Entry, Link
 from grader.records.bookkeeping import summary
 from grader.records.record import Collective

@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from grader.app.quantities import Rate, Size, shown
+from grader.app.next_door.quantities import Rate, Size, shown
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from typing import TextIO
 
 import msgspec
 
-from grader.app import foreground, page
-from grader.app.borrowed import Unusable, Wanted, borrowed, options_of, writable
+from grader.app.next_door import foreground, page
+from grader.app.next_door.borrowed import Unusable, Wanted, borrowed, options_of, writable
 from grader.device.flags import left_out
 from grader.device.start import Device
 from grader.records import book, bookkeeping, perfetto

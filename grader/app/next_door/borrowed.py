@@ -1,7 +1,7 @@
 """A device next door for a command: its options, and why it could not be had.
 
 What the options mean for the device is in `grader.device.options`; what runs on it is in
-`grader.app.run`, and a device for another shell is in `grader.app.lent`.
+`grader.app.next_door.run`, and a device for another shell is in `grader.app.next_door.lent`.
 """
 
 import os

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from grader.app.excerpt import plain
-from grader.app.quantities import shown
+from grader.app.next_door.quantities import shown
 from grader.judging.words import exchanges, plural
 from grader.records.book import Book
 from grader.records.bookkeeping import LANES, Lane, Peak, Program, Summary, Tally, timeline

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import msgspec
 
-from grader.app import run
-from grader.app.borrowed import Wanted, borrowed, options_of, writable
+from grader.app.next_door import run
+from grader.app.next_door.borrowed import Wanted, borrowed, options_of, writable
 from grader.device.start import Device
 from grader.running import kept
 
