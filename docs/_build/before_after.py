@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, NamedTuple
 
-import placement
+from figures import placement
 
 _SIDES = {
     "The starter": ("submission", "measured"),

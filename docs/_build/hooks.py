@@ -1,7 +1,14 @@
 """MkDocs events: where lessons, captures and exercise pages enter the site.
 
-Only glue: notebooks are made in `lesson_pages`, captures in `captures`, exercise pages in
-`exercise_pages`. MkDocs calls the functions by name and gives them its own objects.
+Only glue: MkDocs calls the functions by name and gives them its own objects. The work is done by
+the other modules of this folder:
+
+    lessons    lesson, notebooks, lesson_pages, published, recordings
+    exercises  exercise_pages, before_after, captures, failing_reports, drives
+    claims     claims, claims_schema, record_claims, gpu_statements, programs
+    figures/   what a reader can move
+    the site   navigation, front_page, speed_page, page_html, descriptions, search_index, cards,
+               address, offline
 """
 
 import html
@@ -31,21 +38,16 @@ import failing_reports
 import front_page
 import gpu_statements
 import lesson_pages
-import moving
 import navigation
 import notebooks
 import offline
 import page_html
-import placement
 import programs
 import published
 import recordings
-import roofline_figure
 import search_index
 import speed_page
-import step_in_time
-import who_decides
-import whose_memory
+from figures import moving, placement, roofline_figure, step_in_time, who_decides, whose_memory
 from lesson import LessonError
 
 _log = logging.getLogger("mkdocs.hooks.course")

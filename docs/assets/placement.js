@@ -1,6 +1,6 @@
 // The figure "Where does my array live?". Choose mesh, shape and spec; see which device holds which
 // part, and what adding two arrays costs. Every number is JAX's answer, read from
-// placement_table.js (docs/_build/placement_table.py): no rule of sharding is written here.
+// placement_table.js (docs/_build/figures/placement_table.py): no rule of sharding is written here.
 {
   const { element, drawn, select, fieldset, form, status, table: tableOf, folded } = moving;
   const COLOURS = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#996633"];

@@ -1,6 +1,6 @@
 // The figure "Under which roof?". Size, batch and dtype move a matrix product under the ceilings of
 // a GPU's data sheet; a launch is a third ceiling. FLOPs and bytes are JAX's analysis of the
-// program, read from roofline_figure_table.js (docs/_build/roofline_figure_table.py).
+// program, read from roofline_figure_table.js (docs/_build/figures/roofline_figure_table.py).
 {
   const { element, drawn, select, fieldset, form, status } = moving;
   const LAUNCHES = [["2 µs, assumed", "2e-6"], ["5 µs, assumed", "5e-6"], ["10 µs, assumed", "1e-5"], ["50 µs, assumed", "5e-5"]];

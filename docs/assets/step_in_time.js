@@ -1,6 +1,6 @@
 // The figure "A step in time". Turn reads, waits, prefetch and donation on and off; see what Python
 // and the device did meanwhile. Each timeline is a recording that the profiler made when the page
-// was built, read from step_in_time_table.js (docs/_build/step_in_time_table.py).
+// was built, read from step_in_time_table.js (docs/_build/figures/step_in_time_table.py).
 {
   const { element, drawn, select, checkbox, fieldset, form, status, table: tableOf, folded } = moving;
   const LOSS = [["not read", "none"], ["read at each step", "each"], ["read one step late", "late"],

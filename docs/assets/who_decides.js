@@ -1,6 +1,6 @@
 // The figure "Who decides?". Set environment, config, block and arguments; the walk shows where the
 // call runs after each voice is heard. Each step is an answer of JAX's to the call with the voices
-// so far, read from who_decides_table.js (docs/_build/who_decides_table.py): no rule is written here.
+// so far, read from who_decides_table.js (docs/_build/figures/who_decides_table.py): no rule is written here.
 {
   const { element, select, fieldset, form, status } = moving;
 

@@ -1,6 +1,6 @@
 // The figure "Whose memory?". What a training step holds on each of 8 GPUs: an arithmetic of its
 // arrays, beside what XLA's compiler for these GPUs says where a state was compiled. Compiled
-// points and the machine come from whose_memory_table.js (docs/_build/whose_memory_table.py).
+// points and the machine come from whose_memory_table.js (docs/_build/figures/whose_memory_table.py).
 {
   const { element, drawn, select, checkbox, fieldset, form, status, table: tableOf, folded } = moving;
   const SHARING = [["nothing: all copied", "copied"], ["the moments (ZeRO-1)", "moments"], ["weights as well (FSDP)", "all"]];

@@ -17,7 +17,7 @@ from browser import CHROMIUM, NARROW, WIDE
 from building import ROOT, paths
 
 import offline
-import placement_table
+from figures import placement_table
 
 pytest_plugins = ["built_site", "looking"]
 pytestmark = [

@@ -19,7 +19,7 @@ import pytest
 from browser import CHROMIUM
 from building import ROOT
 
-import whose_memory_table
+from figures import whose_memory_table
 
 pytest_plugins = ["built_site", "looking"]
 pytestmark = [

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-MACHINES = Path(__file__).resolve().parents[2] / "grader" / "program" / "machines.toml"
+MACHINES = Path(__file__).resolve().parents[3] / "grader" / "program" / "machines.toml"
 DTYPES = ("float32", "bfloat16")
 SIDES = (64, 256, 1024, 4096, 16384)
 ROWS = (1, 8, 64, 512, 4096, 32768)

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-LESSONS = Path(__file__).resolve().parents[1] / "lessons"
+LESSONS = Path(__file__).resolve().parents[2] / "lessons"
 sys.path.insert(0, str(LESSONS))
 _trace = importlib.import_module("_trace")  # lies beside the lessons, in no package
 

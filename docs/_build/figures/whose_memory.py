@@ -6,8 +6,7 @@ pages, and `assets/whose_memory.js` makes it move.
 
 from typing import Any
 
-import moving
-import still
+from figures import moving, still
 
 _HEADS = ("dtype", "data x model", "split over data", "remat", "donated", "compiled, on each GPU")
 _STATE = ("layers", "width", "rows", "dtype", "mesh", "sharing", "remat", "donated")

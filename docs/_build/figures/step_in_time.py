@@ -6,8 +6,7 @@ and `assets/step_in_time.js` makes it move.
 
 from typing import Any
 
-import moving
-import still
+from figures import moving, still
 
 _SHOWN = {
     "read at each step": "each 0 0",

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-LESSONS = Path(__file__).resolve().parents[1] / "lessons"
+LESSONS = Path(__file__).resolve().parents[2] / "lessons"
 sys.path.insert(0, str(LESSONS))
 _target = importlib.import_module("_target")  # lies beside the lessons, in no package
 

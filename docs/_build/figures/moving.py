@@ -46,7 +46,7 @@ class Figure:
     @property
     def program(self) -> Path:
         """The program that prints the table, from the root."""
-        return Path("docs") / "_build" / f"{self.name}_table.py"
+        return Path("docs") / "_build" / "figures" / f"{self.name}_table.py"
 
     @property
     def table(self) -> Path:

@@ -6,8 +6,7 @@ Input: the table of `who_decides_table`. `moving` puts the figure into pages, an
 
 from typing import Any
 
-import moving
-import still
+from figures import moving, still
 
 _SHOWN = (
     ("", "", "NumPy", "NumPy"),

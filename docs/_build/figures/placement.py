@@ -7,7 +7,7 @@ Input: the table of `placement_table`. `moving` puts the figure into pages, and
 from collections.abc import Iterable
 from typing import Any
 
-import moving
+from figures import moving
 
 _STILL = ("4 x 2", "8 x 8", "data/model")
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#996633")

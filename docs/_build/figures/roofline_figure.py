@@ -7,8 +7,7 @@ launch measured on this machine. `moving` puts the figure into pages, and
 
 from typing import Any
 
-import moving
-import still
+from figures import moving, still
 
 _SIDE = 4096
 _HEADS = ("rows of x", "size of W", "FLOPs per byte", "to move", "to compute")
