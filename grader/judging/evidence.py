@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from grader.judging.arrays import FORM, compare, form_of, label, load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.said import hint_for, is_known
-from grader.judging.words import EVERYWHERE, part_in_words, plural
+from grader.judging.words import EVERYWHERE, PARTS, part_in_words, plural
 from grader.records.record import (
     POLLED,
     Collective,
@@ -102,7 +102,7 @@ def sent_beyond(record: Record, phase: str, names: Sequence[str]) -> tuple[str, 
         return f"{whole:,} bytes went {EVERYWHERE}{needs}", more
     alone: dict[str, list[Event]] = {}
     for event in events(seen(record), "h2d", phase=phase):
-        if event.detail not in ("", EVERYWHERE):
+        if event.detail not in ("", EVERYWHERE, PARTS):
             alone.setdefault(event.detail, []).append(event)
     got = {device: whole + _copied(found) for device, found in alone.items()}
     own = sum(prod(leaf.shard_shape or ()) * int(leaf.dtype[-2:]) // 8 for leaf in right)
@@ -121,6 +121,11 @@ SCALAR = 8
 def _copied(found: Iterable[Event]) -> int:
     """The bytes of all copies that events tell of."""
     return sum((event.nbytes or 0) * event.count for event in found)
+
+
+def weight(copies: Sequence[Event]) -> tuple[int, int]:
+    """How many copies there are, and how many bytes they copy, as far as JAX says."""
+    return sum(event.count for event in copies), _copied(copies)
 
 
 SENT_WHOLE = (

@@ -199,8 +199,9 @@ def _where(record: Record, outcome: Outcome, exercise: Exercise) -> list[Culprit
     if outcome.frames:
         found = of_frames(file, outcome.frames, given_names(exercise.model, exercise.edits))
         slow = statements.taking_apart(record, exercise.edits) if outcome.kind == "timeout" else []
-        causes = statements.of_blocks(record, exercise.edits, outcome.message)
-        causes += statements.of_zero(record, exercise.edits, outcome.message)
+        finders = (statements.of_blocks, statements.of_zero, statements.of_none)
+        found_by = (*finders, statements.of_left_out)
+        causes = [p for find in found_by for p in find(record, exercise.edits, outcome.message)]
         lines = {place.line for place in causes}
         found = causes + [place for place in found if place.line not in lines]
         return found + [place for place in slow if place.line not in {p.line for p in found}]

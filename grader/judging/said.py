@@ -471,9 +471,16 @@ _TABLE = tuple(
             f"`[float(x) for x in values]` makes a number of each of several values. Or: {_ORDER}",
         ),
         _Said(
-            r"(?:float|int)\(\) argument must be .*, not '(dict|NoneType)'",
-            r"something of type `\1` stands where a number is expected",
+            r"(?:float|int)\(\) argument must be .*, not 'dict'",
+            "something of type `dict` stands where a number is expected",
             _ORDER,
+        ),
+        _Said(
+            r"(?:float|int)\(\) argument must be .*, not 'NoneType'",
+            "None stands where a number is expected",
+            "A method that changes or starts something returns None: `append`, `sort`, "
+            "`copy_to_host_async`. Is what such a method returned kept? Or was a `return` "
+            "forgotten?",
         ),
         _Said(
             r"too many values to unpack \(expected (\d+)",

@@ -11,6 +11,8 @@ from grader.records.record import Collective, Leaf
 
 EVERYWHERE = "whole, to each device of a mesh"
 """The `detail` of a copy that takes all of an array to each device."""
+PARTS = "in parts, to several devices"
+"""The `detail` of a copy that takes parts of an array to several devices."""
 
 
 def plural(count: int, noun: str) -> str:

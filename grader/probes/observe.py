@@ -4,7 +4,7 @@ A drive is the half of an exercise that meets JAX (`grader/checks/exNN_slug/driv
 runs in a worker. `grader.worker.observer` answers what it asks.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
@@ -141,6 +141,16 @@ def unpack(value: Any, count: int, promise: str) -> tuple[Any, ...]:
     if kind:
         raise Misused(promise, f"it returned {plural(len(parts), 'value')}, not {count}")
     raise Misused(promise, f"it returned {named(value)}")
+
+
+def own_list(value: Any, earlier: Sequence[Any], promise: str) -> None:
+    """Nothing, if a list that a call returned is not one that an earlier call returned.
+
+    Raises:
+      Misused: it is, so what the earlier call returned is gone.
+    """
+    if isinstance(value, list) and any(value is one for one in earlier):
+        raise Misused(promise, "a later call filled the list of an earlier one anew")
 
 
 @contextmanager

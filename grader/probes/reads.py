@@ -1,7 +1,7 @@
 """Counts reads of array values on the host, and waits, at the methods that do them.
 
-Who asks again and again whether an array is ready waits for it, too: from the third question on
-within one step of the run.
+Who is told that an array is not ready, and asks again in the same step of the run, waits for it,
+too.
 
 JAX's transfer guard says nothing of reads on CPU devices, so the array type's own methods are
 watched (`grader.probes.private`). A read counts once, at its outermost method. Copies to
@@ -21,14 +21,12 @@ import numpy as np
 
 from grader.probes import private
 from grader.probes.tally import Tally
-from grader.records.record import POLLED, PREFETCHED, STARTED
+from grader.records.record import POLLED, PREFETCHED, READY, STARTED
 
 Seeing = Callable[[], AbstractContextManager[None]]
 """Makes a block in which a second witness knows that a read or a wait is seen here."""
 Told = Callable[[list[Any]], None]
 """Gets the arrays for which a wait has ended."""
-POLLS = 3
-"""So many questions in one step, whether one array is ready, are a wait for it."""
 
 
 class Reads:
@@ -40,7 +38,9 @@ class Reads:
         self._tally, self._seeing = tally, seeing
         self._depth = threading.local()
         self._started: dict[int, tuple[weakref.ref[Any], int]] = {}
-        self._polled: dict[int, tuple[weakref.ref[Any], int, int]] = {}
+        self._told_no: dict[int, tuple[weakref.ref[Any], int]] = {}
+        self._there: dict[int, weakref.ref[Any]] = {}
+        self._is_ready: Callable[[Any], bool] = bool
         self._stack = ExitStack()
         self.told: Told | None = None
         """Who is told of each wait, poll and read, when it has ended."""
@@ -51,6 +51,7 @@ class Reads:
             stack.callback(private.wrap(array, private.READS, self._before_read))
             stack.callback(private.wrap(array, private.WAITS, self._before_wait))
             stack.callback(private.wrap(array, private.COPIES, self._before_copy))
+            self._is_ready = getattr(array, *private.POLLS)
             stack.callback(private.wrap(array, private.POLLS, self._before_poll))
             # Given several arrays, these two functions do not call the methods.
             self._wrap_function(stack, "block_until_ready", self._before_wait)
@@ -102,6 +103,8 @@ class Reads:
         return ended
 
     def _detail(self, array: Any) -> str:
+        if (reference := self._there.get(id(array))) and reference() is array:
+            return READY
         started = self._started_in(array)
         if started is None:
             return ""
@@ -116,14 +119,18 @@ class Reads:
         return self._telling(tree, self._outermost(lambda: self._tally.saw("wait")))
 
     def _before_poll(self, array: Any) -> private.After:
-        reference, step, count = self._polled.get(id(array), (None, -1, 0))
+        if self._tally.paused:  # the drive may ask as often as it likes
+            return _nothing
+        reference, step = self._told_no.get(id(array), (None, -1))
         again = reference is not None and reference() is array and step == self._tally.step
-        count = count + 1 if again else 1
-        self._polled[id(array)] = (weakref.ref(array), self._tally.step, count)
 
         def report() -> None:
-            if count == POLLS:
+            if again:
                 self._tally.saw("wait", detail=POLLED)
+            if self._is_ready(array):
+                self._there[id(array)] = weakref.ref(array)
+            else:
+                self._told_no[id(array)] = (weakref.ref(array), self._tally.step)
 
         return self._telling(array, self._outermost(report))
 

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from grader.fences.unnamed import unnamed
-from grader.judging.words import EVERYWHERE
+from grader.judging.words import EVERYWHERE, PARTS
 from grader.probes import private
 
 MAX_LINE = 1 << 16
@@ -27,6 +27,10 @@ _HEAD = re.compile(rb"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ ")
 """How a line of the guard begins. What stands before it was printed by something else."""
 _AVAL = re.compile(r"aval=ShapedArray\(([a-z]+)(\d*)\w*\[([^\]]*)\]")
 _DEVICE = re.compile(r"dst_sharding=SingleDeviceSharding\(device=(\w+)Device\(id=(\d+)\)")
+_SEVERAL = re.compile(
+    r"mesh=\w*Mesh\([^)]*: (?:[2-9]|1\d)|\{devices=\[(?:\d+,)*(?:[2-9]|1\d)|\{replicated\}"
+)
+"""A copy to several devices: of a mesh of one, the log does not say which that is."""
 _WHOLE = re.compile(
     r"dst_sharding=(?:NamedSharding\(.*, spec=P\((?:None,? ?)*\)(?!, memory_kind=\w*host)|"
     r".*\{replicated\})"
@@ -42,7 +46,7 @@ class Transfer(NamedTuple):
     kind: Literal["h2d", "d2d"]
     nbytes: int | None
     to: str = ""
-    """The device that it goes to, `cpu:1`, if that is one; or `EVERYWHERE`."""
+    """The device that it goes to, `cpu:1`, if one is named; or `EVERYWHERE` or `PARTS`."""
 
 
 def parse(line: bytes) -> list[Transfer]:
@@ -53,7 +57,7 @@ def parse(line: bytes) -> list[Transfer]:
     found = [kind for kind in _LINE.findall(line) if kind in _KIND]
     text = line.decode("utf-8", "replace")
     device = _DEVICE.search(text)
-    to = EVERYWHERE if _WHOLE.search(text) else ""
+    to = "" if not _SEVERAL.search(text) else EVERYWHERE if _WHOLE.search(text) else PARTS
     to = f"{_PLATFORM.get(device[1], device[1].lower())}:{device[2]}" if device else to
     return [Transfer(_KIND[kind], _nbytes(text), to) for kind in found]
 

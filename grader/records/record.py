@@ -52,6 +52,10 @@ PREFETCHED = "after copy_to_host_async in an earlier step"
 """The detail of a read whose copy was started in an earlier step: the read does not wait."""
 STARTED = "after copy_to_host_async in this step"
 """The detail of a read whose copy was started in the same step: it waits for that copy."""
+READY = "of an array that is_ready said was there"
+"""The detail of a read of what is known to be there: it waits for no step."""
+UNWAITED = (PREFETCHED, READY)
+"""The details of reads that do not wait for a step."""
 POLLED = "is_ready"
 """The detail of a wait by asking an array again and again whether it is ready.
 

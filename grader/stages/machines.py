@@ -45,6 +45,8 @@ NVIDIA = Made("GPU", "cuda", "gpu", "NVIDIA H200")
 AMD = Made("AMD GPU", "rocm", "gpu", "AMD Instinct MI300X")
 GOOGLE = Made("TPU", "tpu", "tpu", "TPU v5")
 CPU_FIRST = replace(NVIDIA, platforms="cpu,cuda")
+NO_GPUS = "FAILED_PRECONDITION: No visible GPU devices."
+"""What a plugin says that finds none."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,12 @@ def real() -> Stage:
 
 
 @contextmanager
-def machine(*, gpus: int = 0, made: Made = NVIDIA, broken: Fault = "") -> Iterator[Stage]:
+def machine(
+    *, gpus: int = 0, made: Made = NVIDIA, broken: Fault = "", said: str = NO_GPUS
+) -> Iterator[Stage]:
     """While entered, JAX finds `gpus` GPUs beside the CPU, or the fault `broken`.
+
+    A plugin that fails as it starts says `said`.
 
     With `made=GOOGLE` they are TPUs, and there is no GPU. With `CPU_FIRST` they are not the
     default backend. No backend has started when the block begins, as in a fresh process.
@@ -79,7 +85,7 @@ def machine(*, gpus: int = 0, made: Made = NVIDIA, broken: Fault = "") -> Iterat
     client = staged_client(gpus, type(cpu), made)
     registered = {"cpu": registration(bridge, lambda: cpu, 0)}
     if gpus or broken in ("plugin raises", "no device"):
-        start = _fails if broken else lambda: client
+        start = partial(_fails, said) if broken else lambda: client
         registered[made.plugin] = registration(bridge, start, 500)
     forced = "cuda" if broken in ("no plugin", "no device") else made.platforms
     visible = made.plugin == "cuda" and (gpus > 0 or broken in ("plugin raises", "no plugin"))
@@ -142,8 +148,8 @@ def registration(bridge: Any, start: Callable[[], Any], priority: int) -> Any:
         raise Gone(str(error)) from error
 
 
-def _fails() -> Any:
-    raise jax.errors.JaxRuntimeError("FAILED_PRECONDITION: No visible GPU devices.")
+def _fails(said: str) -> NoReturn:
+    raise jax.errors.JaxRuntimeError(said)
 
 
 def staged_client(count: int, kind: type, made: Made = NVIDIA) -> Any:

@@ -3,6 +3,7 @@
 import gc
 import itertools
 import logging
+import re
 import sys
 from types import ModuleType
 from unittest import mock
@@ -94,6 +95,25 @@ def test_reports_are_drawn_afresh_and_can_be_repeated() -> None:
 
     assert undated(1) == undated(1)
     assert set(undated(1)).isdisjoint(undated(2))
+
+
+def test_names_are_misspelt_in_more_ways_than_one() -> None:
+    """In each grading: letters exchanged, left out or doubled, and what was never a name."""
+    lengths = {len(flag.partition("=")[0]) for flag in broken._FLAGS}
+    for seed in range(3):
+        texts = "\n".join(reports(seed)["XLA_FLAGS is misspelt"])
+        found = {len(name) for name in re.findall(r"Unknown flag in XLA_FLAGS: --(\w+)", texts)}
+        assert all(found & {length + more for length in lengths} for more in (-1, 0, 1))
+        assert "'nvidia' is not in the list" in "\n".join(
+            reports(seed)["JAX_PLATFORMS is misspelt"]
+        )
+
+
+def test_what_a_library_says_does_not_tell_whether_it_is_missing_or_another_comes_first() -> None:
+    for plugin in ("cuda12", "cuda13"):
+        for cause in ("library missing", "foreign library"):
+            texts = [text for text in reports(1)[cause] if plugin in text]
+            assert any("library was not found" in text for text in texts), (plugin, cause)
 
 
 def test_the_generic_line_follows_a_missing_plugin_and_a_failing_one() -> None:

@@ -18,7 +18,7 @@ from conftest import ROOT, python
 from grader.course.catalog import Entry
 from grader.judging.arrays import load
 from grader.judging.judge import judge
-from grader.records.record import decode_record
+from grader.records.record import POLLED, READY, decode_record
 
 HEAD = "import jax, math, threading\nimport jax.numpy as jnp\nimport numpy as np\n"
 REMARK = re.compile(r"#: (.*)$")
@@ -245,6 +245,20 @@ def run(make, observe):
     observe.mark()
 """
 
+POLLS = """
+def run(make, observe):
+    there = make().block_until_ready()
+    slow = jax.jit(lambda x: jax.lax.fori_loop(0, 30, lambda _, y: y @ y, x))
+    late = slow(slow(make((600, 600))))  # what waits for another program is not run at once
+    there.is_ready(), there.is_ready()
+    float(there)
+    late.is_ready()
+    observe.mark()
+    late.is_ready()
+    late.is_ready()
+    late.block_until_ready()
+"""
+
 PROGRAMS = """
 @jax.jit
 def layer(x):
@@ -267,7 +281,7 @@ def run(make):
 @pytest.fixture(scope="module")
 def answer() -> Any:
     """What `probe_cases.py` printed about all files."""
-    sources = {**FILES, "steps": STEPS, "programs": PROGRAMS}
+    sources = {**FILES, "steps": STEPS, "polls": POLLS, "programs": PROGRAMS}
     sent = json.dumps({name: HEAD + source for name, source in sources.items()})
     ran = python(ROOT / "tests" / "probes" / "probe_cases.py", stdin=sent)
     assert ran.returncode == 0, ran.stderr
@@ -341,6 +355,13 @@ def test_a_read_after_an_earlier_copy_is_marked(answer: Any) -> None:
         "jax.device_get(third)": (1, LATE),
         "float(fourth)": (1, ""),
     }
+
+
+def test_a_second_question_is_a_wait_and_what_is_there_is_read_without_one(answer: Any) -> None:
+    """Asked once in a step, or of what is there, a question is no wait."""
+    found = [e for e in answer["found"]["polls"]["events"] if e["kind"] in ("wait", "d2h")]
+    details = [(e["kind"], e.get("step", 0), e["detail"]) for e in found if "detail" in e]
+    assert sorted(details) == [("d2h", 0, READY), ("wait", 1, POLLED)]
 
 
 def test_compiles_and_traces_by_function_and_line(answer: Any) -> None:

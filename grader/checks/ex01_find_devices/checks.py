@@ -21,13 +21,23 @@ from grader.checks.ex01_find_devices.facts import (
 )
 from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result, Unable
-from grader.judging.evidence import calls_of, culprit, definition, seen, wanted
+from grader.judging.evidence import (
+    calls_of,
+    culprit,
+    culprits,
+    definition,
+    events,
+    probe_gap,
+    seen,
+    wanted,
+)
 from grader.judging.said import cleaned, hint_for
+from grader.judging.words import plural
 from grader.records.record import Observed, Record
 from grader.records.verdict import Culprit
+from grader.source import statements
 from grader.source.file import File, reached
 from grader.source.slips import last_name
-from grader.source.statements import deciding
 
 PLATFORM = (
     'A GPU\'s platform is "gpu", whoever made it. Its kind is the name of a product, and its text '
@@ -56,6 +66,7 @@ DEFAULT = (
 )
 NO_GPUS = ("0", A_CPU, A_CPU_LIST)
 """The answers where there is no GPU."""
+A_LIST = "Without GPUs, the list of `try_all_gpus` holds a CPU device. What does its length count?"
 NO_VALUE = "Which way does this call take? It ends without a `return` that gives a value."
 NUMBERS = (
     "With n GPUs, their numbers are 0 to n - 1. No GPU has the number n, and none has the number "
@@ -82,7 +93,7 @@ def _judged(record: Record, function: str, concerns: Callable[[str], bool]) -> R
         if not want.raised and concerns(want.answer) and mine.answer != want.answer:
             expected = f"`{mine.call}` is {want.answer} on {mine.machine}"
             if right := _right_line(record, mine, want, function):
-                place = deciding(record, mine.line or 0, right)
+                place = statements.deciding(record, mine.line or 0, right)
                 said = f"{_said(mine, want)}; line {right}, which gives the right answer on other "
                 said += "machines, is not reached"
                 by_default = "JAX_PLATFORMS=cpu" in want.machine
@@ -109,7 +120,7 @@ def _right_line(record: Record, mine: Answer, want: Answer, function: str) -> in
     if (mine.line, not without) not in right:
         return 0
     lines = (line for line, found in right if line and line != mine.line and found == without)
-    return next((line for line in lines if deciding(record, mine.line or 0, line)), 0)
+    return next((line for line in lines if statements.deciding(record, mine.line or 0, line)), 0)
 
 
 def _hint(record: Record, mine: Answer, want: Answer) -> str:
@@ -129,6 +140,8 @@ def _hint(record: Record, mine: Answer, want: Answer) -> str:
         return PLATFORM if by_name or "AMD" in want.machine else WHOSE
     if want.machine.endswith(ASKED_AGAIN):
         return AGAIN
+    if want.answer == "0" and statements.calls(record, "num_gpus", "try_all_gpus"):
+        return A_LIST
     if _kind(want.answer) == "a number" and int(mine.answer) < int(want.answer):
         return EACH
     beyond = want.answer == A_CPU and mine.answer.startswith("GPU ")
@@ -290,6 +303,20 @@ def lists_every_gpu(record: Record) -> Result:
 def list_is_never_empty(record: Record) -> Result:
     """`try_all_gpus` holds a CPU device where there is no GPU."""
     return _judged(record, "try_all_gpus", lambda answer: answer == A_CPU_LIST)
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("list_is_never_empty",),
+    hints=("jax.devices lists devices. None of them is needed to make an array for that.",),
+)
+def creates_no_array(record: Record) -> Result:
+    """JAX is asked what is there, and no array is created."""
+    made = list(events(seen(record), "h2d", "compile"))
+    if not made:
+        return probe_gap(seen(record), "transfers", "compiles")
+    total = plural(sum(event.count for event in made), "time")
+    return Failure("no array is created", f"arrays are created {total}", culprits(record, made))
 
 
 def _handlers(tree: ast.AST) -> list[ast.ExceptHandler]:

@@ -1,12 +1,14 @@
 """Drives ex01_find_devices: asks the three functions on this machine and on staged ones.
 
-The staged machines (`grader.stages.machines`) have no GPU, one, four, or a number drawn afresh (9
-to 20). `try_gpu` is asked for every GPU, and for numbers beside them that are drawn. One machine
-has AMD's GPUs, and one has GPUs beside a CPU that is the default backend. One has TPUs and no GPU:
-an answer that takes every accelerator for a GPU is wrong there. How many of these there are is
-drawn, and so are the names of all products. Each of these machines is asked everything twice. Each
-fault of a plugin, NVIDIA's or AMD's, gets a machine of its own for each function, because JAX
-starts its plugins at the first question only; `try_gpu` is asked there for a drawn number, too.
+The staged machines (`grader.stages.machines`) have every number of GPUs from 0 to 8, and one has
+more, drawn afresh (9 to 20). `try_gpu` is asked for every GPU, and for numbers beside them that are
+drawn. One machine has AMD's GPUs, and one has GPUs beside a CPU that is the default backend. One
+has TPUs and no GPU: an answer that takes every accelerator for a GPU is wrong there. How many of
+these there are is drawn, and so are the names of all products. Each of these machines is asked
+everything twice. Each fault of a plugin, NVIDIA's or AMD's, gets a machine of its own for each
+question, because JAX starts its plugins at the first question only; `try_gpu` is asked there for
+drawn numbers, too: below 0, small and large. What a plugin says that fails is drawn: each time
+with another one of the codes that JAX's runtime has, and with another word.
 
 An answer is kept as words, such as "GPU 2". A device counts as GPU 2 if it is that very
 object, so a name or an object made to look like a device does not pass.
@@ -16,7 +18,7 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from string import ascii_uppercase
+from string import ascii_lowercase, ascii_uppercase
 from types import ModuleType
 from typing import Any
 
@@ -39,24 +41,39 @@ from grader.stages import machines
 
 FARTHEST = 10_000
 """How far beyond the GPUs the numbers are drawn for which `try_gpu` is asked."""
+CODES = (
+    "ALREADY_EXISTS",
+    "DEADLINE_EXCEEDED",
+    "FAILED_PRECONDITION",
+    "INTERNAL",
+    "INVALID_ARGUMENT",
+    "NOT_FOUND",
+    "RESOURCE_EXHAUSTED",
+    "UNAVAILABLE",
+    "UNIMPLEMENTED",
+    "UNKNOWN",
+)
+"""How errors of JAX's runtime begin."""
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Ask on this machine, then on staged ones, until one of them cannot be staged."""
     answers = list(_questions("this machine", submission, machines.real(), rng))
     try:
-        stages = [(gpus, machines.NVIDIA) for gpus in (0, 1, 4, int(rng.integers(9, 21)))]
+        some = rng.permutation(range(2, 8)).tolist()
+        counts = [0, 1, 8, int(rng.integers(9, 21)), *some]
         others = (machines.AMD, machines.CPU_FIRST, machines.GOOGLE)
-        stages += [(int(rng.integers(2, 7)), made) for made in others]
+        stages = [(gpus, machines.NVIDIA) for gpus in counts[: -len(others)]]
+        stages += zip(counts[-len(others) :], others, strict=True)
         for gpus, made in stages:
             with machines.machine(gpus=gpus, made=_of_some_kind(made, rng)) as stage:
                 name = _machine(gpus, made)
                 answers += _questions(name, machines.fresh(submission), stage, rng)
-        questions: list[tuple[str, tuple[int, ...]]] = [(name, ()) for name in EXERCISE.edits]
         for name, (fault, plugin) in FAULTS.items():
             made = machines.AMD if plugin == machines.AMD.plugin else machines.NVIDIA
-            for function, args in (*questions, ("try_gpu", (int(rng.integers(1, 30)),))):
-                with machines.machine(broken=fault, made=made) as stage:
+            said = map(partial(_failing, rng), rng.permutation(CODES).tolist())
+            for (function, args), text in zip(_of_the_broken(rng), said, strict=False):
+                with machines.machine(broken=fault, made=made, said=text) as stage:
                     answers.append(_ask(name, machines.fresh(submission), stage, function, *args))
     except machines.Gone as gone:
         observe.fact(NO_STAGE, str(gone))
@@ -67,6 +84,19 @@ def _of_some_kind(made: machines.Made, rng: Any) -> machines.Made:
     """The same make, with another name of a product: `NVIDIA Q417`."""
     kind = f"{made.kind.split()[0]} {rng.choice([*ascii_uppercase])}{rng.integers(100, 1000)}"
     return replace(made, kind=kind)
+
+
+def _of_the_broken(rng: Any) -> list[tuple[str, tuple[int, ...]]]:
+    """What a machine with a fault is asked: a function, and its arguments."""
+    spans = ((-30, 0), (1, 30), (30, FARTHEST))
+    numbers = [(int(rng.integers(*span)),) for span in spans]
+    return [*((name, ()) for name in EXERCISE.edits), *(("try_gpu", one) for one in numbers)]
+
+
+def _failing(rng: Any, code: str) -> str:
+    """What a plugin says that fails: a code of JAX's runtime, and words of its own."""
+    word = "".join(rng.choice([*ascii_lowercase], 6))
+    return f"{code}: {word} failed as the plugin started."
 
 
 def _machine(count: int, made: machines.Made) -> str:

@@ -5,16 +5,19 @@ from dataclasses import replace
 
 from grader.checks.ex02_mixed_devices import EXERCISE, facts
 from grader.checks.ex02_mixed_devices.facts import ROUNDS, STEPS, argument
-from grader.judging.checking import Failure, Result
+from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     calls_of,
+    culprit,
     culprits,
     definition,
     differing_leaf,
     events,
     probe_gap,
     seen,
+    to_host,
     wanted,
+    weight,
 )
 from grader.judging.words import plural, where
 from grader.records.record import Leaf, Observed, Record
@@ -160,6 +163,7 @@ READ = (
     "The marked line reads an array: the host waits for the device, and the values come to it. "
     "What does `run` need them for?"
 )
+SENT = "copy_to_host_async copies to the host as well. Nothing in this loop needs the values there."
 
 
 @EXERCISE.check(
@@ -168,8 +172,9 @@ READ = (
     hints=("np.asarray and jax.device_get go through the host. device_put does not have to.",),
 )
 def not_through_the_host(record: Record) -> Result:
-    """No array goes through the host, or is read by it."""
-    found = list(events(seen(record), "d2h", "h2d"))
+    """No array goes to the host, or is read by it."""
+    to, back = to_host(seen(record)), list(events(seen(record), "h2d"))
+    found = [*to, *back]
     if not found and (programs := seen(record).facts[facts.THROUGH_HOST]):
         return Failure(
             "arrays are copied from device to device",
@@ -179,13 +184,18 @@ def not_through_the_host(record: Record) -> Result:
         )
     if not found:
         return probe_gap(seen(record), "reads", "transfers")
-    reads = sum(event.count for event in found if event.kind == "d2h")
-    total = sum(event.count for event in found)
+    away, came = (sum(event.count for event in copies) for copies in (to, back))
+    sent = all(event.kind == "async_copy" for event in to)
+    there = (
+        plural(away, "copy") + " to the host"
+        if away and sent
+        else f"{plural(away, 'read')} by the host"
+    )
     return Failure(
         "arrays are copied from device to device, and the host reads none",
-        f"{plural(reads, 'read')} by the host, {plural(total - reads, 'copy')} from it",
+        f"{there}, {plural(came, 'copy')} from it",
         culprits(record, found),
-        READ if reads == total else "",
+        "" if came else SENT if sent else READ,
     )
 
 
@@ -197,8 +207,11 @@ ANEW = (
 )
 
 
+MAKES = "what these return are copies"
+BESIDE = (
+    "Between the steps there is nothing to compute. Which line of the loop is no call of `step`?"
+)
 STAYS = "What a step returns is where the next one needs it. Which line copies the state once more?"
-SENT = "copy_to_host_async copies to the host as well. Nothing in this loop needs the values there."
 
 
 def _renewed(record: Record, target: str) -> list[tuple[Leaf, int]]:
@@ -239,27 +252,28 @@ def _copied_in_place(observed: Observed, target: str) -> set[str]:
 )
 def no_copy_in_the_loop(record: Record) -> Result:
     """From the first step on, nothing is copied."""
-    for target, steps in _rounds(record).items():
-        between = [e for e in events(seen(record), "d2d", phase=target) if e.step > 0]
-        started = [e for e in events(seen(record), "async_copy", phase=target) if e.step > 0]
-        found = [*between, *started]
+    for (target, steps), beside in zip(
+        _rounds(record).items(), seen(record).facts[facts.BESIDE], strict=True
+    ):
+        found = [e for e in events(seen(record), "d2d", phase=target) if e.step > 0]
         renewed, states = _renewed(record, target), _states_copied(record, target)
-        if not (found or renewed or states):
+        if not (found or renewed or states or beside):
             continue
-        total = f"{plural(sum(event.count for event in between), 'copy')} between devices"
-        total += f", {plural(sum(event.count for event in started), 'copy')} to the host" * bool(
-            started
-        )
+        total = f"{plural(sum(event.count for event in found), 'copy')} between devices"
         anew = "".join(f"; {argument(leaf)} came in {n} different buffers" for leaf, n in renewed)
         copied = f"; {plural(states, 'state')} copied on the same device" * bool(states)
+        if beside and not (renewed or states):
+            copied = f"; {plural(beside, 'array')} given to programs that are no step: {MAKES}"
         made = [] if found else calls_of(record, COPIERS)
-        hint = STAYS if states else SENT if not between else ""
+        hint = STAYS if states else BESIDE if not found else ""
         return Failure(
             f"0 copies from the first of {steps} steps on, and each array stays in one buffer",
             total + anew + copied,
             culprits(record, found) or made or definition(record, "run"),
             ANEW if made else "" if renewed else hint,
         )
+    if problem := seen(record).facts[facts.UNSEEN]:
+        return Unable(str(problem))
     return probe_gap(seen(record), "transfers")
 
 
@@ -273,18 +287,38 @@ def copied_at_most_once(record: Record) -> Result:
     """Each array is copied at most once, and not at all if it is there already."""
     for target in ROUNDS:
         mine = list(events(seen(record), "d2d", phase=target))
-        fewest = sum(e.count for e in events(wanted(record), "d2d", phase=target))
-        total = sum(event.count for event in mine)
+        total, size = weight(mine)
+        fewest, least = weight(list(events(wanted(record), "d2d", phase=target)))
         needless = _copied_in_place(seen(record), target)
         needless -= _copied_in_place(wanted(record), target)
-        if total > fewest or needless:
+        more = total > fewest or size > least
+        if more or needless:
             named = ", ".join(sorted(needless))
+            asking = _asking_for_a_copy(record) if needless else []
             listed = f"; copied, though there already: {named}" * bool(needless)
+            of = [
+                f" of {nbytes:,} bytes" * (total <= fewest and size > least)
+                for nbytes in (least, size)
+            ]
             return Failure(
-                f"{plural(fewest, 'copy')}, to run on {_asked(record, target)}",
-                f"{plural(total, 'copy')} between devices{listed}",
-                culprits(record, mine)
-                if total > fewest
-                else calls_of(record, COPIERS) or definition(record, "run"),
+                f"{plural(fewest, 'copy')}{of[0]}, to run on {_asked(record, target)}",
+                f"{plural(total, 'copy')}{of[1]} between devices{listed}",
+                asking
+                or (culprits(record, mine) if more else calls_of(record, COPIERS))
+                or definition(record, "run"),
+                ALIASED if asking else "",
             )
     return probe_gap(seen(record), "transfers")
+
+
+ALIASED = (
+    "jax.device_put copies nothing that lies on the device already, unless it is told to: "
+    "`may_alias=False` asks for a copy. Which line copies those?"
+)
+
+
+def _asking_for_a_copy(record: Record) -> list[Culprit]:
+    """The lines that tell jax.device_put to copy what lies there already."""
+    lines = enumerate(record.source.splitlines(), 1)
+    asking = [number for number, line in lines if "may_alias=" in line.partition("#")[0]]
+    return [culprit(record, number) for number in asking]

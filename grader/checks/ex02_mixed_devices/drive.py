@@ -6,9 +6,11 @@ sizes (the same on one device), and where each array lies. In each run one array
 asked for, two are committed to others, and one is uncommitted, on the default device; over the four
 runs, each array takes each of these places.
 The drive keeps what each call of `step` is given and returns: an array that lies in another buffer
-than before was copied, even where no copy between devices was seen.
+than before was copied, even where no copy between devices was seen. From the first step on, it
+counts what programs are given beside the steps: they may copy what no step gets.
 """
 
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -18,7 +20,7 @@ import numpy as np
 from grader.checks.ex02_mixed_devices import facts
 from grader.checks.ex02_mixed_devices.facts import ROUNDS, argument
 from grader.judging.words import where
-from grader.probes import dumped
+from grader.probes import dumped, launches
 from grader.probes.describe import describe
 from grader.probes.observe import Observe
 
@@ -45,7 +47,9 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     devices = rng.permutation([*devices, *more]).tolist()
     sizes = {device: rng.integers(5, 30, 2) for device in devices}
     numbers = [int(n) for n in rng.permutation([*rng.integers(2, 30, 3), rng.integers(100, 130)])]
-    through = 0
+    through, beside = 0, list[int]()
+    with observe.unwatched():
+        programs = launches.Places()
     order, turns = rng.permutation(len(ROUNDS)), rng.permutation(len(ROUNDS))
     for target, steps, device, turn in zip(ROUNDS, numbers, devices, turns, strict=True):
         others = [one for one in jax.devices() if one != device]
@@ -54,42 +58,61 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         with jax.default_device(rng.choice(others)), dumped.programs() as texts:
             with observe.unwatched():
                 inputs = _inputs(rng, sizes[device], homes)
-            _run(submission, observe, target, steps, device, inputs)
+            run = _Run(submission, observe, device)
+            with programs.launched(run.launched):
+                run.take(target, steps, inputs)
+        beside.append(run.beside)
         through += sum(map(dumped.uses_the_host, texts))
     observe.fact(facts.THROUGH_HOST, through)
+    observe.fact(facts.BESIDE, beside)
+    observe.fact(facts.UNSEEN, programs.problem)
     observe.fact(facts.STEPS, numbers)
 
 
-def _run(
-    submission: ModuleType, observe: Observe, target: str, steps: int, device: Any, inputs: Any
-) -> None:
-    """Have one run taken."""
-    arrays, state = inputs
-    observe.value(facts.start(target), (arrays, state), data=False)
-    given: list[Any] = []
-    gave: list[Any] = []
+class _Run:
+    """Has one run taken on a device; `beside` counts arrays that other programs than steps got."""
 
-    def step(arrays: Any, state: Any) -> Any:
-        observe.mark()
-        given.append((arrays, state))  # keeps them alive, so that no address comes twice
+    def __init__(self, submission: ModuleType, observe: Observe, device: Any) -> None:
+        self._submission, self._observe, self._device = submission, observe, device
+        self._given: list[Any] = []
+        self._gave: list[Any] = []
+        self._in_a_step = False
+        self.beside = 0
+
+    def launched(self, _name: str, _devices: Sequence[str], given: Sequence[Any]) -> None:
+        """A program was launched."""
+        if self._given and not self._in_a_step:
+            self.beside += len(given)
+
+    def step(self, arrays: Any, state: Any) -> Any:
+        """Take one step, and keep what it is given and returns."""
+        self._observe.mark()
+        self._given.append((arrays, state))  # keeps them alive, so that no address comes twice
+        self._in_a_step = True
         try:
-            gave.append(submission.layer(arrays, state))
+            self._gave.append(self._submission.layer(arrays, state))
         except ValueError as error:
-            with observe.unwatched():
-                error.add_note(_elsewhere((arrays, state), device))
+            with self._observe.unwatched():
+                error.add_note(_elsewhere((arrays, state), self._device))
             raise
-        return gave[-1]
+        finally:
+            self._in_a_step = False
+        return self._gave[-1]
 
-    with observe.phase(target):
-        result = submission.run(step, arrays, state, steps, device)
-    observe.value(facts.result(target), result)
-    if len(gave) > 1:
-        with observe.unwatched():
-            observe.value(f"{facts.result(target)}, the state one step short", gave[-2])
-    observe.fact(facts.calls(target), len(given))
-    for call, arguments in zip(facts.kept_calls(steps), given, strict=False):
-        observe.value(facts.given(target, call), arguments, data=False)
-    observe.value(facts.gave(target), gave, data=False)
+    def take(self, target: str, steps: int, inputs: Any) -> None:
+        """Take the run."""
+        observe, (arrays, state) = self._observe, inputs
+        observe.value(facts.start(target), (arrays, state), data=False)
+        with observe.phase(target):
+            result = self._submission.run(self.step, arrays, state, steps, self._device)
+        observe.value(facts.result(target), result)
+        if len(self._gave) > 1:
+            with observe.unwatched():
+                observe.value(f"{facts.result(target)}, the state one step short", self._gave[-2])
+        observe.fact(facts.calls(target), len(self._given))
+        for call, arguments in zip(facts.kept_calls(steps), self._given, strict=False):
+            observe.value(facts.given(target, call), arguments, data=False)
+        observe.value(facts.gave(target), self._gave, data=False)
 
 
 def _elsewhere(given: Any, device: Any) -> str:

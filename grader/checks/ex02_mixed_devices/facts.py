@@ -8,6 +8,9 @@ from grader.records.record import Leaf
 ROUNDS = ("the first run", "the second run", "the third run", "the fourth run")
 THROUGH_HOST = "programs that use the host"
 """The fact that counts the compiled programs which keep arrays in host memory."""
+BESIDE = "arrays given to programs beside the steps"
+"""The fact that counts, for each run, what programs got beside the steps, from the first one on."""
+UNSEEN = "why programs could not be watched"
 STEPS = "steps"
 """The fact that lists how many steps each run is asked for."""
 

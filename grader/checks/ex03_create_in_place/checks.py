@@ -6,10 +6,11 @@ from dataclasses import replace
 from grader.checks.ex03_create_in_place import EXERCISE
 from grader.checks.ex03_create_in_place.facts import (
     ROUNDS,
+    UNSEEN,
     key,
     numbers,
     programs,
-    spread,
+    ran_on,
     through_host,
 )
 from grader.judging.checking import Failure, Result, Unable
@@ -21,6 +22,7 @@ from grader.judging.evidence import (
     probe_gap,
     renamed,
     seen,
+    to_host,
     wanted,
 )
 from grader.judging.words import plural, where
@@ -33,7 +35,6 @@ NUMBER = 8
 """A copy of at most so many bytes is a single number."""
 
 
-ONE_DEVICE = "Over which devices does the mesh or the sharding in your code reach?"
 KEPT = (
     "The layers before came out right. What does your code keep of an earlier call, and does that "
     "depend on the key, on the rows and on the device?"
@@ -81,10 +82,6 @@ def on_the_device(record: Record) -> Result:
             listed = ", ".join(f"`{leaf.path}` on {where(leaf)}" for leaf in wrong)
             place = where(wanted(record).values[name][0])
             return Failure(f"all arrays on {place}", listed, _of_program(record, wrong))
-        if (devices := seen(record).facts[spread(name)]) > 1:
-            expected = f"all arrays are made on {where(wanted(record).values[name][0])} alone"
-            observed = f"a program ran on {devices} devices, and each made an array or a part of it"
-            return Failure(expected, observed, definition(record, "create"), ONE_DEVICE)
     return None
 
 
@@ -132,6 +129,10 @@ THE_KEY = "`key` was read, and goes to the device inside the program, as a const
 AS_ARGUMENT = (
     "What a jitted function gets as an argument stays where it is. What it finds outside of itself "
     "becomes a part of its program. How does `key` come into the function?"
+)
+WORKED_OUT = (
+    "a number that the host works out goes to the device inside the program: it is another one in "
+    "the program of each layer"
 )
 CONSTANT = (
     "`order` was made before its program ran, and goes to the device inside the program, as "
@@ -206,23 +207,54 @@ def not_from_the_host(record: Record) -> Result:
     return failure or probe_gap(seen(record), "transfers")
 
 
+ELSEWHERE = (
+    "Over which devices does the mesh, the sharding or the default device of your code reach?"
+)
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("not_from_the_host",),
+    hints=("float(), np.asarray(), print and jax.device_get bring an array to the host.",),
+)
+def nothing_beside(record: Record) -> Result:
+    """Nothing is made on another device, and the host reads nothing."""
+    if problem := seen(record).facts[UNSEEN]:
+        return Unable(str(problem))
+    for name in ROUNDS:
+        place = where(wanted(record).values[name][0])
+        if others := [one for one in seen(record).facts[ran_on(name)] if one != place]:
+            return Failure(
+                f"programs run on {place} alone",
+                f"a program ran on {', '.join(others)}, too: what it made there takes memory there",
+                definition(record, "create"),
+                ELSEWHERE,
+            )
+    if not (found := to_host(seen(record))):
+        return probe_gap(seen(record), "reads")
+    total = sum(event.count for event in found)
+    observed = f"{plural(total, 'read')} in {len(ROUNDS)} calls of `create`"
+    return Failure("the host reads no array", observed, culprits(record, found))
+
+
 def _in_the_program(record: Record, expected: str) -> Failure | Unable | None:
     """The failure for an array that the host made, and that went to the device in a program."""
     facts, known = seen(record).facts, wanted(record).facts
     place = statements.entry(record, "create", "order")
+    new = {n: {*map(tuple, facts[numbers(n)])} - {*map(tuple, known[numbers(n)])} for n in ROUNDS}
     for name in ROUNDS:
-        new = {tuple(one) for one in facts[numbers(name)]} - {
-            tuple(one) for one in known[numbers(name)]
-        }
-        if (facts[key(name)], 2) in new:
+        words = facts[key(name)]
+        if new[name] & {(str(words), 2), *((str(word), 1) for word in words)}:
             place = statements.call(record, "create", "jit")
             return Failure(expected, THE_KEY, place, AS_ARGUMENT)
-        if sum(count for _, count in new) > FEW or any(count > 1 for _, count in new):
+        if sum(count for _, count in new[name]) > FEW or any(n > 1 for _, n in new[name]):
             return Failure(expected, CONSTANT, place, TRAVELS)
         if facts[through_host(name)]:
             return Failure(
                 expected, THROUGH_HOST, statements.call(record, "create", "jit"), WITHOUT
             )
+    if new[ROUNDS[2]] - new[ROUNDS[0]]:  # the third layer differs from the first by its key alone
+        return Failure(expected, WORKED_OUT, statements.call(record, "create", "jit"), AS_ARGUMENT)
     if not any(facts[programs(name)] for name in ROUNDS):
         return Unable("the programs that JAX compiled were not seen")
     return None

@@ -3,13 +3,14 @@
 Drawn: the default device, the two devices, neither of which is the default one, the keys, and the
 numbers of rows. They differ: JAX logs no copy for a jitted call whose arguments have the shapes of
 an earlier call. The third layer is like the first one, but for its key: what is kept of an earlier
-layer does not fit it. The second one's device is the default one then.
+layer does not fit it, and a number that only its programs hold came from its key. The second one's
+device is the default one then.
 
 A copy is not the only way from the host: an array made by NumPy inside a jitted function
 becomes a constant of the program, and reaches the device with it. So the constants of all compiled
 programs are listed, of whatever type and shape, tables and single numbers; those of the reference
-are the ones that JAX needs. The texts also tell on how many devices each program runs, and whether
-it uses memory of the host.
+are the ones that JAX needs. The texts also tell whether a program uses memory of the host. On which
+devices programs run is watched.
 """
 
 import re
@@ -19,16 +20,17 @@ from types import ModuleType
 from typing import Any
 
 import jax
+import numpy as np
 
 from grader.checks.ex03_create_in_place import facts
 from grader.checks.ex03_create_in_place.facts import (
     ROUNDS,
     numbers,
     programs,
-    spread,
+    ran_on,
     through_host,
 )
-from grader.probes import dumped
+from grader.probes import dumped, launches
 from grader.probes.observe import Observe
 
 _CONSTANT = re.compile(r"constant(?: dense)?<(.*?)> : tensor<((?:\d+x)*)")
@@ -43,18 +45,28 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     default, one, two = rng.permutation(jax.devices())[:3]
     few, many = (int(rng.integers(*span)) for span in rng.permutation(ROWS))
     layers = ((default, one, few), (default, two, many), (two, one, few))
+    with observe.unwatched():
+        watch = launches.Places()
+    observe.fact(facts.UNSEEN, watch.problem)
     for name, (elsewhere, device, rows) in zip(ROUNDS, layers, strict=True):
         with jax.default_device(elsewhere):
-            _create(submission, observe, rng, name, device, rows)
+            _create(submission, observe, rng, name, device, rows, watch)
 
 
 def _create(
-    submission: ModuleType, observe: Observe, rng: Any, name: str, device: Any, rows: int
+    submission: ModuleType,
+    observe: Observe,
+    rng: Any,
+    name: str,
+    device: Any,
+    rows: int,
+    watch: launches.Places,
 ) -> None:
+    words = rng.integers(1 << 20, 1 << 30, 2, dtype=np.uint32)
+    observe.fact(facts.key(name), words.tolist())
     with observe.unwatched():
-        key = jax.device_put(jax.random.key(int(rng.integers(1 << 30))), device)
-        observe.fact(facts.key(name), str(jax.random.key_data(key).tolist()))
-    with dumped.programs() as texts, observe.phase(name):
+        key = jax.device_put(jax.random.wrap_key_data(words), device)
+    with dumped.programs() as texts, watch.seen() as ran, observe.phase(name):
         created = submission.create(key, rows, device)
     if type(created) is OrderedDict:
         created = dict(created)  # its arrays are the same; only their order may be another
@@ -62,7 +74,7 @@ def _create(
     observe.fact(programs(name), len(texts))
     observe.fact(numbers(name), _numbers("".join(texts)))
     observe.fact(through_host(name), any(map(dumped.uses_the_host, texts)))
-    observe.fact(spread(name), max(map(_devices, texts), default=0))
+    observe.fact(ran_on(name), sorted(ran))
 
 
 def _numbers(programs: str) -> list[list[str | int]]:
@@ -75,9 +87,3 @@ def _numbers(programs: str) -> list[list[str | int]]:
     }
     tables = {(text[:MAX_SHOWN], size if text[:1] in '["(' else 1) for text, size in found}
     return [[text, size] for text, size in sorted(tables)[:MAX_LISTED]]
-
-
-def _devices(program: str) -> int:
-    """On how many devices a program runs."""
-    counts = re.findall(r"mhlo.num_(?:partitions|replicas) = (\d+)", program)
-    return prod(map(int, counts))

@@ -20,7 +20,7 @@ def numbers(layer: str) -> str:
 
 
 def key(layer: str) -> str:
-    """The fact that holds the two numbers behind the layer's key, as a program writes them."""
+    """The fact that lists the two numbers behind the layer's key, as a program writes them."""
     return f"{layer}: key"
 
 
@@ -29,6 +29,9 @@ def through_host(layer: str) -> str:
     return f"{layer}: through the host"
 
 
-def spread(layer: str) -> str:
-    """The fact that says on how many devices those programs run, at most."""
-    return f"{layer}: devices of a program"
+def ran_on(layer: str) -> str:
+    """The fact that lists the devices on which programs ran while the layer was made."""
+    return f"{layer}: where programs ran"
+
+
+UNSEEN = "why nobody can say where programs ran"

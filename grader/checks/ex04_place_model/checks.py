@@ -28,6 +28,7 @@ from grader.judging.evidence import (
     seen,
     to_host,
     wanted,
+    weight,
 )
 from grader.judging.words import plural, where
 from grader.records.record import Event, EventKind, Leaf, Record
@@ -239,21 +240,21 @@ def copied_once(record: Record) -> Result:
     """Each array is copied once, straight to the device."""
     mine = list(events(seen(record), "h2d", "d2d", phase="place"))
     theirs = list(events(wanted(record), "h2d", "d2d", phase="place"))
-    (total, size), (fewest, least) = map(_weight, (mine, theirs))
+    (total, size), (fewest, least) = map(weight, (mine, theirs))
     if total <= fewest and size <= least:
         return _copied_again(record) or probe_gap(seen(record), "transfers")
     moves = _of_kind(mine, "d2d")
-    between_devices = _weight(_of_kind(theirs, "d2d"))[1]
+    between_devices = weight(_of_kind(theirs, "d2d"))[1]
     between, more = sum(event.count for event in moves), size - least
     # A batch that goes to the default device first makes as many bytes more as it has.
-    detour = more > 0 and more != _weight(_of_kind(theirs, "h2d"))[1]
+    detour = more > 0 and more != weight(_of_kind(theirs, "h2d"))[1]
     return Failure(
         f"{plural(fewest, 'copy')} of {least:,} bytes in {plural(len(_models(record)), 'call')} "
         "of `place`",
         f"{plural(total, 'copy')} of {size:,} bytes: {total - between} from host to device, "
         f"{between} from device to device",
         _heaviest_first(record, mine if detour or not more else _of_kind(mine, "h2d")),
-        DETOUR if detour and _weight(moves)[1] > between_devices else "",
+        DETOUR if detour and weight(moves)[1] > between_devices else "",
     )
 
 
@@ -291,14 +292,8 @@ def _heaviest_first(record: Record, copies: list[Event]) -> list[Culprit]:
     weights: dict[int, int] = {}
     for event in copies:
         if event.line is not None:
-            weights[event.line] = weights.get(event.line, 0) + _weight([event])[1]
+            weights[event.line] = weights.get(event.line, 0) + weight([event])[1]
     return sorted(culprits(record, copies), key=lambda place: -weights[place.line])
-
-
-def _weight(copies: list[Event]) -> tuple[int, int]:
-    """How many copies there are, and how many bytes they copy."""
-    bytes_copied = sum((event.nbytes or 0) * event.count for event in copies)
-    return sum(event.count for event in copies), bytes_copied
 
 
 @EXERCISE.check(

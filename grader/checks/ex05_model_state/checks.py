@@ -5,12 +5,12 @@ from dataclasses import replace
 from grader.checks.ex05_model_state import EXERCISE
 from grader.checks.ex05_model_state.facts import (
     AT_THE_END,
-    FIRST,
     MODELS,
     PLACED,
     STEPS,
     THROUGH_HOST,
     before,
+    first,
     losses,
     settings,
     trained,
@@ -18,7 +18,6 @@ from grader.checks.ex05_model_state.facts import (
 from grader.judging.arrays import FORM, compare, load
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
-    ROUNDED,
     calls_of,
     change_error,
     change_of_all,
@@ -31,6 +30,7 @@ from grader.judging.evidence import (
     seen,
     to_host,
     wanted,
+    weight,
 )
 from grader.judging.words import plural, where
 from grader.records.record import Event, Leaf, Observed, Record
@@ -186,7 +186,7 @@ def copied_once(record: Record) -> Result:
     """Each array of the model is transferred once."""
     mine = list(events(seen(record), "d2d", phase="place"))
     theirs = list(events(wanted(record), "d2d", phase="place"))
-    (total, size), (fewest, least) = map(_weight, (mine, theirs))
+    (total, size), (fewest, least) = map(weight, (mine, theirs))
     if total <= fewest and size <= least:
         return probe_gap(seen(record), "transfers")
     return Failure(
@@ -201,12 +201,6 @@ WRITTEN_INTO = (
     "`variable[...] = array` writes into the old array, and copies that to the device first. "
     "`variable.set_value(array)` and nnx.update put the new array in its place."
 )
-
-
-def _weight(copies: list[Event]) -> tuple[int, int]:
-    """How many copies there are, and how many bytes they copy, as far as JAX says."""
-    bytes_copied = sum((event.nbytes or 0) * event.count for event in copies)
-    return sum(event.count for event in copies), bytes_copied
 
 
 UNCHANGED = "after the step, they have the values from before it"
@@ -270,14 +264,14 @@ def _of_kind(observed: Observed, name: str, kind: str) -> list[Leaf]:
 def statistics_go_on(record: Record) -> Result:
     """After a step, the batch statistics of the model are the reference's."""
     # After one step only: later statistics depend on the new parameters, too.
-    failure = _lost(record, FIRST, 0, "BatchStat")
+    failure = _lost(record, first(0), 0, "BatchStat")
     if failure and not failure.hint and not failure.observed.startswith(UNCHANGED):
         calls = statements.every(record, "train_step", "loss_fn")
         observed = failure.observed + _times_called(record)
         return replace(failure, observed=observed, hint=ONCE, culprits=calls or failure.culprits)
     if not failure or failure.hint:
         return failure
-    params = _lost(record, FIRST, 0, "Param")
+    params = _lost(record, first(0), 0, "Param")
     if params is None or not params.observed.startswith(UNCHANGED):
         place = statements.call(record, "train_step", "eval", "update")
         observed = "the step left them as they were, though its parameters have changed"
@@ -290,7 +284,7 @@ def statistics_go_on(record: Record) -> Result:
 
 def _times_called(record: Record) -> str:
     """How often the first step called the model, by the count of its dropout, if not once."""
-    sides = (wanted(record).values[before(0)], seen(record).values[FIRST])
+    sides = (wanted(record).values[before(0)], seen(record).values[first(0)])
     old, new = (
         [int(load(leaf.data or b"")) for leaf in leaves if leaf.path.startswith("['RngCount")]
         for leaves in sides
@@ -320,7 +314,10 @@ MODE = (
 )
 def dropout_goes_on(record: Record) -> Result:
     """After a step, the key and the count of dropout are the reference's."""
-    return _lost(record, FIRST, 0, "Rng")
+    failure = _lost(record, first(0), 0, "Rng")
+    kept = statements.every(record, "train_step", "state")
+    some = [place for place in kept if "BatchStat" in place.text and "Rng" not in place.text]
+    return replace(failure, culprits=some) if failure and some else failure
 
 
 @EXERCISE.check(
@@ -336,13 +333,14 @@ def same_training(record: Record) -> Result:
     """After each round of steps, the losses and the whole model are the reference's."""
     for number in range(int(wanted(record).facts[STEPS][0])):
         name = trained(number)
-        failure = None if number else _lost(record, FIRST, 0, "Param")
+        failure = None if number else _lost(record, first(0), 0, "Param")
+        failure = failure or _other_settings(record, name)
         failure = failure or _lost(record, name, number, "Param")
         failure = failure or _other_losses(record, number)
         failure = failure or _lost(record, name, number, "BatchStat")
         failure = failure or _lost(record, name, number, "Rng")
         failure = failure or differing_leaf(record, name, rtol=1e-3, atol=1e-5)
-        failure = failure or (None if number else _other_change(record))
+        failure = failure or _other_change(record, number)
         if failure:
             hint = failure.hint or (LATER if number else "")
             if hint == FORM and failure.expected.startswith("`trained model`"):
@@ -358,18 +356,37 @@ def _other_losses(record: Record, number: int) -> Failure | None:
     return failure and replace(failure, made=statements.result(record, "train_step"))
 
 
-def _other_change(record: Record) -> Failure | None:
-    """The failure if the first step changes the params by something else than it should.
+def _other_settings(record: Record, name: str) -> Failure | None:
+    """The failure if a round leaves a model in another mode, or with other rates."""
+    failure = differing_leaf(record, settings(name), rtol=0, atol=0)
+    place = statements.call(record, "train_step", "eval", "train")
+    return failure and replace(failure, hint=AS_IT_WAS, culprits=place)
+
+
+AS_IT_WAS = (
+    "A step changes the variables of a model, and leaves it in train mode. What else does your "
+    "step change?"
+)
+
+
+SAME = 2**-13
+"""By how much of its length a change of all params may differ from the reference's. Right answers
+were seen to make the same change to the last bit."""
+
+
+def _other_change(record: Record, number: int) -> Failure | None:
+    """The failure if the first step of a round changes the params by something else than it should.
 
     That is small beside the params, so they may be close to the reference's all the same.
     """
-    theirs = wanted(record)
-    mine, right = (_of_kind(side, FIRST, "Param") for side in (seen(record), theirs))
-    apart = change_error(_of_kind(theirs, before(0), "Param"), mine, right)
-    if apart is None or apart <= ROUNDED:
+    theirs, name = wanted(record), first(number)
+    mine, right = (_of_kind(side, name, "Param") for side in (seen(record), theirs))
+    apart = change_error(_of_kind(theirs, before(number), "Param"), mine, right)
+    if apart is None or apart <= SAME:
         return None
+    which = f"the first step of round {number + 1}" if number else "the first step"
     return Failure(
-        "the first step changes the params as the reference does",
+        f"{which} changes the params as the reference does",
         f"its change differs from that by 1 part in {1 / apart:.0f} of its length",
         statements.call(record, "train_step", "sgd", "update"),
     )

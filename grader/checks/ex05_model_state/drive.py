@@ -3,13 +3,14 @@
 The drive itself places those, so `train_step` is judged on placed models even where `place` is
 wrong. Each model has other values, and its counts are not 0, so one that was made anew or kept
 differs; the last model goes where one before it went, and all are looked at after that. The state
-is kept after the first step, when the statistics do not depend on the new parameters yet, and after
-each round. A round has few steps, and begins with new values, since small differences of rounding
-grow; the two models take turns in an order that is drawn. What is kept
-of a model is read from variables of Flax's own types, and without calling what they could call.
+is kept after the first step of each round, when the statistics do not depend on the new parameters
+yet, and after the round. A round has few steps, and begins with new values, since small differences
+of rounding grow; the two models take turns in an order that is drawn. What else the models hold,
+such as modes and rates, is looked at after each round, too. What is kept of a model is read from
+variables of Flax's own types, and without calling what they could call.
 
-Drawn: how many models are placed (3 to 6), the device of each and the default device meanwhile,
-the steps of each round (3 to 6) and of all rounds (100 or a few more), the features, the rows of a
+Drawn: how many models are placed (3 to 6), the device of each and the default device meanwhile, the
+steps of each round (3 to 6) and of all rounds (100 or a few more), the features, the rows of a
 batch and all values.
 """
 
@@ -23,12 +24,12 @@ from flax import nnx
 
 from grader.checks.ex05_model_state.facts import (
     AT_THE_END,
-    FIRST,
     MODELS,
     PLACED,
     STEPS,
     THROUGH_HOST,
     before,
+    first,
     losses,
     settings,
     trained,
@@ -90,6 +91,10 @@ def _state(model: Any) -> dict[str, Any]:
         f"{_name(type(variable))} {'.'.join(map(str, path))}": plain(variable)
         for path, variable in nnx.to_flat_state(nnx.state(model))
     }
+
+
+def _parameters(state: dict[str, Any]) -> dict[str, Any]:
+    return {name: array for name, array in state.items() if name.startswith("Param")}
 
 
 def _is_flax(kind: type) -> bool:
@@ -177,6 +182,7 @@ def _train(
     observe.fact(STEPS, [len(lengths), sum(lengths)])
     with observe.unwatched():
         batches = iter(_batches(rng, features, sum(lengths), device))
+        known = _settings(models[0])
     turns = rng.permutation([index % 2 for index in range(len(lengths))])
     for number, (steps, turn) in enumerate(zip(lengths, turns, strict=True)):
         model = models[turn]
@@ -188,11 +194,15 @@ def _train(
         for _ in range(steps):
             with observe.phase("step"):
                 found.append(submission.train_step(model, next(batches)))
-            if number == 0 and len(found) == 1:
+            if len(found) == 1:
                 with observe.unwatched():
-                    observe.value(FIRST, _state(model))
+                    state = _state(model)
+                    kept = state if number == 0 else _parameters(state)
+                    observe.value(first(number), kept)
         observe.value(losses(number), found)
         with observe.unwatched():
             observe.value(trained(number), _state(model))
+            now = _settings(model)
+            observe.value(settings(trained(number)), {name: now.get(name) for name in known})
     with observe.unwatched():
         observe.value(AT_THE_END, _state(model), data=False)

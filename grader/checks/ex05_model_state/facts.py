@@ -13,10 +13,13 @@ MODELS = tuple(
 )
 """The models that `place` returned, as many as PLACED says."""
 PLACED = "how many models are placed"
-FIRST = "model after a step"
-"""A model that the drive placed, after the first step of the first round."""
 AT_THE_END = "model at the end"
 """The model of the last round after all steps; its values are not kept."""
+
+
+def first(number: int) -> str:
+    """The model of a round after its first step; but for the first round, only its parameters."""
+    return f"model after a step of round {number + 1}"
 
 
 def before(number: int) -> str:
@@ -34,6 +37,6 @@ def losses(number: int) -> str:
     return f"losses in round {number + 1}"
 
 
-def settings(placed: str) -> str:
-    """What a placed model holds beside its variables: path -> a bool, a number or a name."""
-    return f"settings of {placed}"
+def settings(model: str) -> str:
+    """What a kept model holds beside its variables: path -> a bool, a number or a name."""
+    return f"settings of {model}"

@@ -1,15 +1,16 @@
 """Drives ex06_honest_timer: has staged programs timed, by a staged clock.
 
-Program and clock are staged (`grader.stages.clock`), so that the costs are known, and the load
-of this machine makes no difference. A copy to the device that nobody waited for is made while the
+Program and clock are staged (`grader.stages.clock`), so that the costs are known, and the load of
+this machine makes no difference. A copy to the device that nobody waited for is made while the
 clock runs, as a large one is on a GPU. Each program stages what another mistake overlooks; see
 `ProgramName` in `facts`.
 
-Drawn: the order of the programs, for each the number of calls (4 to 9; for one of them, 20 to 39)
-and what it costs, and how the work of two of them differs from call to call. In one, a drawn call
-takes most of the time, so that the mean of fewer calls is never near the mean of all; in the other,
-all take about as long, and none takes the mean. Calls and readings of the clock are marked, so that
-a wait between the last two is told from a wait before.
+Drawn: the order of the programs, for each the number of calls (4 to 9; for two of them, 20 to 39)
+and what it costs, and how the work of two of them differs from call to call. In one, which gets few
+calls, a drawn call takes most of the time, so that the mean of fewer calls is never near the mean
+of all; in the other, which gets many, all take about as long, and none takes the mean. What these
+two cost shows a figure that is rounded to two digits. Calls and readings of the clock are marked,
+so that a wait between the last two is told from a wait before.
 """
 
 import math
@@ -32,7 +33,9 @@ from grader.probes.observe import Misused, Observe
 from grader.stages import clock
 
 CALLS, MANY = (4, 10), (20, 40)
-"""How many calls a program gets, at least, and below which number; `often` gets many."""
+"""How many calls a program gets, at least, and below which number."""
+OFTEN: tuple[ProgramName, ...] = ("often", "varied")
+"""The programs that get many calls."""
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
@@ -41,7 +44,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         busy = clock.rounds()
     timings, through = [], 0
     for name in rng.permutation(get_args(ProgramName)).tolist():
-        often = name == "often"
+        often = name in OFTEN
         calls = int(rng.integers(*(MANY if often else CALLS)))
         # One share for each call: only then is the mean over all calls the work.
         shares = _shares(name, rng, calls)
@@ -136,7 +139,7 @@ def _shares(name: ProgramName, rng: Any, calls: int) -> list[float]:
         shares = rng.uniform(0.1, 0.3, calls)
         shares[rng.integers(calls)] += calls - shares.sum()
     elif name == "varied":
-        shares = rng.permutation(np.where(np.arange(calls) % 2, 1.0, rng.uniform(1.3, 1.7)))
+        shares = rng.permutation(np.where(np.arange(calls) % 2, 1.0, rng.uniform(1.3, 1.7, calls)))
         shares *= calls / shares.sum()
     else:
         return [1.0]
@@ -149,8 +152,8 @@ UNITS: dict[ProgramName, float] = {"uneven": 1e-6, "varied": 1e-7}
 def _cost(name: ProgramName, rng: Any) -> dict[str, float]:
     """What a program costs, in seconds: its work, its dispatch, and what it is named for."""
     work = float(rng.uniform(0.02, 0.09))
-    if name in UNITS:  # some units and a half: a figure that is rounded to units is wrong
-        work = (int(rng.integers(2, 9)) + 0.5) * UNITS[name]
+    if name in UNITS:  # a figure that is rounded to units, or to tenths of them, is wrong
+        work = (int(rng.integers(11, 18)) + 0.5) / 10 * UNITS[name]
     cost = {"work": work, "dispatch": work / 200, "compiling": 0.0, "copy": 0.0}
     if name == "compiling":
         cost["compiling"] = 30 * work

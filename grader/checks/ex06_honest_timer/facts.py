@@ -12,9 +12,9 @@ ProgramName = Literal["work", "swapped", "often", "uneven", "varied", "compiling
 """The staged programs, named for what a timer may get wrong.
 
 `work`, `swapped` and `often` cost little but their work; of two results, the first one takes long
-in `swapped`, the last one in all others. `often` gets many calls. The work of `uneven` and `varied`
-differs from call to call: in `uneven` one call takes most of the time, in `varied` all take about
-as long. `compiling` takes long to compile, and `copy` takes long to copy its inputs.
+in `swapped`, the last one in all others. `often` and `varied` get many calls. The work of `uneven`
+and `varied` differs from call to call: in `uneven` one call takes most of the time, in `varied` all
+take about as long. `compiling` takes long to compile, and `copy` takes long to copy its inputs.
 """
 
 

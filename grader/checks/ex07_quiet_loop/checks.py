@@ -20,7 +20,7 @@ from grader.judging.evidence import (
     wanted,
 )
 from grader.judging.words import plural, typed
-from grader.records.record import POLLED, PREFETCHED, Event, Record
+from grader.records.record import POLLED, UNWAITED, Event, Record
 from grader.source import statements
 
 LOOKAHEAD = 2
@@ -173,13 +173,13 @@ def _in_loop(record: Record, found: Iterator[Event]) -> list[Event]:
 def no_reads_in_loop(record: Record) -> Result:
     """No step waits for a device-to-host read."""
     gap = probe_gap(seen(record), "reads")
-    reads = [e for e in _in_loop(record, events(seen(record), "d2h")) if e.detail != PREFETCHED]
+    reads = [e for e in _in_loop(record, events(seen(record), "d2h")) if e.detail not in UNWAITED]
     if not reads:
         return gap
     total = sum(event.count for event in reads)
     return Failure(
         "no read between the steps, except of an array whose copy_to_host_async was called "
-        "a step before",
+        "a step before, or of which is_ready says that it is there",
         f"{plural(total, 'read')} between the steps of {_runs(record)}",
         culprits(record, reads),
     )

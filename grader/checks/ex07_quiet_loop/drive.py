@@ -2,11 +2,12 @@
 
 Drawn: the steps of the two watched runs (2 to 39, and 110 to 159, in any order), for each of them
 the width of the network, the rows of a batch, and a factor by which `step` multiplies the loss, so
-that no other function gives its numbers; and all numbers, also those of the timed runs.
-A run counts its steps, because a read after the last step is no stall. The long run holds each step
-until the next one is called (`grader.stages.held`), so a wait is found that no probe sees. In the
-timed runs, preparing a batch takes the host three quarters of a step: this is what a loop that does
-not wait can hide.
+that no other function gives its numbers; and all numbers, also those of the timed runs. A run
+counts its steps, because a read after the last step is no stall. What both runs return is looked at
+when they have ended, so a list that is filled again later shows. The long run holds each step until
+the next one is called (`grader.stages.held`), so a wait is found that no probe sees. In the timed
+runs, preparing a batch takes the host three quarters of a step: this is what a loop that does not
+wait can hide.
 """
 
 import time
@@ -20,11 +21,12 @@ import numpy as np
 from grader.checks.ex07_quiet_loop import facts
 from grader.checks.ex07_quiet_loop.facts import PREPARING
 from grader.probes.devices import is_next_door
-from grader.probes.observe import Misused, Observe, Stretch, unpack
+from grader.probes.observe import Misused, Observe, Stretch, own_list, unpack
 from grader.stages.busy_step import staged
 from grader.stages.held import Held
 
 PROMISE = "`train` returns (params, losses)"
+OWN_LIST = "each call of `train` returns a list of its own"
 LENGTHS = ((2, 40), (110, 160))
 """From how many steps on, and below how many, each of the watched runs has."""
 WIDTHS, ROWS = (16, 48), (12, 40)
@@ -104,7 +106,7 @@ def _times(loss: Any, factor: Any) -> Any:
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Train over several sizes, and mark each step: a late read is told from an early one."""
-    runs, waited = [], []
+    runs, waited, results = [], [], list[tuple[str, Any]]()
     lengths = [int(rng.integers(*span)) for span in rng.permutation(LENGTHS)]
     for steps in lengths:
         run = _Run(submission, observe, rng, steps)
@@ -115,13 +117,15 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             if run.held is not None:
                 run.held.release()
         params, losses = unpack(returned, 2, PROMISE)
-        observe.value(f"losses of {steps}", losses)
+        own_list(losses, [tree for _, tree in results], OWN_LIST)
+        results += [(f"losses of {steps}", losses), (f"params after {steps}", params)]
         if observe.reference:
             with observe.unwatched():
                 observe.value(f"losses of {steps}, {facts.NOT_FED_BACK}", run.never_fed_back())
-        observe.value(f"params after {steps}", params)
         runs.append(run)
         waited += run.held.waited if run.held is not None else []
+    for name, tree in results:
+        observe.value(name, tree)
     observe.fact(facts.RUNS, lengths)
     observe.fact(facts.CALLS, [run.calls for run in runs])
     observe.fact(facts.AHEAD, [run.ahead for run in runs])

@@ -1,13 +1,14 @@
 """Drives ex08_boundary_copy: trains twice, and looks at every array that a call gets.
 
-JAX's own log counts the copies to the device, but does not always say of what. The calls of
-`step` and `error_of` show that: a call copies an argument that is a NumPy array, and an array
-that no call got before, and no step returned, was copied on its way to the call. If the log
-holds no copy for it, it was copied on the device.
+JAX's own log counts the copies to the device, but does not always say of what. The calls of `step`
+and `error_of` show that: a call copies an argument that is a NumPy array, and an array that no call
+got before, and no step returned, was copied on its way to the call. If the log holds no copy for
+it, it was copied on the device.
 
 Drawn: the batches of the two runs (2 to 29, and 100 to 129, in any order), the rows of a batch, the
-width of the network, and all numbers. The runs have different numbers of batches, so that a copy in
-each step is told from a copy in each run.
+width of the network, and all numbers: no array of a batch can be worked out from the other. The
+runs have different numbers of batches, so that a copy in each step is told from a copy in each run.
+What they return is looked at when both have ended, so a list that is filled again later shows.
 """
 
 import sys
@@ -23,9 +24,10 @@ from grader.checks.ex08_boundary_copy.facts import NAMES, RUNS, SLIPS, How, Run
 from grader.judging.words import line_on_stack
 from grader.probes import dumped
 from grader.probes.describe import address
-from grader.probes.observe import Observe, unpack
+from grader.probes.observe import Observe, own_list, unpack
 
 PROMISE = "`train` returns (params, errors)"
+OWN_LIST = "each call of `train` returns a list of its own"
 
 
 LENGTHS = ((2, 30), (100, 130))
@@ -118,7 +120,8 @@ def _inputs(rng: Any, count: int) -> tuple[dict[str, Any], dict[str, Any], list[
     params = {k: (rng.standard_normal(s) / 4).astype(np.float32) for k, s in shapes.items()}
     mean, deviation = rng.uniform(0.5, 1.5, (2, 16)).astype(np.float32)
     inputs = rng.standard_normal((count, rows, 16)).astype(np.float32)
-    batches = [{"inputs": x, "targets": np.tanh(x[:, 0])} for x in inputs]
+    targets = np.tanh(rng.standard_normal((count, rows))).astype(np.float32)
+    batches = [{"inputs": x, "targets": y} for x, y in zip(inputs, targets, strict=True)]
     return params, {"mean": mean, "deviation": deviation}, batches
 
 
@@ -134,7 +137,7 @@ def _slips(submission: ModuleType, params: Any, stats: Any, batches: list[Any]) 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Train twice, and look at what each call of the file's functions gets."""
-    runs = []
+    runs, results = [], list[tuple[str, Any]]()
     for count in (int(rng.integers(*span)) for span in rng.permutation(LENGTHS)):
         params, stats, batches = _inputs(rng, count)
         given = params, stats
@@ -150,11 +153,13 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         run.through_host = sum(map(dumped.uses_the_host, programs))
         vars(submission)["error_of"] = loop.own_error_of
         params, errors = unpack(returned, 2, PROMISE)
+        own_list(errors, [tree for _, tree in results], OWN_LIST)
         observe.value(run.first_call, loop.first)
-        for name, tree in zip(run.results, (errors, params), strict=True):
-            observe.value(name, tree)
+        results += zip(run.results, (errors, params), strict=True)
         if observe.reference:
             with observe.unwatched():
                 for words, slip in zip(SLIPS, _slips(submission, *given, batches), strict=True):
                     observe.value(f"{run.results[0]}, {words}", slip)
+    for name, tree in results:
+        observe.value(name, tree)
     observe.fact(RUNS, msgspec.to_builtins(runs))

@@ -23,10 +23,12 @@ from grader.judging.evidence import (
     events,
     probe_gap,
     seen,
+    to_host,
     wanted,
+    weight,
 )
-from grader.judging.words import plural, where
-from grader.records.record import Event, EventKind, Record
+from grader.judging.words import PARTS, plural, where
+from grader.records.record import Event, EventKind, Observed, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
 from grader.source.file import File
@@ -35,8 +37,14 @@ COPIES: Mapping[EventKind, tuple[str, str]] = {
     "h2d": ("copy", "from the host"),
     "d2d": ("copy", "between devices"),
     "d2h": ("read", "to the host"),
+    "async_copy": ("copy", "to the host"),
 }
 """Every kind of copy: what it is called, and which way it goes."""
+
+
+def _copies(observed: Observed, phase: str) -> list[Event]:
+    """Every copy of a call, and every read."""
+    return [*events(observed, "h2d", "d2d", phase=phase), *to_host(observed, phase)]
 
 
 def _prepared(record: Record) -> list[tuple[str, str]]:
@@ -158,14 +166,16 @@ def _calls_first(record: Record, found: list[Culprit]) -> list[Culprit]:
 )
 def no_visit_to_the_accelerator(record: Record) -> Result:
     """No array in `prepare` visits another device on its way."""
-    visits = list(events(seen(record), "d2d", "d2h", phase="prepare"))
+    visits = [*events(seen(record), "d2d", phase="prepare"), *to_host(seen(record), "prepare")]
     expected = (
         "every array in `prepare` is made on the device `cpu`: no copy between devices, and no "
         "read to the host"
     )
     if visits:
         between = any(event.kind == "d2d" for event in visits)
-        why = "an array was made on another device first" if between else "an array was read"
+        read = any(event.kind == "d2h" for event in visits)
+        why = "an array was read" if read else "an array was sent to the host"
+        why = "an array was made on another device first" if between else why
         return Failure(
             expected,
             f"{_in_words(visits)} in {plural(len(_prepared(record)), 'call')}: {why}",
@@ -176,10 +186,11 @@ def no_visit_to_the_accelerator(record: Record) -> Result:
         return Unable(str(problem))
     for call, (cpu, default) in enumerate(_prepared(record)):
         astray = _astray(record, call)
-        ran = {*seen(record).facts[ran_on(call)]} - {cpu}
+        ran = {*seen(record).facts[ran_on("prepare", call)]} - {cpu}
         went = ["an array was made"] * bool(astray) + ["a program ran"] * bool(ran)
         if went:
             other = min(ran | {event.detail for event in astray}, key=lambda one: one != default)
+            other = "several devices" if other == PARTS else other
             other += ", the default device," * (other == default)
             return Failure(
                 expected,
@@ -229,11 +240,31 @@ def model_on_the_default_device(record: Record) -> Result:
             return Failure(
                 f"the prediction from the {commitment} batch is on {default}",
                 observed,
-                definition(record, "predict"),
+                statements.call(record, "predict", "device_put"),
                 "" if place == cpu else "`device` is the device that is asked for. Is it used?",
                 statements.result(record, "predict"),
             )
-    return None
+        if failure := _elsewhere(record, call):
+            return failure
+    return Unable(str(problem)) if (problem := seen(record).facts[UNSEEN]) else None
+
+
+def _elsewhere(record: Record, call: int) -> Failure | None:
+    """The failure if `predict` runs programs elsewhere; of more copies, the next check tells."""
+    _, default, commitment = _predicted(record)[call]
+    ran = sorted({*seen(record).facts[ran_on("predict", call)]} - {default})
+    mine, theirs = (_copies(side(record), f"predict {call}") for side in (seen, wanted))
+    if not ran or weight(mine)[0] > weight(theirs)[0]:
+        return None
+    return Failure(
+        f"`predict` runs programs on {default} alone",
+        f"with the {commitment} batch, a program ran on {', '.join(ran)}, too",
+        definition(record, "predict"),
+        "Which line of `predict` computes before the batch is where the model runs?",
+    )
+
+
+IN_PARTS = "One copy takes all rows of a batch. Which line takes it apart before it is copied?"
 
 
 @EXERCISE.check(
@@ -246,16 +277,18 @@ def batch_is_the_one_copy(record: Record) -> Result:
     """`predict` copies the batch once, before the model runs, and copies nothing else."""
     for call, (_, _, commitment) in enumerate(_predicted(record)):
         phase = f"predict {call}"
-        mine = list(events(seen(record), *COPIES, phase=phase))
-        theirs = list(events(wanted(record), *COPIES, phase=phase))
-        total, fewest = (sum(event.count for event in found) for found in (mine, theirs))
+        mine, theirs = (_copies(side(record), phase) for side in (seen, wanted))
+        (total, size), (fewest, least) = map(weight, (mine, theirs))
         if total > fewest:
+            why = "the params or the result moved too, or the batch took a detour"
+            if size == least:
+                why = "together they are as large as the batch, which went in parts"
             return Failure(
                 f"a call with the {commitment} batch makes {plural(fewest, 'copy')}: only the "
                 "batch is copied",
-                f"{_in_words(mine)}: the params or the result moved too, or the batch took a "
-                "detour",
+                f"{_in_words(mine)}: {why}",
                 culprits(record, mine),
+                IN_PARTS if size == least else "",
             )
     if programs := seen(record).facts[THROUGH_HOST]:
         return Failure(

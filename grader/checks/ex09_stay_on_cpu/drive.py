@@ -89,7 +89,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.fact(PREDICTED, [[*place.names(), kind] for place, kind in calls])
     with dumped.programs() as texts:
         for call, (place, kind) in enumerate(calls):
-            _predict(submission, observe, rng, place, kind, call)
+            _predict(submission, observe, rng, place, kind, call, watch)
     observe.fact(THROUGH_HOST, sum(map(dumped.uses_the_host, texts)))
 
 
@@ -108,7 +108,7 @@ def _prepare(
     with jax.default_device(accelerator):
         with watch.seen() as ran, observe.phase(f"prepare {call}"):
             found = submission.prepare(raw, seed, cpu)
-        observe.fact(ran_on(call), sorted(ran))
+        observe.fact(ran_on("prepare", call), sorted(ran))
         observe.value(batch(call), found)
         _new_array(observe, "prepare", call)
         if not observe.reference:
@@ -135,6 +135,7 @@ def _predict(
     place: Place,
     commitment: str,
     call: int,
+    watch: launches.Places,
 ) -> None:
     """Predict from a batch (rows, 16) that lies on the CPU, committed or not."""
     cpu, accelerator, rows, width = place
@@ -145,8 +146,9 @@ def _predict(
             params = {"w1": jax.device_put(w1), "w2": jax.device_put(w2)}
             with jax.default_device(cpu):
                 given = jax.device_put(inputs, cpu if commitment == "committed" else None)
-        with observe.phase(f"predict {call}"):
+        with watch.seen() as ran, observe.phase(f"predict {call}"):
             found = submission.predict(params, given, accelerator)
+        observe.fact(ran_on("predict", call), sorted(ran))
         observe.value(prediction(call), found)
         _new_array(observe, "predict", call)
 

@@ -12,7 +12,7 @@ COMMITMENTS = ("committed", "uncommitted")
 THROUGH_HOST = "programs of predict that use the host"
 """The fact that counts the programs compiled in `predict` that keep arrays in host memory."""
 UNSEEN = "why nobody can say where programs ran"
-"""The fact that is not empty if the launches of `prepare` were not seen."""
+"""The fact that is not empty if the launches of the two functions were not seen."""
 
 
 def batch(call: int) -> str:
@@ -25,9 +25,9 @@ def prediction(call: int) -> str:
     return f"prediction {call}"
 
 
-def ran_on(call: int) -> str:
-    """The name of the list of devices on which a call of `prepare` ran programs."""
-    return f"where prepare {call} ran"
+def ran_on(function: str, call: int) -> str:
+    """The name of the list of devices on which a call ran programs."""
+    return f"where {function} {call} ran"
 
 
 def made_after(function: str, call: int) -> str:

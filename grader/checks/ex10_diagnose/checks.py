@@ -216,7 +216,7 @@ _SIGNS: Mapping[str, str] = {
     "no device node": "that a plugin is listed, there is no GPU, and no text says why",
     "JAX_PLATFORMS is gpu": "an error that names the backend of another maker of GPUs",
     "JAX_PLATFORMS is misspelt": "an error that names a backend in a wrong spelling",
-    "JAX_PLATFORMS is cpu": "a variable that asks for the CPU, and for no GPU before it",
+    "JAX_PLATFORMS is cpu": "a variable that asks for the CPU alone",
     "XLA_FLAGS is misspelt": "an error that names a flag",
 }
 """What a report shows if this is its cause."""

@@ -81,6 +81,8 @@ _NONE = ("", "-1", "1{three}", "-2{three}", "{word}", "NoDevFiles", "GPU-{three}
 """Values of CUDA_VISIBLE_DEVICES that leave no GPU to see, with places for numbers and words."""
 _FLAGS = ("xla_gpu_enable_fast_min_max=true", "xla_gpu_autotune_level=2", "xla_dump_to=/tmp/hlo")
 """Flags that XLA knows."""
+_SLIPS = "exchanged", "left out", "doubled"
+"""What becomes of letters in a name that is misspelt."""
 
 
 @dataclass(frozen=True)
@@ -222,11 +224,10 @@ def _two_plugins(scene: _Scene) -> Told:
     return scene.start(**_gpus(scene), initialize=[jax.errors.JaxRuntimeError(exists)])
 
 
-def _library(names: Sequence[str], platforms: str) -> Tell:
+def _library(name: str, platforms: str) -> Tell:
     def tell(scene: _Scene) -> Told:
-        name = scene.filled(scene.pick(*names))
         scene.harmless = False  # a harmless LD_LIBRARY_PATH would look like the cause here
-        errors = [RuntimeError(f"Unable to load {name}. Is it installed?")]
+        errors = _not_loaded(scene, scene.filled(name))[scene.pick(0, 1) :]
         return scene.start(visible=True, platforms=platforms, initialize=errors)
 
     return tell
@@ -234,13 +235,15 @@ def _library(names: Sequence[str], platforms: str) -> Tell:
 
 def _foreign_library(scene: _Scene) -> Told:
     scene.environment["LD_LIBRARY_PATH"] = scene.filled(scene.pick(*_FOREIGN))
-    name = scene.filled(scene.pick(*_LIBRARIES))
-    why = scene.helpers(
-        f"operation {name.lower()}GetProperty(MAJOR_VERSION, &major) failed: "
-        f"The {name} library was not found."
-    )
+    errors = _not_loaded(scene, scene.filled(scene.pick(*_LIBRARIES)))
+    return scene.start(visible=True, initialize=errors)
+
+
+def _not_loaded(scene: _Scene, name: str) -> list[Exception]:
+    """What the plugin raises if a library cannot be loaded, after what its helpers raise."""
+    asked = f"operation {name.lower()}GetProperty(MAJOR_VERSION, &major) failed"
     unable = RuntimeError(f"Unable to load {name}. Is it installed?")
-    return scene.start(visible=True, initialize=[why, unable])
+    return [scene.helpers(f"{asked}: The {name} library was not found."), unable]
 
 
 def _no_driver(scene: _Scene) -> Told:
@@ -293,13 +296,28 @@ def _in_capitals(scene: _Scene) -> Told:
     return scene.start(**_gpus(scene), platforms=platforms)
 
 
-def _misspelt_flag(scene: _Scene) -> Told:
-    """A flag of XLA's in which two letters are exchanged."""
-    name, _, value = scene.pick(*_FLAGS).partition("=")
-    apart = [n for n in range(5, len(name) - 1) if name[n] != name[n + 1]]
-    at = scene.pick(*apart)
-    flag = f"--{name[:at]}{name[at + 1]}{name[at]}{name[at + 2 :]}={value}"
-    return _flag(flag)(scene)
+def _mistyped(scene: _Scene, name: str, first: int, slip: str) -> str:
+    """A name with two letters exchanged, one left out or one doubled, after the `first` letters."""
+    at = scene.pick(*(n for n in range(first, len(name) - 1) if name[n] != name[n + 1]))
+    letters = {"exchanged": name[at + 1] + name[at], "left out": name[at + 1]}
+    return name[:at] + letters.get(slip, 2 * name[at] + name[at + 1]) + name[at + 2 :]
+
+
+def _mistyped_platform(scene: _Scene) -> Told:
+    name = _mistyped(scene, "cuda", 0, scene.pick(*_SLIPS))
+    return scene.start(**_gpus(scene), platforms=scene.pick("{},cpu", "cpu,{}", "{}").format(name))
+
+
+def _mistyped_flag(slip: str) -> Tell:
+    def tell(scene: _Scene) -> Told:
+        name, _, value = scene.pick(*_FLAGS).partition("=")
+        return _flag(f"--{_mistyped(scene, name, 5, slip)}={value}")(scene)
+
+    return tell
+
+
+def _unknown_flag(scene: _Scene) -> Told:
+    return _flag(scene.filled("--xla_gpu_{word}_{word}=true"))(scene)
 
 
 def _flag(flag: str) -> Tell:
@@ -325,7 +343,7 @@ _SCENES: Mapping[str, tuple[Tell, ...]] = {
     "jaxlib of another version": (_jaxlib_too_old, _jaxlib_too_new),
     "two plugins": (_two_plugins,),
     "library missing": tuple(
-        _library([name], platforms) for name in _LIBRARIES for platforms in ("", "cuda,cpu")
+        _library(name, platforms) for name in _LIBRARIES for platforms in ("", "cuda,cpu")
     ),
     "foreign library": (_foreign_library, _foreign_library),
     "no driver": (_no_driver, _no_driver_later),
@@ -341,9 +359,11 @@ _SCENES: Mapping[str, tuple[Tell, ...]] = {
         _platforms("cuda, cpu", "cuda ,cpu", " cuda", "cpu, cuda"),
         _in_capitals,
         _in_capitals,
+        _mistyped_platform,
+        _platforms("nvidia", "cpu,nvidia"),
     ),
     "JAX_PLATFORMS is cpu": (_platforms("cpu"),),
-    "XLA_FLAGS is misspelt": (_misspelt_flag, _misspelt_flag, _misspelt_flag),
+    "XLA_FLAGS is misspelt": (*map(_mistyped_flag, _SLIPS), _unknown_flag),
 }
 """Every cause, in each form in which it shows."""
 
@@ -358,7 +378,7 @@ def reports(rng: Any) -> list[Report]:
     for cause, tells in _SCENES.items():
         for tell in tells:
             for plugin in _PLUGINS:
-                scene = _Scene(rng, "cuda12" if cause == "foreign library" else plugin)
+                scene = _Scene(rng, plugin)
                 found += [Report(cause, text) for text in _written(scene, tell(scene))]
     return [found[int(index)] for index in rng.permutation(len(found))]
 

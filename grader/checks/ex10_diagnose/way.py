@@ -254,9 +254,19 @@ def _condition(file: File, loop: ast.For) -> Culprit:
 
 def habit(source: str) -> str:
     """The hint about the only call in a file that hardly ever finds what it looks for, or ""."""
-    calls = (node.func for node in ast.walk(File(source).tree) if isinstance(node, ast.Call))
-    named = {func.attr for func in calls if isinstance(func, ast.Attribute)} & HABITS.keys()
+    nodes = list(ast.walk(File(source).tree))
+    given = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    calls = [node for node in nodes if isinstance(node, ast.Call) and not _of_a_part(node, given)]
+    named = {one.func.attr for one in calls if isinstance(one.func, ast.Attribute)} & HABITS.keys()
     return HABITS[named.pop()] if len(named) == 1 else ""
+
+
+def _of_a_part(call: ast.Call, given: set[str]) -> bool:
+    """Whether a call of `re` looks at a variable that no function was given: not at a report."""
+    match call:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="re")), args=[_, ast.Name(id=text), *_]):
+            return text not in given
+    return False
 
 
 def _place(file: File, line: int) -> Culprit:

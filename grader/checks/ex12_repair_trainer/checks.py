@@ -35,7 +35,7 @@ from grader.judging.evidence import (
     wanted,
 )
 from grader.judging.words import plural, where
-from grader.records.record import PREFETCHED, Event, EventKind, Measured, Record
+from grader.records.record import PREFETCHED, UNWAITED, Event, EventKind, Measured, Record
 from grader.source import statements
 
 SCALAR = 8
@@ -411,7 +411,7 @@ def nothing_compiles_again(record: Record) -> Result:
 )
 def no_waits_for_the_loss(record: Record) -> Result:
     """No step waits until the loss of an earlier step has been read."""
-    reads = [e for e in _between(record, "d2h") if _of_number(e) and e.detail != PREFETCHED]
+    reads = [e for e in _between(record, "d2h") if _of_number(e) and e.detail not in UNWAITED]
     found = reads + _between(record, "wait")
     if found:
         return Failure(

@@ -24,7 +24,7 @@ from grader.judging.evidence import (
     to_host,
     wanted,
 )
-from grader.judging.words import EVERYWHERE, plural, shards, typed, where
+from grader.judging.words import EVERYWHERE, PARTS, plural, shards, typed, where
 from grader.records.record import Event, Leaf, Observed, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
@@ -446,7 +446,8 @@ def _whole(record: Record, name: str, batch: Batch) -> list[Event]:
     """The copies of all rows to each device, or to one, though a device needs a part of them."""
     largest = max(prod(leaf.shape) * 4 for leaf in wanted(record).values[name]) // batch.parts
     copies = events(seen(record), "h2d", phase=name) if batch.parts > 1 else ()
-    return [e for e in copies if e.detail == EVERYWHERE or (e.detail and (e.nbytes or 0) > largest)]
+    whole = (event for event in copies if event.detail not in ("", PARTS))
+    return [e for e in whole if e.detail == EVERYWHERE or (e.nbytes or 0) > largest]
 
 
 DIVISOR = (

@@ -32,7 +32,7 @@ from grader.judging.evidence import (
     wanted,
 )
 from grader.judging.memory import HELD, left
-from grader.judging.words import exchanges, plural, where
+from grader.judging.words import PARTS, exchanges, plural, where
 from grader.records.record import Collective, Leaf, Measured, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
@@ -116,7 +116,7 @@ def straight_to_its_device(record: Record) -> Result:
 def _more_than_a_copy(record: Record) -> Failure | None:
     """The failure where devices receive more than one copy of the params."""
     mine, theirs = (list(events(of(record), "h2d", phase="replicate")) for of in (seen, wanted))
-    whole = [event for event in mine if event.detail]
+    whole = [event for event in mine if event.detail not in ("", PARTS)]
     received = sum(event.count * (event.nbytes or 0) for event in whole)
     copies = (wanted(record).values[facts.copies(run)] for run, _ in enumerate(_runs(record)))
     needed = sum(4 * prod(leaf.shape) for leaves in copies for leaf in leaves)

@@ -3,10 +3,11 @@
 import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeGuard
 
 from grader.records.record import Record
 from grader.records.verdict import Culprit
-from grader.source.file import File
+from grader.source.file import File, reached
 from grader.source.statements.calling import call
 from grader.source.statements.loops import callback
 from grader.source.statements.search import (
@@ -147,3 +148,41 @@ def of_zero(record: Record, functions: Iterable[str], message: str) -> list[Culp
     nodes = [node for function in functions for node in nodes_of(file, function)]
     down = (n for n in nodes if isinstance(n, ast.BinOp) and isinstance(n.op, ast.FloorDiv))
     return only_place(file, [*down, *calls_among(nodes, "divmod")])
+
+
+_GIVE_NOTHING = frozenset(("append", "appendleft", "extend", "insert", "sort", "reverse", "clear"))
+"""Methods of lists that change these, and return None."""
+
+
+def of_none(record: Record, functions: Iterable[str], message: str) -> list[Culprit]:
+    """What keeps or hands on the None of a method, if `message` speaks of None; else nothing."""
+    if "NoneType" not in message:
+        return []
+    file, found = File(record.source), list[ast.Call]()
+    for node in _reached(file, functions):
+        match node:
+            case ast.Call(args=values):
+                found += filter(_gives_nothing, values)
+            case ast.Assign(value=ast.Call() as value) if _gives_nothing(value):
+                found.append(value)
+    return only_place(file, found)
+
+
+def _gives_nothing(value: ast.expr) -> TypeGuard[ast.Call]:
+    called = value.func if isinstance(value, ast.Call) else None
+    name = called.attr if isinstance(called, ast.Attribute) else ""
+    return name in _GIVE_NOTHING or name == "copy_to_host_async"
+
+
+def of_left_out(record: Record, functions: Iterable[str], message: str) -> list[Culprit]:
+    """The only condition by which a dict leaves things out, if `message` says that a key lacks."""
+    if not message.startswith("KeyError"):
+        return []
+    file = File(record.source)
+    made = (node for node in _reached(file, functions) if isinstance(node, ast.DictComp))
+    return only_place(file, [one for node in made for part in node.generators for one in part.ifs])
+
+
+def _reached(file: File, functions: Iterable[str]) -> Iterator[ast.AST]:
+    tops = dict.fromkeys(top for function in functions for top in reached(file, function))
+    return (node for top in tops for node in ast.walk(top))

@@ -23,7 +23,7 @@ def num_gpus():
 
 def try_gpu(i=0):
     """GPU number i where there is one, else a CPU device. They start at 0: none is negative."""
-    return f"cuda:{i}" if 0 <= i < num_gpus() else "cpu"  # as torch.device takes them
+    return f"cuda:{i}" if num_gpus() > i >= 0 else "cpu"  # as torch.device takes them
 
 
 def try_all_gpus():

@@ -1,4 +1,4 @@
-# expect: no_copy_in_the_loop
+# expect: not_through_the_host
 """ex02: compute with arrays that lie on different devices.
 
 `grader check ex02` judges `run`; `grader hint ex02` helps.

@@ -1,4 +1,4 @@
-# expect: on_the_device
+# expect: nothing_beside
 """ex03: create arrays on the device where they are needed.
 
 `grader check ex03` judges `create`; `grader hint ex03` helps.

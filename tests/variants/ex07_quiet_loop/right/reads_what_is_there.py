@@ -1,0 +1,33 @@
+"""ex07: report losses without stalling the loop.
+
+`grader check ex07` judges `train`; `grader hint ex07` helps.
+"""
+
+import collections
+
+import jax
+import jax.numpy as jnp
+
+
+def train(step, params, batches):
+    losses, pending = [], collections.deque()
+    for batch in batches:
+        params, loss = step(params, batch)
+        pending.append(loss)
+        while pending and pending[0].is_ready():
+            losses.append(float(pending.popleft()))
+    losses.extend(map(float, pending))
+    return params, losses
+
+
+@jax.jit
+def sgd_step(params, batch):
+    """One step of gradient descent on a two-layer network."""
+    inputs, targets = batch
+
+    def loss_fn(params):
+        hidden = jnp.tanh(inputs @ params["w1"] + params["b1"])
+        return jnp.mean((hidden @ params["w2"] - targets) ** 2)
+
+    loss, grads = jax.value_and_grad(loss_fn)(params)
+    return jax.tree.map(lambda p, g: p - 0.05 * g, params, grads), loss

@@ -1,0 +1,33 @@
+# expect: runs
+"""ex07: report losses without stalling the loop.
+
+`grader check ex07` judges `train`; `grader hint ex07` helps.
+"""
+
+import jax
+import jax.numpy as jnp
+
+_losses = []
+
+
+def train(step, params, batches):
+    """Run `step` once for each batch."""
+    arrays = []
+    for batch in batches:
+        params, loss = step(params, batch)
+        arrays.append(loss)
+    _losses[:] = [float(loss) for loss in jax.device_get(arrays)]
+    return params, _losses
+
+
+@jax.jit
+def sgd_step(params, batch):
+    """One step of gradient descent on a two-layer network."""
+    inputs, targets = batch
+
+    def loss_fn(params):
+        hidden = jnp.tanh(inputs @ params["w1"] + params["b1"])
+        return jnp.mean((hidden @ params["w2"] - targets) ** 2)
+
+    loss, grads = jax.value_and_grad(loss_fn)(params)
+    return jax.tree.map(lambda p, g: p - 0.05 * g, params, grads), loss
