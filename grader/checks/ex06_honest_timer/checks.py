@@ -414,13 +414,15 @@ def _which(timing: TimedProgram) -> str:
         "the geometric mean of the calls": math.exp(statistics.fmean(map(math.log, shares))),
         "the mean without the fastest and the slowest call": statistics.fmean(shares[1:-1]),
     }
-    found = [
-        f"that is {name}, not the mean of all" for name, one in named.items() if _alike(share, one)
-    ]
+    found = " or ".join(name for name, one in named.items() if _alike(share, one))
     if not found and any(_alike(share, one) for one in shares):
-        found = ["that is one of the calls, not the mean of all"]
+        found = "one of the calls"
     low, high = (_time(one * timing.cost["work"]) for one in (shares[0], shares[-1]))
-    return found[0] if found else f"single calls take {low} to {high}, and that is not their mean"
+    return (
+        f"that is {found}, not the mean of all"
+        if found
+        else f"single calls take {low} to {high}, and that is not their mean"
+    )
 
 
 def _alike(share: float, known: float) -> bool:

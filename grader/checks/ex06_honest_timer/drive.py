@@ -5,7 +5,7 @@ this machine makes no difference. A copy to the device that nobody waited for is
 clock runs, as a large one is on a GPU. Each program stages what another mistake overlooks; see
 `ProgramName` in `facts`.
 
-Drawn: the order of the programs, for each the number of calls (4 to 9; for two of them, 20 to 39)
+Drawn: the order of the programs, for each the number of calls (5 to 9; for two of them, 20 to 39)
 and what it costs, and how the work of two of them differs from call to call. In one, which gets few
 calls, a drawn call takes most of the time, so that the mean of fewer calls is never near the mean
 of all; in the other, which gets many, all take about as long, and none takes the mean. What these
@@ -32,7 +32,7 @@ from grader.probes import dumped
 from grader.probes.observe import Misused, Observe
 from grader.stages import clock
 
-CALLS, MANY = (4, 10), (20, 40)
+CALLS, MANY = (5, 10), (20, 40)
 """How many calls a program gets, at least, and below which number."""
 OFTEN: tuple[ProgramName, ...] = ("often", "varied")
 """The programs that get many calls."""
