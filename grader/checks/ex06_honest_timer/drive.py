@@ -8,9 +8,8 @@ clock runs, as a large one is on a GPU. Each program stages what another mistake
 Drawn: the order of the programs, for each the number of calls (5 to 9; for two of them, 20 to 39)
 and what it costs, and how the work of two of them differs from call to call. In one, which gets few
 calls, a drawn call takes most of the time, so that the mean of fewer calls is never near the mean
-of all; in the other, which gets many, all take about as long, and none takes the mean. What these
-two cost shows a figure that is rounded to two digits. Calls and readings of the clock are marked,
-so that a wait between the last two is told from a wait before.
+of all; in the other, which gets many, all take about as long, and none takes the mean. Calls and
+readings of the clock are marked, so that a wait between the last two is told from a wait before.
 """
 
 import math
@@ -139,7 +138,7 @@ def _shares(name: ProgramName, rng: Any, calls: int) -> list[float]:
         shares = rng.uniform(0.1, 0.3, calls)
         shares[rng.integers(calls)] += calls - shares.sum()
     elif name == "varied":
-        shares = rng.permutation(np.where(np.arange(calls) % 2, 1.0, rng.uniform(1.3, 1.7, calls)))
+        shares = rng.permutation(np.where(np.arange(calls) % 2, 1.0, rng.uniform(1.3, 1.7)))
         shares *= calls / shares.sum()
     else:
         return [1.0]
@@ -152,8 +151,8 @@ UNITS: dict[ProgramName, float] = {"uneven": 1e-6, "varied": 1e-7}
 def _cost(name: ProgramName, rng: Any) -> dict[str, float]:
     """What a program costs, in seconds: its work, its dispatch, and what it is named for."""
     work = float(rng.uniform(0.02, 0.09))
-    if name in UNITS:  # a figure that is rounded to units, or to tenths of them, is wrong
-        work = (int(rng.integers(11, 18)) + 0.5) / 10 * UNITS[name]
+    if name in UNITS:  # some units and a half: a figure that is rounded to units is wrong
+        work = (int(rng.integers(2, 9)) + 0.5) * UNITS[name]
     cost = {"work": work, "dispatch": work / 200, "compiling": 0.0, "copy": 0.0}
     if name == "compiling":
         cost["compiling"] = 30 * work
