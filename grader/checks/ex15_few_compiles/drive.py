@@ -38,6 +38,8 @@ from grader.probes.observe import Misused, Observe
 PROMISE = "`predict_all` returns a list: for each batch, its predictions"
 MODEL = "`model` is called as model(params, rows, mask)"
 MOST_ROWS, FEATURES = 256, 16
+NETWORK = dumped.bare("jit(network)")
+"""The network's program: one for each size, so that it computes the rows that it is given."""
 WIDTHS, OTHERS, LONG = (16, 41), (3, 7), (110, 150)
 BANDS = (2, 3, 5, 8, 10, 13, 16, 20, 25, 31, 39, 48, 61, 76, 95, 119, 149, 186, 232, 256)
 """Where bands of sizes begin and end: whoever serves all with more programs needs each of them."""
@@ -155,7 +157,10 @@ class _Beside:
     @property
     def rows(self) -> int:
         """The rows of all launches so far."""
-        numbers = (max(given, self._sizes.get(name, 0)) for name, given in self._launched)
+        numbers = (
+            given if given and name == NETWORK else max(given, self._sizes.get(name, 0))
+            for name, given in self._launched
+        )
         return sum(number // FEATURES for number in numbers)
 
     @contextmanager
