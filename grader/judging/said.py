@@ -423,9 +423,9 @@ _TABLE = tuple(
             r"Expected shard shape (\([\d, ]*\)) doesn't match the single device array shape "
             r"(\([\d, ]*\))",
             r"a device was given a block of shape \2, and by the sharding its block has shape \1",
-            "A block has as many dimensions as the array. Its index has a slice for each of them, "
-            "and a callback gets that index. Is all of it used, in its order, and the block given "
-            "as it is?",
+            "A block has as many dimensions as the array, and its index a slice for each of them. "
+            "The sharding knows that index for each device, and a callback gets it. Is it what "
+            "your code reads, all of it, in its order, and is the block given as it is?",
         ),
         _Said(
             r"input arrays must be from distinct devices",
@@ -629,6 +629,11 @@ _TABLE = tuple(
             r"to_device\(\) argument 1 must be str",
             "`to_device` was asked of a NumPy array, whose own method knows no device of JAX",
             "jax.device_put(x, device) takes NumPy arrays as it takes those of JAX.",
+        ),
+        _Said(
+            r"IndexError: (list|tuple) index out of range",
+            hint="How many entries are there, and which index is asked for here? Index 0 is the "
+            "first, and there is none after the last.",
         ),
         _Said(
             r"IndexError: no such group",

@@ -15,7 +15,11 @@ import jax
 
 _TENSOR = re.compile(r"((?:\d+x)*)[a-z]+(\d+)")
 """The type of an array in StableHLO: `50x16xf32`."""
+_SHAPE = re.compile(r"tensor<((?:\d+x)+)")
+_MODULE = re.compile(r"module @([\w.]+)")
 _ARRAY = re.compile(r"tensor<\d")
+_GATHERED = re.compile(r"\[\{\}(?:, \{\})+\]|\ball_gather|\bcollective_|\ball_to_all")
+"""A sharding that splits no dimension of a table, and what moves parts of arrays."""
 _ON_THE_HOST = re.compile(r"pinned_host|annotate_device_placement|_xla_compute_type")
 
 
@@ -36,6 +40,28 @@ def programs() -> Iterator[list[str]]:
 def uses_the_host(program: str) -> bool:
     """Whether a program keeps an array in host memory, or computes on the host."""
     return bool(_ON_THE_HOST.search(program))
+
+
+def gathers(program: str) -> bool:
+    """Whether a program puts a table on each device whole, or moves parts between devices."""
+    return bool(_GATHERED.search(program))
+
+
+def name(program: str) -> str:
+    """What JAX calls a program, as `bare` writes it."""
+    found = _MODULE.search(program)
+    return bare(found[1]) if found else ""
+
+
+def bare(name: str) -> str:
+    """The letters and digits of a name: JAX writes `jit(step)` as `jit_step` in a program."""
+    return "".join(filter(str.isalnum, name))
+
+
+def largest(program: str) -> int:
+    """The numbers of the largest array that a program is given, makes or returns."""
+    shapes = set(_SHAPE.findall(program))
+    return max((math.prod(map(int, shape.split("x")[:-1])) for shape in shapes), default=1)
 
 
 def holds_arrays(program: str) -> bool:

@@ -40,6 +40,7 @@ _CALLED = re.compile(
 )
 _BRANCHES = re.compile(r"\bbranch_computations=\{([^}]*)\}")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+_LIBRARY = re.compile(r'custom_call_target="(lapack|blas|cublas|cusolver)')
 _CONTRACTED = re.compile(r'lhs_contracting_dim(?:s=\{|ensions":\[)([\d,"]*)')
 _FREE = frozenset(
     {
@@ -272,6 +273,10 @@ def _operations(instruction: Instruction, types: dict[str, str]) -> int:
         shared = math.prod(first[axis] for axis in axes if axis < len(first))
         return 2 * math.prod(_sizes(_elements(instruction.type)[0])) * shared
     op = instruction.op.removesuffix("-start").removesuffix("-done")
+    if op in ("triangular-solve", "cholesky") or _LIBRARY.search(instruction.line):
+        # Each number of the matrix has its part in each column of the result.
+        matrix = _sizes(types.get(_operand(instruction, 0), instruction.operands))
+        return math.prod(matrix) * _sizes(instruction.type)[-1]
     if op in _FREE or op in COLLECTIVES or instruction.op in _FREE:
         return 0
     if op in ("reduce", "reduce-window"):

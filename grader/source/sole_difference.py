@@ -27,9 +27,11 @@ _Way = tuple[Node, ...]
 """A node of the learner's file that differs, after all the nodes that hold it."""
 _PARAMETERS = {
     "jax.device_put": ("x", "device"),
+    "jax.lax.fori_loop": ("lower", "upper", "body_fun", "init_val"),
     "jax.lax.pmean": ("x", "axis_name"),
     "jax.lax.psum": ("x", "axis_name"),
     "jax.lax.scan": ("f", "init", "xs"),
+    "jax.lax.while_loop": ("cond_fun", "body_fun", "init_val"),
     "jax.lax.with_sharding_constraint": ("x", "shardings"),
     "jax.make_array_from_callback": ("shape", "sharding", "data_callback"),
     "jax.NamedSharding": ("mesh", "spec"),

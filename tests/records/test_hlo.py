@@ -236,6 +236,18 @@ ENTRY %main (r: f32[4]) -> f32[4] {
     assert hlo.read(text).collectives == [Collective("all-reduce", 16, 1, 2)]
 
 
+def test_what_a_library_solves_is_work_for_each_column_of_the_result() -> None:
+    text = """HloModule m
+
+ENTRY %main (a: f32[8,8], b: f32[8,3]) -> f32[8,3] {
+  %a = f32[8,8]{1,0} parameter(0)
+  %b = f32[8,3]{1,0} parameter(1)
+  %x = f32[8,3]{1,0} custom-call(%a, %b), custom_call_target="lapack_strsm_ffi"
+}
+"""
+    assert hlo.read(text).work == 8 * 8 * 3
+
+
 def test_done_operations_and_names_of_collectives_do_not_count() -> None:
     assert one("%all-gather-done = f32[16]{0} all-gather-done(%all-gather-start)") == []
     assert one("%all-reduce.1 = f32[4]{0} fusion(%all-reduce), calls=%all-reduce") == []

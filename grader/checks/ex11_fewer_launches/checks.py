@@ -81,7 +81,7 @@ def _right_in_another(record: Record, run: Run) -> Run | None:
 def _placed(record: Record, failure: Failure) -> Failure:
     """At what is not as in `step`; or what a loop's body returns, or the call that loops."""
     if failure.observed.endswith(AROUND_THE_STEPS):
-        return replace(failure, made=_around(record))
+        return replace(failure, culprits=_around(record))
     if unlike := statements.unlike(record, "step"):
         observed = f"{failure.observed}; what is marked is not as in `step`"
         return replace(failure, observed=observed, culprits=unlike)
@@ -125,11 +125,13 @@ def start_is_kept(record: Record) -> Result:
                 "a simulation can be run again from the same start",
                 f"the run deletes the caller's {' and '.join(run.deleted)}, because `simulate` "
                 "donates them",
-                definition(record, "simulate"),
+                statements.matching(record, "simulate", _DONATING)
+                or definition(record, "simulate"),
             )
     return None
 
 
+_DONATING = r".*\bdonate_arg"
 ONE_CALL = (
     "Each call of a jitted function is a launch. One call can take all steps, however many there "
     "are, if the whole loop is in it."
@@ -149,7 +151,7 @@ def one_launch(record: Record) -> Result:
     problem = seen(record).facts.get("no counter")
     if problem:
         return Unable(f"launches could not be counted: {problem}")
-    runs = _runs(record, AGAIN)
+    runs = _runs(record)
     wrong = [run for run in runs if run.launches != 1]
     if not wrong:
         return _read(record)
@@ -158,7 +160,7 @@ def one_launch(record: Record) -> Result:
         f"1 program is launched for a run of {plural(wrong[0].steps, 'step')}",
         _launched(wrong[0]) + some,
         _computing(record, wrong[0]),
-        _why_launched(wrong[0]),
+        _why_launched(record, wrong[0]),
     )
 
 
@@ -181,12 +183,14 @@ def _computing(record: Record, run: Run) -> list[Culprit]:
     reads = to_host(seen(record)) if _is_on_the_host(run) else []
     if reads or not run.functions:
         return culprits(record, reads) or definition(record, "simulate")
-    if _is_beside_the_loop(run):
+    if _is_beside_the_loop(record, run):
         own = {*File(record.source).names, "scan", "fori_loop", "while_loop"}
         beside = statements.call(record, "simulate", *sorted(run.functions.keys() - own))
         if beside != definition(record, "simulate"):
             return beside
-        return statements.matching(record, "simulate", _OF_NUMPY) or _loop(record)
+        of_numpy = statements.matching(record, "simulate", _OF_NUMPY)
+        parts = beside if {*run.functions} & _OF_PARTS else []
+        return of_numpy or (statements.result(record, "simulate") if parts else _loop(record))
     often = max(run.functions, key=run.functions.__getitem__)
     return statements.call(record, "simulate", often)
 
@@ -196,25 +200,33 @@ def _is_on_the_host(run: Run) -> bool:
     return {*run.functions} <= {"stage"} and run.launches == sum(run.functions.values())
 
 
-def _why_launched(run: Run) -> str:
+def _why_launched(record: Record, run: Run) -> str:
     """The hint for a number of launches, or "" for the check's first one."""
     if _is_on_the_host(run):
         return ON_THE_HOST
-    if _is_beside_the_loop(run):
+    if _is_beside_the_loop(record, run):
         return BESIDE
     return ONE_CALL if run.launches % run.steps else ""
 
 
-def _is_beside_the_loop(run: Run) -> bool:
-    """Whether no program is launched twice: one may take all steps, and the others stand beside."""
-    return set(run.functions.values()) == {1}
+def _is_beside_the_loop(record: Record, run: Run) -> bool:
+    """Whether one program may take all steps, and the others stand beside.
+
+    Then none is launched twice, or each run launches the same ones, whatever its steps.
+    """
+    others = (one.functions for one in _runs(record, run.phase))
+    same = 1 in run.functions.values() and all(one == run.functions for one in others)
+    return same or {*run.functions.values()} == {1}
 
 
+_OF_PARTS = {"dynamic_slice", "squeeze", "_unstack"}
+"""What JAX calls the programs that take an array apart outside jit."""
 _OF_NUMPY = r"(jnp|jax\.numpy)\.\w+\((?!.*\)\.)"
 """How a call of jax.numpy begins whose result is not asked for something else."""
 BESIDE = (
     "No program here is launched for each step. But each call of jax.numpy that stands outside the "
-    "jitted function is one more. What of your code is not inside it?"
+    "jitted function is one more, and so is each part of an array, `x[0]`. What of your code is "
+    "not inside it?"
 )
 ON_THE_HOST = "What computes the steps, if not one program of JAX? NumPy works on the host."
 MOST_NAMES = 6

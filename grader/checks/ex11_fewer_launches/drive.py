@@ -1,18 +1,19 @@
 """Drives ex11_fewer_launches: counts launches, reads what is compiled, and times runs.
 
 No program is exported here. An export makes one program of any function, even of the
-loop that this exercise is about, so launches are counted where they happen: in each run after the
-first with its number of steps, when the program should be compiled already. What the first run
-compiles is read: it shows whether the text of the program grows with the number of steps.
+loop that this exercise is about, so launches are counted where they happen: in each run. What the
+first run with its number of steps compiles is read, too: it shows whether the text of the program
+grows with the number of steps.
 
 Drawn: the numbers of steps (6 short, 7 long, of which 4 follow each other, and one above 1000); how
-many runs each has, one that is read and at least one that is counted, about 80 in all, in drawn
-order; the number of pendulums for each number of steps, and their starts. A step of a timed window
-is a run of each of four lengths, drawn as those of short runs are, once for all windows of a
-comparison.
+many runs each has, one that compiles and at least one more, about 80 in all, in drawn order; the
+number of pendulums for each number of steps, and their starts: wide swings, and small ones. A step
+of a timed window is a run of each of four lengths, drawn as those of short runs are, once for all
+windows of a comparison.
 """
 
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -44,16 +45,19 @@ SHORT = 100
 """Runs with fewer steps are made many times: they cost little."""
 TIMED = 4
 """How many lengths timed runs have; each is compiled for."""
+SWING, SPEED = 2.4, 0.6
+"""The largest angle and speed of a start. With more, a pendulum may come to stand on its head,
+where rounding decides what becomes of it."""
 ENOUGH = 12
-"""So many counted runs with more than one launch decide: no more are made, as each takes long."""
+"""So many runs with more than one launch decide: no more are made, as each takes long."""
 LOOKED_AT = 8
 """Timed runs of a window, at most, whose results are compared."""
 
 
 def _start(rng: Any, pendulums: int) -> tuple[Any, Any]:
     """Angles and speeds of the pendulums, float32 (pendulums,), on the device."""
-    angle, speed = rng.uniform(-1, 1, (2, pendulums)).astype(np.float32)
-    placed: tuple[Any, Any] = jax.device_put((angle, speed))
+    drawn = (rng.uniform(-most, most, pendulums) for most in (SWING, SPEED))
+    placed: tuple[Any, Any] = jax.device_put(tuple(part.astype(np.float32) for part in drawn))
     return placed
 
 
@@ -71,32 +75,34 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     sizes, more, seed = *_plan(rng), int(rng.integers(1 << 30))
     runs: list[Run] = []
 
-    def run(steps: int, phase: str, watch: Callable[..., Any]) -> tuple[Run, Any]:
+    def run(steps: int, phase: str) -> Run:
         made = Run(steps, sum(run.steps == steps for run in runs) + 1, phase)
         runs.append(made)
         name = state_after(steps, made.number)
         start = _start(np.random.default_rng((seed, steps, made.number)), sizes[steps])
         if observe.reference:
             _slips(observe, start, steps, name)
+        simulate = partial(submission.simulate, *start, steps)
+        if phase == FIRST:
+            simulate = partial(reader.read, simulate)
         with observe.phase(phase):
-            state, seen = watch(lambda: submission.simulate(*start, steps))
+            state, (made.launches, made.functions) = counter.count(simulate)
+        if phase == FIRST:
+            state, made.operations = state
         angle, speed = unpack(state, 2, PROMISE)
         observe.value(name, {"angle": angle, "speed": speed})
         pairs = zip(("angle", "speed"), start, strict=True)
         made.deleted = [argument for argument, array in pairs if array.is_deleted()]
-        return made, seen
+        return made
 
     for steps in sizes:
-        made, read = run(steps, FIRST, reader.read)
-        made.operations = read
-        if made.is_unrolled:
+        if run(steps, FIRST).is_unrolled:
             break
     first = {run.steps for run in runs}
     for steps in filter(first.__contains__, more):
-        made, counted = run(steps, AGAIN, counter.count)
-        made.launches, made.functions = counted
-        if sum(one.launches > 1 for one in runs) == ENOUGH:
+        if sum(one.launches > 1 for one in runs) >= ENOUGH:
             break
+        run(steps, AGAIN)
     observe.fact("runs", msgspec.to_builtins(runs))
 
 

@@ -1,4 +1,4 @@
-"""The runs of ex11_fewer_launches: what each launched, or how long its program was.
+"""The runs of ex11_fewer_launches: what each launched, and how long its program was.
 
 A run is named by its number of steps, and by its number among the runs with so many.
 """
@@ -15,7 +15,7 @@ UNROLLED = 100
 
 
 class Run(msgspec.Struct, omit_defaults=True):
-    """One run. Of a first one the programs are read; of a later one, launches are counted."""
+    """One run: its launches, and of a first one also what it compiled."""
 
     steps: int
     number: int

@@ -10,6 +10,7 @@ import msgspec
 from grader.checks.ex12_repair_trainer import EXERCISE
 from grader.checks.ex12_repair_trainer.facts import (
     AGAIN,
+    FILLED_AGAIN,
     LONG,
     MANY,
     MOVES,
@@ -43,6 +44,8 @@ SCALAR = 8
 SLACK = 64
 """Bytes that a step may bring to the device beside its batch: counters, rates."""
 
+LOSS_READ = 3
+"""How often a loss may be read, at most: while the loop runs, for a log, and in the end."""
 
 RANDOM = (28.0, 36.0)
 """How many of 64 bits differ between two keys of jax.random: 32 on average, over many keys."""
@@ -210,6 +213,7 @@ FOR_ANY_NUMBER = (
     "Nobody says how many batches come. Which number in your code stands for it, and which key do "
     "the steps beyond it get?"
 )
+ANEW = "Each call returns a list of its own. Where does your code make the one that it returns?"
 RETURNED = "Return the model that the last step gave, and a list with one float for each step."
 
 
@@ -232,7 +236,8 @@ def trains_on_every_batch(record: Record) -> Result:
             observed = f"{run.problem} (a run of {steps} batches)"
             index = 0 if run.problem.startswith("the model") else 1
             returned = statements.result(record, "train", index, 2)
-            return Failure(expected, observed, returned, RETURNED)
+            hint = ANEW if run.problem == FILLED_AGAIN else RETURNED
+            return Failure(expected, observed, returned, hint)
     many, _, left = seen(record).facts[MANY]
     if left > 0:
         expected = f"one step for each of {many + left} batches"
@@ -332,8 +337,18 @@ def a_new_key_for_each_step(record: Record) -> Result:
     elif not (repeated or hint):
         hint = "jax.random.split and fold_in make new keys of `key`. Counting or NumPy do not."
     makers = (*MAKERS, "random.split") if steps == many else MAKERS
-    place = calls_of(record, makers)[:1] or statements.argument(record, "train", "step", 1)
+    place = calls_of(record, makers)[:1]
+    if not place and repeated and repeated[1] == 1:
+        place = statements.matching(record, "train", _NEW_KEY)
+        hint = NOT_PASSED_ON if place else hint
+    place = place or statements.argument(record, "train", "step", 1)
     return Failure(expected, observed, place, hint)
+
+
+NOT_PASSED_ON = (
+    "`split` makes new keys of the one that it gets, and always the same ones of the same key. "
+    "Which key does it get for the next step?"
+)
 
 
 MAKERS = ("random.key", "PRNGKey")
@@ -388,12 +403,12 @@ def _of_number(event: Event) -> bool:
     anchor="no-jit-no-program",
 )
 def nothing_compiles_again(record: Record) -> Result:
-    """After the second step, nothing is compiled."""
+    """From the second step to the last, nothing is compiled."""
     found = [e for e in _between(record, "compile") if e.step > 2]
     if not found:
         return probe_gap(seen(record), "compiles")
     return Failure(
-        "0 compiles after the second step",
+        "0 compiles between the second step and the last",
         f"{plural(sum(event.count for event in found), 'compile')} in {_all_steps(record)} steps",
         culprits(record, found),
     )
@@ -458,10 +473,11 @@ def model_stays_on_its_device(record: Record) -> Result:
             read.append(event)  # more than all losses
     sent = [e for e in events(seen(record), "h2d", "d2d") if e.step > 0 and e.phase in steps]
     # A batch goes to the device in its arrays, or in one piece.
-    odd = [e for e in sent if (e.nbytes or 0) > SLACK and e.nbytes not in (*batch, sum(batch))]
+    odd = [e for e in sent if _is_large(e) and e.nbytes not in (*batch, sum(batch))]
     if not (read or odd):
         return (
             _sent_too_often(record, sent, sum(batch) + SLACK)
+            or _many_numbers(record)
             or _copied_in_place(record)
             or _through_the_host(record)
             or _moved_at_the_end(record)
@@ -479,6 +495,25 @@ def model_stays_on_its_device(record: Record) -> Result:
         culprits(record, read + odd),
         AT_THE_END if at_the_end else "",
     )
+
+
+def _is_large(event: Event) -> bool:
+    """Whether a copy to a device carries more than numbers of the host, or than a key."""
+    return (event.nbytes or 0) > (SCALAR if event.kind == "d2d" else SLACK)
+
+
+def _many_numbers(record: Record) -> Failure | None:
+    """The failure where a run reads many more numbers than there are losses."""
+    for name, steps in _lengths(record).items():
+        for kind in ("d2h", "async_copy"):
+            found = [e for e in events(seen(record), kind, phase=name) if _of_number(e)]
+            if (total := sum(event.count for event in found)) > LOSS_READ * steps:
+                return Failure(
+                    f"in {steps} steps, the host reads {steps} losses, and no other numbers",
+                    f"{total} reads of a number: the model is read, number by number",
+                    culprits(record, found),
+                )
+    return None
 
 
 def _sent_too_often(record: Record, sent: list[Event], limit: int) -> Failure | None:

@@ -103,6 +103,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             observe.fact(MOVES, _moves(model[1], batches[0][0].mean(0), after[1]))
     observe.fact("batch bytes", [array.nbytes for array in batches[0]])
     observe.fact("model bytes", sorted({leaf.nbytes for leaf in jax.tree.leaves(model)}))
+    ends = []
     for name, key, default in (
         (LONG, keys[2], first),
         (AGAIN, keys[2], second),
@@ -113,7 +114,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
                 held = Held() if name == LONG and jax.default_backend() == "cpu" else None
             taken = batches[: lengths[name]]
             training = Training(observe, step, taken, held, is_unlike)
-            train(submission.train, observe, name, training, (model, key))
+            ends.append(train(submission.train, observe, name, training, (model, key)))
             if held is not None:
                 observe.fact(WAITED, held.waited)
     if jax.default_backend() != "cpu":
@@ -121,3 +122,5 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     many = batches[:1] * int(rng.integers(*MANY_STEPS))
     with observe.unwatched():
         observe.fact(MANY, keys_of_many(submission.train, (model, keys[2]), many))
+    for end in ends:
+        end()

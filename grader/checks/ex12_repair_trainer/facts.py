@@ -15,6 +15,8 @@ it left without a step."""
 MOVES = "how often the mean moves"
 """The fact that says how often the mean of the returned state has moved: 0, 1, 2, or -1 where that
 is not known."""
+FILLED_AGAIN = "a later call of `train` changes the list of losses that this one returned"
+"""What is wrong with such a list."""
 WAITED = "held steps that were waited for"
 """The fact that lists steps, from 0, for which the host waited in the run that holds its steps."""
 

@@ -25,7 +25,6 @@ from grader.checks.ex13_memory_budget.facts import (
     REAL_SHARE,
     STARTED,
     UNIFIED,
-    VISIBLE,
     Started,
     in_words,
     on_the_gpu,
@@ -86,7 +85,7 @@ def _first(record: Record, judge: Judge, *, empty: bool = True) -> Result:
 
 def _is_empty(one: Started) -> bool:
     """Whether the shell has set nothing that `start` is to replace."""
-    return one.shell.keys() <= {VISIBLE}
+    return one.shell.keys().isdisjoint(SETTINGS)
 
 
 @EXERCISE.check(
@@ -105,7 +104,7 @@ def set_in_time(record: Record) -> Result:
 
 def _late(record: Record, one: Started) -> Failure | None:
     """The failure where JAX read the settings before `start` had made them."""
-    stopped = one.array and one.variables == one.shell  # before anything was set
+    stopped = one.array and one.variables.items() <= one.shell.items()  # before anything was set
     in_time = one.afterwards == one.options and not stopped
     if one.options is None or in_time or not _wrong(record, one):
         return None

@@ -7,10 +7,10 @@ Drawn: the share of each process (0.02 to 0.98, with three digits; from an empty
 very large ones, each with a pool that grows and with one that does not); in the other shells the
 values of the variables, where each variable stands alone, with each text that JAX reads as off and
 some that it reads as on, and in each company of two or more, with a pool that grows and with one
-that does not; which GPUs some shells show; and the order of all processes. Where there is a GPU,
-two real processes with a drawn share are asked what its allocator gave them. What JAX is told is
-compared with what was asked for, and with the text of the environment that it read, outside this
-process.
+that does not; which GPUs some shells show, and what else some have set; and the order of all
+processes. Where there is a GPU, two real processes with a drawn share are asked what its allocator
+gave them. What JAX is told is compared with what was asked for, and with the text of the
+environment that it read, outside this process.
 """
 
 import linecache
@@ -45,6 +45,15 @@ SHARES = (0.02, 0.12, 0.5, 0.88, 0.98)
 ON = ("true", "True", "1", "yes", "on")
 OFF = ("false", "False", "0")
 ALLOCATORS = ("platform", "cuda_async", "vmm", "PLATFORM", "cuda")
+BYSTANDERS = {
+    "SLURM_JOB_ID": "418207",
+    "JAX_PLATFORMS": "cuda,cpu",
+    "NCCL_DEBUG": "WARN",
+    "TF_CPP_MIN_LOG_LEVEL": "1",
+    "JPY_SESSION_NAME": "shared.ipynb",
+}
+"""What a shell may have set besides, of which one or two stand in half of those that have set a
+variable of the task."""
 Shell = dict[str, str]
 
 
@@ -73,7 +82,7 @@ def _share(rng: Any, low: float = SHARES[0], high: float = SHARES[-1]) -> float:
 def _fraction(rng: Any) -> str:
     """A share as somebody may have written it in a shell."""
     text = f"{_share(rng):.2f}"
-    return text.lstrip("0") if rng.integers(2) else text
+    return _one_of((text, text.lstrip("0"), f"{_share(rng):.1e}", "1"))(rng)
 
 
 def _one_of(texts: tuple[str, ...]) -> Callable[[Any], str]:
@@ -94,7 +103,7 @@ VALUES: Mapping[str, Callable[[Any], str]] = {
     OLD: _fraction,
     NEW: _fraction,
     PREALLOCATE: _one_of((*ON, *OFF)),
-    ALLOCATOR: _one_of(ALLOCATORS),
+    ALLOCATOR: lambda rng: _one_of((*ALLOCATORS, _some_word(rng)))(rng),
     VISIBLE: lambda rng: str(int(rng.integers(8))),
 }
 """A variable that a shell may have set -> how its value is drawn."""
@@ -110,7 +119,14 @@ def _calls(rng: Any) -> list[tuple[Shell, float, bool]]:
         for names in combinations(VALUES, count):
             shell = {name: VALUES[name](rng) for name in names}
             found += [(shell, _share(rng), grow) for grow in (True, False)]
+    found = [(x and x | _bystanders(rng), share, grow) for x, share, grow in found]
     return [found[int(index)] for index in rng.permutation(len(found))]
+
+
+def _bystanders(rng: Any) -> Shell:
+    """Other variables of a shell, or none."""
+    names = rng.choice([*BYSTANDERS], int(rng.integers(1, 3)), replace=False)
+    return {str(name): BYSTANDERS[name] for name in names if rng.integers(2)}
 
 
 def _alone(rng: Any) -> Iterator[tuple[Shell, bool]]:

@@ -5,10 +5,11 @@ from dataclasses import replace
 import msgspec
 
 from grader.checks.ex14_donate import EXERCISE, facts
-from grader.checks.ex14_donate.facts import RUNS, TRACED, Run, Traced
+from grader.checks.ex14_donate.facts import FEW, RUNS, TRACED, Run, Traced
 from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
+    KEPT,
     compiled_program,
     definition,
     differing_leaf,
@@ -232,11 +233,14 @@ def _not_in_place(record: Record, program: Measured, traced: Traced) -> Failure 
     missing = [path for index, path in enumerate(paths) if index not in aliased]
     if not missing:
         return _run_in_place(record, program, paths)
+    hint = OUTERMOST if traced.batch_donated or traced.donated_inside else ""
+    dropped = statements.dropped_at_top(record, "step", "jit")
     return Failure(
         f"all {len(paths)} arrays of the state, {traced.state_bytes:,} bytes, are written in place",
-        f"{len(paths) - len(missing)} of {len(paths)} are: {_donation(traced)}",
-        definition(record, "step"),
-        OUTERMOST if traced.batch_donated or traced.donated_inside else "",
+        f"{len(paths) - len(missing)} of {len(paths)} are: {_donation(traced)}"
+        + "; what the marked line makes is dropped" * bool(dropped),
+        dropped or definition(record, "step"),
+        hint or (KEPT if dropped else ""),
     )
 
 
@@ -311,7 +315,8 @@ def one_copy_of_the_state(record: Record) -> Result:
     if not isinstance(programs, list):
         return programs
     pairs = zip(programs, _traced(wanted(record)), strict=True)
-    found = (_second_copy(record, name, mine, traced) for (name, mine), traced in pairs)
+    few = ((name, mine, traced) for (name, mine), traced in pairs if traced.rows <= FEW)
+    found = (_second_copy(record, *one) for one in few)
     return next((one for one in found if one), None)
 
 

@@ -1,10 +1,10 @@
 """Drives ex14_donate: traces and exports `step` for states of several sizes, and runs it.
 
-Drawn: the width of the network and the rows of a batch (3 to 6), for three programs (a narrow
-network, a wide one and one between, in any order), and of another network, which is run twice, with
-8 to 59 rows, for 2 to 19 and for 100 to 139 steps; the count that a state begins with (0 in one
-run, up to a million elsewhere); how many batches a run has, which come again in turn; whether the
-runs come before the traces; and all numbers.
+Drawn: the width of the network and the rows of a batch, for four programs (a narrow network, a wide
+one and one between, each with 3 to 6 rows, and one of any width with 7 to 63, in any order), and of
+another network, which is run twice, with 8 to 59 rows, for 2 to 19 and for 100 to 139 steps; the
+count that a state begins with (0 in one run, up to a million elsewhere); how many batches a run
+has, which come again in turn; whether the runs come before the traces; and all numbers.
 
 The trace shows what `step` donates, and whether the new state has the arrays of the old one. What
 the compiler makes of the donation is measured with the exported programs, where the learner's file
@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from grader.checks.ex14_donate import facts
-from grader.checks.ex14_donate.facts import RUNS, TRACED, Run, Traced
+from grader.checks.ex14_donate.facts import FEW, RUNS, TRACED, Run, Traced
 from grader.probes.describe import address
 from grader.probes.observe import Misused, Observe, named, unpack
 
@@ -28,8 +28,7 @@ PROMISE = "`step` returns (state, losses)"
 WIDTHS = ((24, 200), (200, 1100), (1100, 1700))
 """From which width on, and below which, the network of each program is."""
 LENGTHS = ((2, 20), (100, 140))
-ROWS = (3, 7)
-"""Few rows for each program: what a step keeps of many would make room for a copy of the state."""
+ROWS, MANY_ROWS = (3, FEW + 1), (FEW + 1, 64)
 RUN_ROWS, RUN_WIDTH, BATCHES = (8, 60), (40, 200), (2, 6)
 
 
@@ -75,13 +74,15 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 def _trace_all(step: Any, observe: Observe, rng: Any) -> None:
     """Trace and export `step` for each size."""
     found = []
-    for number, span in enumerate(rng.permutation(WIDTHS), 1):
+    sizes = [*((span, ROWS) for span in WIDTHS), ((WIDTHS[0][0], WIDTHS[-1][1]), MANY_ROWS)]
+    for number, index in enumerate(rng.permutation(len(sizes)), 1):
+        width, rows = (int(rng.integers(*ends)) for ends in sizes[index])
         with observe.unwatched():
-            state = _state(rng, int(rng.integers(*span)), int(rng.integers(1_000_000)))
-            batch = _batch(rng, int(rng.integers(*ROWS)))
+            state = _state(rng, width, int(rng.integers(1_000_000)))
+            batch = _batch(rng, rows)
         traced = step.trace(state, batch)
         new_state, _ = unpack(traced.out_info, 2, PROMISE)
-        found.append(_traced(traced, state, new_state))
+        found.append(_traced(traced, state, new_state, rows))
         observe.program(facts.program(number), step, state, batch)
     observe.fact(TRACED, msgspec.to_builtins(found))
 
@@ -140,12 +141,13 @@ def _same(batch: Any, before: Any) -> bool:
     return all(not now.is_deleted() and np.array_equal(now, old) for now, old in pairs)
 
 
-def _traced(traced: Any, state: Any, new_state: Any) -> Traced:
+def _traced(traced: Any, state: Any, new_state: Any, rows: int) -> Traced:
     """What a `jax.stages.Traced` shows."""
     arrays = jax.tree.leaves(state)
     donated = [leaf.donated for leaf in jax.tree.leaves(traced.lower().args_info)]
     inside = [equation.params.get("donated_invars", ()) for equation in traced.jaxpr.eqns]
     return Traced(
+        rows=rows,
         old_state=_shapes(state),
         new_state=_shapes(new_state),
         state_bytes=sum(array.nbytes for array in arrays),

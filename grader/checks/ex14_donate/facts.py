@@ -5,6 +5,9 @@ import msgspec
 TRACED, RUNS = "traced", "runs"
 """The names of the facts that hold lists of `Traced` and of `Run`."""
 
+FEW = 6
+"""Of more rows a step may keep so much that there is room for a copy of the state."""
+
 
 def program(number: int) -> str:
     """The name of the program that is exported for a state of the size `number`, from 1."""
@@ -24,6 +27,8 @@ def last_state(number: int) -> str:
 class Traced(msgspec.Struct):
     """A traced `step`. A state is written down as path -> `float32[16,512]`."""
 
+    rows: int
+    """The rows of its batch."""
     old_state: dict[str, str]
     """The state that goes in; its arrays are the first arguments of the program, in order."""
     new_state: dict[str, str]

@@ -53,6 +53,10 @@ MASK = (
     "The mask is 1 for a row of the batch and 0 for a row of padding. The predictions for the "
     "padding are cut off."
 )
+LEFT_OVER = (
+    "Some masks are right, and others count more rows than their batch has, but not all of their "
+    "array. What is left in a mask from a batch before?"
+)
 CUT = "An array that is smaller than its batch has no place for some rows. Is its size rounded up?"
 NOT_THE_MODELS = "The predictions are those of `model`. Which line makes the ones that you return?"
 TIMES_NAN = "The mask multiplies the rows. What is 0 times a NaN, or times an infinity?"
@@ -90,7 +94,18 @@ def same_predictions(record: Record) -> Result:
             lost = 0 < sum(call.counted for call in served.calls) < sum(served.sizes)
             known = named.hint and not (lost and "has shape" in named.expected)
             return named if known else _with_reason(record, named, served)
+    for number, served in enumerate(_served(record), 1):
+        if served.overwritten:
+            return Failure(
+                f"what was returned for list {number} stays as it is when other lists are served",
+                f"those for {plural(served.overwritten, 'batch')} have other numbers then",
+                statements.result(record, "predict_all"),
+                OF_ITS_OWN,
+            )
     return None
+
+
+OF_ITS_OWN = "Each call returns arrays of its own. Which array does yours write into once more?"
 
 
 def _not_numpy(record: Record, name: str) -> Failure | None:
@@ -141,7 +156,10 @@ def _with_reason(record: Record, failure: Failure, served: Served) -> Failure:
         why, hint = f"; {what}", NOT_THE_MODELS
         place = calls_of(record, ["network"]) or place
     elif counted > given:
-        why, hint = f"; the masks count {counted} rows, and these batches have {given}", ""
+        why = f"; the masks count {counted} rows, and these batches have {given}"
+        odd = any(call.batch is None and call.counted < call.rows for call in calls)
+        right = any(call.batch is not None for call in calls)
+        hint = LEFT_OVER if odd and right else ""
         made = statements.argument(record, "predict_all", "model", 2)
     elif counted < given:
         cut = "has shape" in failure.expected
@@ -179,6 +197,12 @@ MODEL, STAGE = "jit(network)", "jit(stage)"
 STAGED = (
     "jnp.asarray is a program too, one for each size. `model` takes NumPy arrays as they are: what "
     "is left for jnp.asarray to do?"
+)
+SLICES = {"jit(dynamic_slice)", "jit(slice)", "jit(squeeze)"}
+"""What JAX calls the programs that take a part of an array outside jit."""
+SLICED = (
+    "x[:n] of a jax.Array is a program too, one for each n. Of a NumPy array it is none: which of "
+    "the two does your code cut?"
 )
 MORE_FORMS = (
     "A program is compiled for each shape and for each dtype of the arrays. Why does one size come "
@@ -220,6 +244,7 @@ def few_compiles(record: Record) -> Result:
     listed = "; ".join(f"{n} of `{name}`{said.get(name, '')}" for name, n in names.items())
     forms, why = _forms(record), ""
     hint = STAGED if set(names) == {MODEL, STAGE} else ""
+    hint = SLICED if MODEL in names and set() < names.keys() - {MODEL} <= SLICES else hint
     if set(names) == {MODEL}:
         by_size: dict[int, list[str]] = {}
         for form, rows in forms.items():

@@ -32,12 +32,14 @@ from grader.checks.ex15_few_compiles.facts import (
     served_list,
 )
 from grader.judging.words import typed
-from grader.probes import launches
+from grader.probes import dumped, launches
 from grader.probes.observe import Misused, Observe
 
 PROMISE = "`predict_all` returns a list: for each batch, its predictions"
 MODEL = "`model` is called as model(params, rows, mask)"
 MOST_ROWS, FEATURES = 256, 16
+NETWORK = dumped.bare("jit(network)")
+"""The network's program: one for each size, so that it computes the rows that it is given."""
 WIDTHS, OTHERS, LONG = (16, 41), (3, 7), (110, 150)
 BANDS = (2, 3, 5, 8, 10, 13, 16, 20, 25, 31, 39, 48, 61, 76, 95, 119, 149, 186, 232, 256)
 """Where bands of sizes begin and end: whoever serves all with more programs needs each of them."""
@@ -92,10 +94,15 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     with observe.unwatched():
         others = _params(rng, width)
     given.append((others, [rows.copy() for rows in given[again][1]]))
-    served = [
-        _serve(submission, observe, watch, params, factor, number, batches)
-        for number, (params, batches) in enumerate(given, 1)
-    ]
+    sizes: dict[str, int] = {}
+    served, returned = [], []
+    for number, (params, batches) in enumerate(given, 1):
+        beside = _Beside(params, sizes)
+        one, found = _serve(submission, observe, watch, beside, factor, number, batches)
+        served.append(one)
+        returned.append((found, [np.array(part) for part in found]))
+    for one, (found, before) in zip(served, returned, strict=True):
+        one.overwritten = sum(not _alike(*pair) for pair in zip(found, before, strict=True))
     observe.fact(SERVED, msgspec.to_builtins(served))
 
 
@@ -103,17 +110,15 @@ def _serve(
     submission: ModuleType,
     observe: Observe,
     watch: launches.Places,
-    params: Any,
+    beside: "_Beside",
     factor: Any,
     number: int,
     batches: list[Any],
-) -> Served:
-    """Serve one list, and write down how."""
+) -> tuple[Served, list[Any]]:
+    """Serve one list, and write down how; returns the predictions, too."""
     calls: list[Call] = []
     mine, before = list(batches), [np.array(rows) for rows in batches]
     sorted_batches = [_sorted(rows) for rows in before]
-
-    beside = _Beside(params)
 
     def model(params: Any, rows: Any, mask: Any) -> Any:
         with observe.unwatched():
@@ -123,8 +128,8 @@ def _serve(
             with observe.unwatched():
                 return beside.known(_times(found, factor))
 
-    with observe.phase(served_list(number)), watch.given(beside.given):
-        found = submission.predict_all(model, params, batches)
+    with beside.reading(), observe.phase(served_list(number)), watch.launched(beside.launched):
+        found = submission.predict_all(model, beside.params, batches)
     if not isinstance(found, list | tuple) or len(found) != len(mine):
         rows = isinstance(found, list | tuple) and len(found) == sum(map(len, before))
         each = ", one entry for each row, not for each batch" * rows
@@ -132,20 +137,40 @@ def _serve(
         raise Misused(PROMISE, said)
     observe.value(served_list(number), list(found))
     sizes = [len(rows) for rows in before]
-    return Served(sizes, calls, beside.rows, _changed(batches, mine, before))
+    return Served(sizes, calls, beside.rows, _changed(batches, mine, before)), list(found)
 
 
 class _Beside:
-    """Counts the rows that programs are given beside those of `model`.
+    """Counts the rows that programs are given, or make themselves, beside those of `model`.
 
     The params and what `model` returned are no rows. Of each launch, the largest array counts: a
     mask goes with its rows. An array of any shape holds as many rows as its numbers suffice for.
+    `sizes` gets the numbers of the largest array in each program that is compiled, by its name.
     """
 
-    def __init__(self, params: Any) -> None:
-        self.rows = 0
+    def __init__(self, params: Any, sizes: dict[str, int]) -> None:
+        self.params, self._sizes = params, sizes
         self._paused = False
         self._known = {id(leaf): leaf for leaf in jax.tree.leaves(params)}
+        self._launched: list[tuple[str, int]] = []
+
+    @property
+    def rows(self) -> int:
+        """The rows of all launches so far."""
+        numbers = (
+            given if given and name == NETWORK else max(given, self._sizes.get(name, 0))
+            for name, given in self._launched
+        )
+        return sum(number // FEATURES for number in numbers)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """A block whose programs are read."""
+        with dumped.programs() as texts:
+            yield
+        for text in texts:
+            name = dumped.name(text)
+            self._sizes[name] = max(self._sizes.get(name, 0), dumped.largest(text))
 
     def known(self, array: Any) -> Any:
         """`array`, which does not count from now on."""
@@ -161,11 +186,16 @@ class _Beside:
         finally:
             self._paused = False
 
-    def given(self, arrays: Sequence[Any]) -> None:
-        """Count what one program is given."""
+    def launched(self, name: str, _: list[str], given: Sequence[Any]) -> None:
+        """Note one launch, and what the program is given."""
         if not self._paused:
-            sizes = [np.size(array) for array in arrays if id(array) not in self._known]
-            self.rows += max(sizes, default=0) // FEATURES
+            sizes = [np.size(array) for array in given if id(array) not in self._known]
+            self._launched.append((dumped.bare(name), max(sizes, default=0)))
+
+
+def _alike(predictions: Any, before: Any) -> bool:
+    """Whether predictions are as they were."""
+    return np.array_equal(predictions, before, equal_nan=True)
 
 
 @jax.jit

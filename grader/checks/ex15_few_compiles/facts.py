@@ -32,9 +32,11 @@ class Served(msgspec.Struct):
     """The rows of each batch."""
     calls: list[Call]
     beside: int
-    """Rows of 16 numbers that were given to programs which `model` did not call."""
+    """Rows of 16 numbers given to programs that `model` did not call, or made by them."""
     changed: str
     """What became of the caller's list, or "" if it is as it was."""
+    overwritten: int = 0
+    """For how many of the batches the predictions were others once all lists had been served."""
 
 
 def served_list(number: int) -> str:

@@ -1,5 +1,6 @@
 """Checks of ex16_remat: the gradients, and the budgets for memory and for work."""
 
+import ast
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,6 +23,7 @@ from grader.judging.evidence import (
 from grader.records.record import Measured, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
+from grader.source.file import File
 
 ARRAYS = 4.5
 """The budget for memory: arrays (n, h) a layer, kept or in use."""
@@ -61,19 +63,28 @@ def same_gradients(record: Record) -> Result:
             said = (
                 f"; together, they differ by 1 part in {1 / apart:.0f}" if apart and small else ""
             )
-            unlike = statements.unlike(record, "layer")
+            cast = statements.matching(record, "thrifty", _CAST) if small else []
+            unlike = cast or statements.unlike(record, "layer")
             said += "; what is marked is not as in `layer`" * bool(unlike)
             said += WITHOUT_X * (not unlike and _lacks_x(record))
+            backward = [] if unlike or said else _backward(record, name)
+            said += OF_BACKWARD * bool(backward)
             return replace(
                 failure,
                 observed=failure.observed + said,
-                culprits=unlike or definition(record, "thrifty"),
-                hint=failure.hint or (NEARLY if small else ""),
+                culprits=unlike or backward or definition(record, "thrifty"),
+                hint=failure.hint or (NEARLY if small else BACKWARD if backward else ""),
                 made=statements.result(record, "thrifty"),
             )
     return None
 
 
+_CAST = r".*\.astype\([^()]*float16['\"]?\)$"
+OF_BACKWARD = "; the result of `thrifty` is right, and its gradients are not"
+BACKWARD = (
+    "The backward function of jax.custom_vjp returns one gradient for each argument, of all ways "
+    "on which the result depends on it. On which ways does it depend on `x`?"
+)
 WITHOUT_X = "; `thrifty(x, weights)` is what `layer` adds to `x`, without `x`"
 
 
@@ -85,6 +96,13 @@ def _lacks_x(record: Record) -> bool:
     before = given(record, facts.RESULT)
     found = compare("", mine.outputs, theirs.outputs, "", "", rtol=1e-3, atol=1e-5, before=before)
     return found is not None and found.hint == CHANGE
+
+
+def _backward(record: Record, name: str) -> list[Culprit]:
+    """What the backward function of jax.custom_vjp returns, if nothing but gradients is wrong."""
+    if name == facts.RESULT or differing_output(record, facts.RESULT, rtol=1e-3, atol=1e-5):
+        return []
+    return statements.backward(record, "thrifty")
 
 
 BFLOAT16 = 2**-5
@@ -192,6 +210,22 @@ OF_NAMES = (
 )
 
 
+def _names_of_nothing(record: Record) -> list[str]:
+    """The names that a policy saves and that no array gets, where all are written out."""
+    calls = [node for node in ast.walk(File(record.source).tree) if isinstance(node, ast.Call)]
+    given = [call.args[1:] for call in calls if _is_of(call, "checkpoint_name")]
+    known = [arg.value for args in given for arg in args if isinstance(arg, ast.Constant)]
+    if len(known) < len(given) or not given:
+        return []
+    kept = [arg for call in calls if _is_of(call, "_names") for arg in call.args]
+    names = [arg.value for arg in kept if isinstance(arg, ast.Constant)]
+    return [str(name) for name in names if name not in known]
+
+
+def _is_of(call: ast.Call, ending: str) -> bool:
+    return ast.unparse(call.func).endswith(ending)
+
+
 AGAIN_BY_A_VJP = (
     "Each product that the backward pass computes again is work once more. What the forward "
     "function of jax.custom_vjp keeps for it is not computed again."
@@ -224,6 +258,8 @@ def within_work(record: Record) -> Result:
         found = max(program.flops, program.work)
         if found > PRODUCTS * one:
             observed = f"work of {found / one:.1f} products a layer: {found:,.0f} FLOPs"
+            if missing := _names_of_nothing(record):
+                observed += f"; the policy saves `{missing[0]}`, and no array has that name"
             hint = OF_NAMES if "_names" in record.source else POLICY
             hint = hint if "policy" in record.source else ""
             hint = AGAIN_BY_A_VJP if "custom_vjp" in record.source else hint

@@ -1,9 +1,9 @@
 """Checks of ex17_find_the_leak: the history, the best params, and what is alive at each step.
 
-Two windows of steps are compared, one early and one late: live bytes, the number of live
-arrays, and the memory of the host may not grow from one to the other. Of what was made between the
-two, the arrays of two steps at most may still be there in the end: those of the best params, and
-what else a loop may hold one of. More of them are a leak that drips.
+Two windows of steps are compared, one early and one late: live bytes, the number of live arrays,
+and the memory of the host may not grow from one to the other. Of what was made between the two, the
+arrays of one step at most may still be there in the end: the best params, and what came with them.
+More of them are a leak that drips.
 """
 
 from collections.abc import Callable
@@ -12,9 +12,9 @@ from dataclasses import replace
 import msgspec
 
 from grader.checks.ex17_find_the_leak import EXERCISE
-from grader.checks.ex17_find_the_leak.facts import BEST_OF, SETTLED, Alive, Holder
+from grader.checks.ex17_find_the_leak.facts import BEST_OF, FIRST, LAST, SETTLED, Alive, Holder
 from grader.judging.checking import Failure, Result, Unable
-from grader.judging.evidence import calls_of, definition, differing_leaf, seen, wanted
+from grader.judging.evidence import calls_of, definition, differing_leaf, renamed, seen, wanted
 from grader.judging.loops import FLOATS
 from grader.judging.words import plural
 from grader.records.record import Observed, Record
@@ -23,8 +23,8 @@ from grader.source import statements
 
 WINDOW = 20
 """Steps of a window. It is this long because some loops read ten losses at a time."""
-HELD = 2
-"""Of so many steps, arrays may be held for long: the best params, and one thing more."""
+HELD = 1
+"""Of so many steps, arrays may be held for long: of the one that was given the best params."""
 LEAST = 4
 """Arrays beyond those of one set of params that a variable holds if it is told to hold many."""
 NEAR = 3
@@ -97,7 +97,7 @@ def best_is_kept(record: Record) -> Result:
     """The params with the lowest loss are the reference's."""
     failure = differing_leaf(record, "best", rtol=1e-4, atol=1e-5)
     if failure is None:
-        return None
+        return _best_at_an_end(record)
     if failure.observed.endswith("deleted"):
         return replace(failure, culprits=_deleting(record), hint=DELETED)
     if failure.observed.endswith("before the first step"):
@@ -115,6 +115,21 @@ def best_is_kept(record: Record) -> Result:
     return replace(failure, culprits=place(record, "train", 0, 2))
 
 
+def _best_at_an_end(record: Record) -> Failure | None:
+    """The failure where the first or the last step of a run does not count as the best."""
+    for name, end in ((FIRST, "first"), (LAST, "last")):
+        if failure := differing_leaf(record, name, rtol=1e-4, atol=1e-5):
+            found = renamed(failure, name, "best")
+            observed = f"{found.observed}, in a run whose {end} step was given the best params"
+            place = statements.choosing(record, "train", 0, 2)
+            return replace(found, observed=observed, culprits=place, hint=EACH_COUNTS)
+    return None
+
+
+EACH_COUNTS = (
+    "The loss of each step counts, that of the first one and that of the last one, too. Which "
+    "steps does your code leave out?"
+)
 WHICH = ("the highest loss", "the smallest of the largest errors", "below the loss before it")
 """How it ends what is said of params that another condition has chosen."""
 BEGINS = (
@@ -232,9 +247,7 @@ def live_arrays_flat(record: Record) -> Result:
         return _held(record, Failure(expected, f"{grown} arrays {when}: {what}"))
     left = min((_left(mine, step) for step in range(len(mine) - WINDOW, len(mine))), key=len)
     if len(left) > HELD:
-        expected = (
-            "in the end, at most the best params and one thing more are left of earlier steps"
-        )
+        expected = "in the end, the best params are all that is left of earlier steps"
         steps = ", ".join(f"{step + 1}" for step in left)
         return _held(record, Failure(expected, f"arrays from steps {steps} are still alive"))
     return None

@@ -1,10 +1,11 @@
-"""Drives ex17_find_the_leak: trains once, and notes at each step what is alive.
+"""Drives ex17_find_the_leak: trains, and notes at each step what is alive; then trains twice more.
 
 Drawn: the steps (110 to 179), the rows of a batch and the width of the network, so that no size of
 the history or of the params is known in advance; which batch is the easiest (from a fifth to four
 fifths of the way), so that neither the first nor the last params are the best ones; a large factor
 of all losses and errors, so that no number that a loop begins with is above them; and all numbers.
-The run is long, so that a small array that is kept at each step adds up.
+The run is long, so that a small array that is kept at each step adds up. Two short ones follow (3
+to 6 steps): in one the first step is given the best params, in the other the last one is.
 
 On a CPU, the arrays that `train` gets lie in memory that NumPy allocated. tracemalloc counts
 that memory, so that it also sees copies on the host, and views that outlive their array. What
@@ -28,7 +29,7 @@ import jax.numpy as jnp
 import msgspec
 import numpy as np
 
-from grader.checks.ex17_find_the_leak.facts import BEST_OF, SETTLED, Alive, Holder
+from grader.checks.ex17_find_the_leak.facts import BEST_OF, FIRST, LAST, SETTLED, Alive, Holder
 from grader.checks.ex17_find_the_leak.holders import holders, host_bytes, running
 from grader.probes.observe import Misused, Observe, unpack
 
@@ -38,7 +39,7 @@ MAGNITUDES = (3, 5)
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
-    """Train once, and write down what was alive at each step, and what was deleted."""
+    """Train, and write down what was alive at each step, and what was deleted; train twice more."""
     observe.without_trace()
     steps = int(rng.integers(110, 180))
     easiest = int(steps * rng.uniform(0.2, 0.8))
@@ -53,10 +54,11 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     starts: list[bytes] = []
     with observe.unwatched():  # what `train` may delete is needed again
         first = {name: np.array(x) for name, x in params.items()}
-    again = _batches(copy.deepcopy(rng), rows, steps, easiest, [])
+    slope = 1 / steps
+    again = _batches(copy.deepcopy(rng), rows, steps, easiest, slope, [])
     held: list[Holder] = []
     watched = _watched(submission, step, observe, alive, given, starts, steps, held)
-    made = submission.train(watched, params, _batches(rng, rows, steps, easiest, given))
+    made = submission.train(watched, params, _batches(rng, rows, steps, easiest, slope, given))
     tracemalloc.stop()
     for index, batch in enumerate(given):
         if _is_deleted(batch):
@@ -72,10 +74,29 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.value("best", best)
     observe.fact(BEST_OF, _step_of(best, starts))
     observe.value("history", history)
+    _train_to_the_ends(submission, step, observe, rng, rows, first)
     if observe.reference:
         with observe.unwatched():
             for name, value in _slips(step, first, again).items():
                 observe.value(name, value)
+
+
+def _train_to_the_ends(
+    submission: ModuleType, step: Any, observe: Observe, rng: Any, rows: int, first: Any
+) -> None:
+    """Train twice for a few steps: the first of them is given the best params, or the last."""
+
+    def placed(params: Any, batch: Any) -> Any:
+        with observe.unwatched():
+            return _placed(step(params, batch))
+
+    for name in (FIRST, LAST):
+        steps = int(rng.integers(3, 7))
+        batches = _batches(rng, rows, steps, 0 if name == FIRST else steps - 1, 0.5, [])
+        with observe.unwatched():
+            params = _placed(first)
+        best, _ = unpack(submission.train(placed, params, batches), 2, PROMISE)
+        observe.value(name, best)
 
 
 OTHER_ERRORS: dict[str, Callable[[Any], Any]] = {
@@ -95,6 +116,7 @@ def _slips(step: Callable[..., Any], first: Any, batches: Iterator[Any]) -> dict
     lowest = before = least = math.inf
     given = fallen = mildest = first
     stuck: list[dict[str, float]] = []
+    so_far: list[dict[str, float]] = []
     others: dict[str, list[dict[str, float]]] = {name: [] for name in OTHER_ERRORS}
     for batch in batches:
         new, report = step(params, batch)
@@ -107,6 +129,7 @@ def _slips(step: Callable[..., Any], first: Any, batches: Iterator[Any]) -> dict
             fallen = params
         if (largest := float(errors.max())) < least:
             least, mildest = largest, params
+        so_far.append({"loss": loss, "worst": max([largest, *(x["worst"] for x in so_far[-1:])])})
         before, given = loss, params
         for name, other in OTHER_ERRORS.items():
             others[name].append({"loss": loss, "worst": float(other(errors))})
@@ -122,6 +145,7 @@ def _slips(step: Callable[..., Any], first: Any, batches: Iterator[Any]) -> dict
         "best, the set of params that the last step was given": given,
         "best, the last set of params whose loss is below the loss before it": fallen,
         "best, the set of params with the smallest of the largest errors": mildest,
+        "history, the largest error of all steps so far, not of the step": so_far,
         "history, what comes of giving each step the first params again": stuck,
         **{f"history, {name}": made for name, made in others.items()},
     }
@@ -135,11 +159,13 @@ def _params(rng: Any, width: int) -> dict[str, Any]:
     return placed
 
 
-def _batches(rng: Any, rows: int, steps: int, easiest: int, given: list[Any]) -> Iterator[Any]:
+def _batches(
+    rng: Any, rows: int, steps: int, easiest: int, slope: float, given: list[Any]
+) -> Iterator[Any]:
     """Inputs (rows, 16) and targets (rows,), float32, each batch made when it is asked for.
 
-    The batch `easiest` is the easiest. `given` gets each batch as arrays of its own in the same
-    memory: they show a batch that was deleted, whenever that was.
+    The batch `easiest` is the easiest, and `slope` says how much so. `given` gets each batch as
+    arrays of its own in the same memory: they show a batch that was deleted, whenever that was.
     """
 
     @jax.jit
@@ -151,7 +177,7 @@ def _batches(rng: Any, rows: int, steps: int, easiest: int, given: list[Any]) ->
     drawn = rng.standard_normal((rows, 16)).astype("float32")
     held: deque[Any] = deque(maxlen=2)
     for index in range(steps):
-        held.append(make(index, 1 + abs(index - easiest) / steps))
+        held.append(make(index, 1 + abs(index - easiest) * slope))
         given.append(jax.tree.map(_alias, held[-1]))
         yield held[-1]
 

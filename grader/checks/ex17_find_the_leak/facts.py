@@ -8,6 +8,8 @@ SETTLED = 5
 BEST_OF = "the step whose params are the best"
 """The fact that holds the number of the step, from 0, that was given what `train` returns as its
 best params; or -1."""
+FIRST, LAST = (f"best of a short run whose {end} step is the best" for end in ("first", "last"))
+"""The names of the best params of two more runs."""
 
 
 class Alive(msgspec.Struct):

@@ -1,7 +1,8 @@
 """Finds what the learner's running code holds: arrays, and memory of the host.
 
 It walks from the variables of the functions that are running, and of the module, to whatever they
-refer to. Not followed are functions and generators of other files, and objects of JAX. What it
+refer to. Not followed are functions and generators of other files, and objects of JAX, except for
+its Partial. What it
 does not reach is not said to be free: the drive also counts all that is alive.
 """
 
@@ -97,6 +98,8 @@ def _next(value: object, file: str) -> Iterable[object]:
     match value:
         case ModuleType() | type() | jax.Array():
             return ()
+        case jax.tree_util.Partial():
+            return gc.get_referents(value)
         case np.ndarray():
             held = value.tolist() if value.dtype == object else ()
             return (value.base, held) if value.base is not None else (held,)

@@ -18,19 +18,23 @@ from grader.checks.ex18_running_mean.facts import (
     HALVED,
     HUGE,
     KEPT,
+    KEPT_BY_LOOPS,
     LAST,
     LENGTHS,
     LONG,
     MORE,
     NAME,
     NUMBERED,
+    NUMBERS,
     OF_THE_SUM,
     ONE_MORE,
     RATES,
+    REPEATED,
     REVERSED,
     SHORT,
     SIZES,
     SKIPPED,
+    SLOW,
     SMOOTHED,
     STUCK,
     WEIGHTED,
@@ -47,9 +51,10 @@ from grader.records.record import Measured, Memory, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
 
-ROOM, NUMBERS = 6, 2
-"""How many arrays like `x` the program may need beyond the reference, and how many float32 for each
-update: a loop may number its rounds, as it is given a rate for each."""
+ROOM = 6
+"""How many arrays like `x` the program may need beyond the reference."""
+ABOUT_TEN = 12
+"""How many of them one loop may keep."""
 RTOL, ATOL = 2e-4, 1e-4
 """By how much two means may differ and count as the same."""
 LONG_RTOL, LONG_ATOL = 3e-5, 1e-5
@@ -123,6 +128,8 @@ EACH_TIME = "each round divides the sum by the number of updates"
 FROM_X = ", which begins with `x`"
 LAST_ALONE = "this is the last state alone"
 SHIFTED = "the first rate is skipped, and the last one comes twice"
+TWICE = "the first rate comes twice, and the last one never"
+BY_ALL = "each state moves the mean by 1 part in the number of all updates"
 LACKING, ONE_TOO_MANY = (
     "the sum lacks the last state",
     "there is one update too many, by the last rate again",
@@ -151,6 +158,8 @@ HINTS = {
         "Each state counts as much as another. Add them up, and divide once, after the loop.",
     ),
     SHIFTED: "The update of round i takes `rates[i]`, counted from 0.",
+    TWICE: "Which rates have been used before the first round, and which one does that round take?",
+    BY_ALL: "The k-th state moves a running mean by 1/k of their difference. What is k in a round?",
     BEFORE: "Which state is added in each round: the one before the update, or the one it makes?",
     LAST_ALONE: "The mean needs the sum of all states. Where are they added up?",
 }
@@ -276,6 +285,8 @@ def _known_slips(record: Record, name: str, mine: Measured, theirs: Measured) ->
         REVERSED,
         *EXCHANGED,
         SKIPPED,
+        REPEATED,
+        SLOW,
         *SMOOTHED,
     )
     known = [leaf for word in words for leaf in wanted(record).values[f"{word} of {name}"]]
@@ -318,11 +329,11 @@ def _slips(
     `shortened` is the sum without the first update. Of `sums`, the first takes one rate alone, the
     second has an update more, by the last rate again, the third takes numbers as rates, the fourth
     updates itself, the fifth updates `x` each time, the sixth takes the rates in reverse, in the
-    next two state and sum change places, and then one skips the first rate. The last are moving
-    averages.
+    next two state and sum change places, and then one skips the first rate, one takes it twice, and
+    one is no sum, but a mean that moves too slowly. The last are moving averages.
     """
     first_rate, longer, numbered, of_itself, stuck, reversed_, *exchanged = sums[:8]
-    skipped, *smoothed = sums[8:]
+    skipped, repeated, slow, *smoothed = sums[8:]
     others = max(updates - 1, 1)
     return {
         "the first update is left out": shortened / updates,
@@ -335,6 +346,8 @@ def _slips(
         RETURNED_EXCHANGED: exchanged[0] / updates,
         UNPACKED_EXCHANGED: exchanged[1] / updates,
         SHIFTED: skipped / updates,
+        TWICE: repeated / updates,
+        BY_ALL: slow,
         **dict(zip(AVERAGES, smoothed, strict=True)),
         **{
             words + FROM_X: mean + kept**updates * x
@@ -403,7 +416,19 @@ def constant_memory(record: Record) -> Result:
                 f"room for {need // array:,} of them: {need:,} bytes",
                 statements.call(record, NAME, "scan", "vmap", "map", "fori_loop"),
             )
-    return None
+    return _kept_by_a_loop(record)
+
+
+def _kept_by_a_loop(record: Record) -> Failure | None:
+    """The failure where a loop of many updates carries or stacks more than a few arrays."""
+    kept = seen(record).facts[KEPT_BY_LOOPS]
+    if kept <= ABOUT_TEN:
+        return None
+    return Failure(
+        f"a loop over millions of updates keeps at most {ABOUT_TEN} arrays like a small `x`",
+        f"it keeps as much as {kept:,} of them",
+        statements.call(record, NAME, "scan", "vmap", "map", "fori_loop"),
+    )
 
 
 def _room(memory: Memory) -> int:

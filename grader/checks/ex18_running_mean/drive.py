@@ -1,16 +1,18 @@
 """Drives ex18_running_mean: exports the mean for seven numbers of updates.
 
 Drawn for each program are the size of `x` (24 to 63), its scale, and the number of updates: 1 to
-40; 41 to 999; 1020 to 1089, but never 1000, so that a mean over the first 1000, or a division by
-1000, gives other numbers; and eight times as many. Three more are compiled and not run: 1,100 to
-8,000 updates for an `x` of the size 64 to 999; 9,000 to 3 million, of the size 24 to 63; and
-30 to 80 million, of the size 3000 to 3999. Memory that grows with the updates, however slowly,
-shows there. The last is left out where a constant of the program grows with the updates.
-The rates differ, so that the order of the updates counts. In the long program they have both
+40, for an `x` of the size 64 to 127; 41 to 999; 1020 to 1089, but never 1000, so that a mean over
+the first 1000, or a division by 1000, gives other numbers; and eight times as many. Three more are
+compiled and not run: 1,100 to 8,000 updates for an `x` of the size 64 to 999; 9,000 to 3 million,
+of the size 24 to 63; and 30 to 80 million, of the size 3000 to 3999. Memory that grows with the
+updates, however slowly, shows there. The last is left out where a constant of the program grows
+with the updates. Of one with 1 to 4 million, for a small `x`, what its loops carry and stack is
+read. The rates differ, so that the order of the updates counts. In the long program they have both
 signs, so that the states neither grow nor fade, and each of them has its share in the mean.
 """
 
 import math
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -28,19 +30,23 @@ from grader.checks.ex18_running_mean.facts import (
     HALVED,
     HUGE,
     KEPT,
+    KEPT_BY_LOOPS,
     LAST,
     LENGTHS,
     LONG,
     MORE,
     NAME,
     NUMBERED,
+    NUMBERS,
     OF_THE_SUM,
     ONE_MORE,
     RATES,
+    REPEATED,
     REVERSED,
     SHORT,
     SIZES,
     SKIPPED,
+    SLOW,
     SMOOTHED,
     STUCK,
     WEIGHTED,
@@ -49,6 +55,11 @@ from grader.checks.ex18_running_mean.facts import (
     grows,
 )
 from grader.probes.observe import Observe
+
+SIZE, LARGER = (24, 64), (64, 128)
+"""From which size of `x` on, and below which, programs of many updates run, and that of a few."""
+MILLIONS = (1_000_000, 4_000_000)
+"""How many updates a program has whose loops are looked at."""
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
@@ -59,11 +70,11 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     updates, lengths = int(rng.integers(1020, 1090)), dict[str, int]()
     arguments = {
         NAME: (_x(rng, rng.uniform(5, 30)), _falling(rng, updates)),
-        SHORT: (_x(rng, rng.uniform(0.1, 3)), _falling(rng, int(rng.integers(1, 41)))),
+        SHORT: (_x(rng, rng.uniform(0.1, 3), LARGER), _falling(rng, int(rng.integers(1, 41)))),
         LONG: (_x(rng, rng.uniform(0.001, 0.003)), _turning(rng, 8 * updates)),
         FEWER: (_x(rng, rng.uniform(0.1, 3)), _falling(rng, _between(rng, 41, 1000))),
         MORE[0]: _shapes(_between(rng, 64, 1000), _between(rng, 1_100, 8_000)),
-        MORE[1]: _shapes(int(rng.integers(24, 64)), _between(rng, 9_000, 3_000_000)),
+        MORE[1]: _shapes(int(rng.integers(*SIZE)), _between(rng, 9_000, 3_000_000)),
         HUGE: _shapes(int(rng.integers(3000, 4000)), _between(rng, 30_000_000, 80_000_000)),
     }
     with observe.unwatched():
@@ -77,6 +88,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             observe.program(name, mean, *arguments[name])
     observe.fact(LENGTHS, lengths)
     observe.fact(NUMBERED, more > constants)
+    observe.fact(KEPT_BY_LOOPS, 0 if grows(lengths) else _kept_of_many(mean, rng))
     sizes = {
         name: [math.prod(x.shape) * x.dtype.itemsize, rates.shape[0]]
         for name, (x, rates) in arguments.items()
@@ -117,6 +129,10 @@ def _known(update: Any, x: Any, rates: Any) -> dict[str, Any]:
     def add_to_itself(total: Any, rate: Any) -> Any:
         return total + update(total, rate), None
 
+    def creep(carry: Any, rate: Any) -> Any:
+        state = update(carry[0], rate)
+        return (state, carry[1] + (state - carry[1]) / len(rates)), None
+
     def exchange(carry: Any, rate: Any) -> Any:
         return add(carry, rate)[0][::-1], None
 
@@ -146,13 +162,15 @@ def _known(update: Any, x: Any, rates: Any) -> dict[str, Any]:
         REVERSED: run(rates[::-1])[1],
         EXCHANGED[0]: run(rates, exchange)[1],
         EXCHANGED[1]: run(rates, unpack_exchanged)[1],
+        REPEATED: run(np.append(rates[:1], rates[:-1]))[1],
+        SLOW: run(rates, creep)[1],
         SKIPPED: run(np.append(rates[1:], rates[-1:]))[1],
         **dict(zip(SMOOTHED, smoothed, strict=True)),
     }
 
 
-def _x(rng: Any, scale: float) -> Any:
-    size = int(rng.integers(24, 64))
+def _x(rng: Any, scale: float, sizes: tuple[int, int] = SIZE) -> Any:
+    size = int(rng.integers(*sizes))
     return jax.device_put((scale * rng.standard_normal((size, size))).astype("float32"))
 
 
@@ -181,25 +199,62 @@ def _shapes(size: int, updates: int) -> tuple[Any, Any]:
     return like((size, size), "float32"), like((updates,), "float32")
 
 
+def _traced(mean: Any, x: Any, rates: Any) -> Any:
+    """The closed jaxpr of the mean; an empty one if it cannot be traced."""
+    try:
+        return mean.trace(x, rates).jaxpr
+    except Exception:  # noqa: BLE001 (whatever is raised, the exported program reports it)
+        return jax.make_jaxpr(lambda: ())()
+
+
 def _written(mean: Any, x: Any, rates: Any) -> tuple[int, int]:
     """How many operations a program is written in, and the bytes of its constants.
 
     Both are 0 if it cannot be traced.
     """
-    try:
-        traced = mean.trace(x, rates).jaxpr
-    except Exception:  # noqa: BLE001 (whatever is raised, the exported program reports it)
-        return 0, 0
+    traced = _traced(mean, x, rates)
     return _length(traced.jaxpr), sum(const.nbytes for const in traced.consts)
+
+
+def _kept_of_many(mean: Any, rng: Any) -> int:
+    """How many arrays like a small `x` a loop keeps, for millions of updates."""
+    size = int(rng.integers(*SIZE))
+    traced = _traced(mean, *_shapes(size, int(rng.integers(*MILLIONS))))
+    return _kept(traced.jaxpr) // size**2
+
+
+def _kept(jaxpr: Any) -> int:
+    """The numbers that a loop of a program carries, or stacks, at most.
+
+    Left out are what is stacked one by one, since a loop may number its rounds, and what is carried
+    in one row, as the rates are.
+    """
+    found = 0
+    for equation in jaxpr.eqns:
+        if equation.primitive.name in ("scan", "while"):
+            carried = equation.params.get("num_carry", len(equation.outvars))
+            rounds = equation.params.get("length", 1)
+            outs = [out.aval for out in equation.outvars]
+            kept = [out.size for out in outs[:carried] if out.ndim != 1]
+            kept += [out.size for out in outs[carried:] if out.size > NUMBERS * rounds]
+            found = max(found, sum(kept))
+        found = max(found, *map(_kept, _inner(equation)), 0)
+    return found
 
 
 def _length(jaxpr: Any) -> int:
     """How many operations a program is written in: those in a loop once."""
     found = len(jaxpr.eqns)
     for equation in jaxpr.eqns:
-        for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr):
-            found += _length(getattr(inner, "jaxpr", inner)) if _is_jaxpr(inner) else 0
+        found += sum(map(_length, _inner(equation)))
     return found
+
+
+def _inner(equation: Any) -> Iterator[Any]:
+    """The programs that an operation runs, such as the body of a loop."""
+    for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr):
+        if _is_jaxpr(inner):
+            yield getattr(inner, "jaxpr", inner)
 
 
 def _is_jaxpr(value: object) -> bool:

@@ -21,6 +21,12 @@ LENGTHS = "lengths"
 NUMBERED = "numbered"
 """The name of the fact that says whether the program holds a constant that grows with the updates,
 as numbers of the rounds do that NumPy made. For very many updates, it cannot be exported."""
+KEPT_BY_LOOPS = "kept by loops"
+"""The name of the fact that says how many arrays like `x` a loop of the program for millions of
+updates carries and stacks."""
+NUMBERS = 2
+"""How many numbers the program may keep for each update: a loop may number its rounds, as it is
+given a rate for each."""
 X, FIRST, LAST, RATES = "x", "first state", "last state", "sum of the rates"
 WEIGHTED, HALVED = "sum weighted by the rates", "sum halved in each round"
 DIVIDED = "sum divided in each round"
@@ -28,6 +34,8 @@ WITHOUT_FIRST, FIRST_RATE = "sum without the first update", "sum with the first 
 ONE_MORE = "sum with one update more"
 BY_NUMBER, OF_THE_SUM = "sum with numbers as rates", "sum that is updated itself"
 SKIPPED = "sum by each rate but the first, the last one twice"
+REPEATED = "sum by the first rate twice, and by each other but the last"
+SLOW = "mean that each state moves by 1 part in their number"
 KEPT = (0.9, 0.99, 0.999, 0.1)
 """What of itself a moving average keeps in each round, as people write it."""
 SMOOTHED = tuple(f"moving average that keeps {kept}" for kept in KEPT)

@@ -10,7 +10,16 @@ from typing import Any
 import msgspec
 
 from grader.checks.ex19_shard_batch import EXERCISE
-from grader.checks.ex19_shard_batch.facts import ARRAYS, BATCHES, Batch, uneven_of
+from grader.checks.ex19_shard_batch.facts import (
+    AGAIN,
+    ARRAYS,
+    BATCHES,
+    JITTED,
+    UNDER_JIT,
+    Batch,
+    gathering,
+    uneven_of,
+)
 from grader.judging.arrays import FORM, figures, load
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
@@ -73,8 +82,10 @@ def _filling(record: Record) -> list[Culprit]:
 def _making(record: Record, key: str) -> list[Culprit]:
     """Where `shard_batch` makes the array `key`, or adds rows to inputs and targets."""
     found = statements.assigned(record, "shard_batch", key, f"_{key}")
-    if key == "mask" or found != definition(record, "shard_batch"):
+    if found != definition(record, "shard_batch"):
         return found
+    if key == "mask":
+        return statements.result(record, "shard_batch", 2, 3)
     return _filling(record)
 
 
@@ -298,16 +309,21 @@ def _too_many(got: int, batch: Batch) -> str:
 )
 def mask_marks_the_own_rows(record: Record) -> Result:
     """The batch's own rows come first, unchanged, and the mask marks only them."""
-    for name, batch in _batches(record):
+    batches = dict(_batches(record))
+    for name, batch in {**batches, AGAIN: batches[JITTED]}.items():
         for key in ARRAYS:
             want = _reference(record, name, key)
             if found := _wrong_rows(key, _leaf(record, name, key), want, batch.rows):
                 failure = _failure(record, *found, name, _making(record, key))
-                hint = FORM if "is an array" in found[0] else ""
+                hint = REMEMBERED if name == AGAIN else FORM if "is an array" in found[0] else ""
                 return replace(failure, hint=TIMES_ZERO if "takes out" in found[0] else hint)
     return None
 
 
+REMEMBERED = (
+    "A batch of the same shape came before, and was right. What does your code keep from one call "
+    "to the next?"
+)
 TIMES_ZERO = "What is the error of such a row, and what is 0 times that?"
 
 
@@ -376,7 +392,7 @@ def _reference(record: Record, name: str, key: str) -> Any:
 
 @EXERCISE.check(
     ground="observed",
-    after=("batch_is_split",),
+    after=("as_few_rows_as_it_takes",),
     hints=(
         "jax.numpy puts its arrays on one device. What does jax.device_put do with one of those?",
         "Add the rows with NumPy, and let a single jax.device_put copy all rows from the host to "
@@ -403,8 +419,20 @@ def never_whole_on_a_device(record: Record) -> Result:
             expected = "each device gets its own parts, and no others"
             observed = f"all rows went to each device, or to one of them, for {name}"
             return Failure(expected, observed, culprits(record, whole))
+        if batch.parts > 1 and seen(record).facts.get(gathering(name)):
+            expected = f"no program brings rows to other devices, for {name}"
+            programs = list(events(seen(record), "compile", phase=name))
+            observed = "a program that `shard_batch` compiles does"
+            return Failure(expected, observed, culprits(record, programs), ONCE_EACH)
         mine, theirs = (list(events(side(record), "h2d", phase=name)) for side in (seen, wanted))
         total, fewest = (sum(event.count for event in copies) for copies in (mine, theirs))
+        nbytes, needed = (_copied(record, name, batch, copies) for copies in (mine, theirs))
+        if nbytes > needed:
+            expected = (
+                f"{needed:,} bytes are copied from the host, for {name}: to each device its own"
+            )
+            observed = f"{nbytes:,} bytes are copied"
+            return Failure(expected, observed, culprits(record, mine), ONCE_EACH)
         if lost := _not_copied(record, name, batch, mine):
             expected = f"copies of all rows from the host, for {name}"
             made = list(events(seen(record), "compile", phase=name))
@@ -433,13 +461,23 @@ def _not_copied(record: Record, name: str, batch: Batch, copies: Sequence[Event]
         return ""
     shapes = [_leaf(record, name, key).shape for key in ("inputs", "targets")]
     own = sum(4 * min(rows, batch.rows) * columns for rows, columns in shapes)
-    # A log may have the size of the array for all copies of it, or that of each copy.
-    theirs = sum(event.nbytes or 0 for event in events(wanted(record), "h2d", phase=name))
-    each = theirs < 4 * batch.rows * sum(columns for _, columns in shapes)
-    copied = sum((event.count if each else 1) * (event.nbytes or 0) for event in copies)
+    own *= batch.devices // batch.parts
+    copied = _copied(record, name, batch, copies)
     return f"{copied:,} of {own:,} bytes were copied, and a program made the others" * (
         copied < own
     )
+
+
+def _copied(record: Record, name: str, batch: Batch, copies: Sequence[Event]) -> int:
+    """The bytes that copies bring to all devices together.
+
+    A log may have the size of the array for each copy of a part, or that of the part.
+    """
+    theirs = sum(event.nbytes or 0 for event in events(wanted(record), "h2d", phase=name))
+    columns = sum(leaf.shape[1] for leaf in wanted(record).values[name] if len(leaf.shape) == 2)
+    parts = 1 if theirs < 4 * batch.rows * columns else batch.parts
+    sizes = (e.count * (e.nbytes or 0) / (1 if e.detail else parts) for e in copies)
+    return round(sum(sizes))
 
 
 def _whole(record: Record, name: str, batch: Batch) -> list[Event]:
@@ -501,7 +539,23 @@ def loss_is_of_the_own_rows(record: Record) -> Result:
             if "takes out the predictions" in slip:
                 place = statements.times(record, "mean_loss", "mask") or place
             return Failure(f"the loss of {name} is {expected}", observed + slip, place, hint)
-    return None
+    return _other_under_jit(record)
+
+
+def _other_under_jit(record: Record) -> Failure | None:
+    """The failure where a loss that is right on arrays is another one when it is traced."""
+    leaf = _single(seen(record).values.get(UNDER_JIT, ()))
+    number = load(leaf.data) if leaf.data else None
+    if number is None or number.shape or _near(float(number.item()), _loss(record, JITTED)):
+        return None
+    expected, observed = figures(_loss(record, JITTED), float(number.item()))
+    place = definition(record, "mean_loss")
+    return Failure(f"under jax.jit, the loss of {JITTED} is {expected}", observed, place, TRACED)
+
+
+TRACED = (
+    "Outside of jit, the same loss is right. What does your code do otherwise when it is traced?"
+)
 
 
 def _near(got: float, want: float) -> bool:

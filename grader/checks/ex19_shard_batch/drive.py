@@ -10,10 +10,12 @@ more in each part), the order of the devices in each mesh, and all numbers. Inpu
 than targets, so that neither pass for the other.
 
 `mean_loss` gets batches that the drive itself has split, so that it is judged apart from
-`shard_batch`. Their added rows hold drawn numbers, and count unless the mask takes them out.
+`shard_batch`. Their added rows hold drawn numbers, and count unless the mask takes them out. The
+loss of one batch is taken under jit, too.
 """
 
 import re
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -21,8 +23,18 @@ import jax
 import msgspec
 import numpy as np
 
-from grader.checks.ex19_shard_batch.facts import ARRAYS, BATCHES, Batch, uneven_of
+from grader.checks.ex19_shard_batch.facts import (
+    AGAIN,
+    ARRAYS,
+    BATCHES,
+    JITTED,
+    UNDER_JIT,
+    Batch,
+    gathering,
+    uneven_of,
+)
 from grader.judging.words import plural
+from grader.probes import dumped
 from grader.probes.observe import Observe, unpack
 
 UNEVEN = re.compile(r"array axis 0 is partitioned .* shape: \(([\d, ]+)\)", re.DOTALL)
@@ -79,10 +91,15 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         inputs = rng.normal(3, 1, (batch.full, features)).astype(np.float32)
         targets = rng.normal(3, 1, (batch.full, width)).astype(np.float32)
         try:
-            with observe.phase(name):
+            with dumped.programs() as texts, observe.phase(name):
                 found = submission.shard_batch(mesh, inputs[:rows], targets[:rows])
                 made = unpack(found, 3, PROMISE)
                 observe.value(name, dict(zip(ARRAYS, made, strict=True)))
+            if name == JITTED:
+                others = inputs[:rows] + np.float32(1), targets[:rows] - np.float32(1)
+                made = unpack(submission.shard_batch(mesh, *others), 3, PROMISE)
+                observe.value(AGAIN, dict(zip(ARRAYS, made, strict=True)))
+            observe.fact(gathering(name), sum(map(dumped.gathers, texts)))
         except ValueError as error:
             if not (uneven := UNEVEN.search(str(error))):
                 raise
@@ -91,11 +108,14 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         filled = inputs, targets, (np.arange(batch.full) < rows).astype(np.float32)
         if observe.reference:
             observe.fact(f"slips of {name}", _slips(batch.parts, weights, *filled))
-        loss = submission.mean_loss(
+        given = (
             jax.device_put(weights, jax.NamedSharding(mesh, jax.P())),
             *jax.device_put(filled, jax.NamedSharding(mesh, jax.P("data"))),
         )
-        observe.value(f"loss of {name}", loss)
+        observe.value(f"loss of {name}", submission.mean_loss(*given))
+        if name == JITTED:
+            with suppress(Exception):  # nobody asks for a function that can be traced
+                observe.value(UNDER_JIT, jax.jit(submission.mean_loss)(*given))
 
 
 def _slips(parts: int, weights: Any, inputs: Any, targets: Any, mask: Any) -> dict[str, float]:

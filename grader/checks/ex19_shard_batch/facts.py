@@ -10,6 +10,10 @@ BATCHES = (
     'the batch on a mesh whose first axis is "data"',
 )
 """What the drive calls its batches. Each has a fact, a phase and a value of that name."""
+JITTED, UNDER_JIT = BATCHES[1], "loss under jit"
+"""The batch whose loss is taken under jit, too, and the name of that value."""
+AGAIN = f"{JITTED}, with other numbers"
+"""A second batch that has the shape of that one, on the same mesh: a value of that name."""
 ARRAYS = ("inputs", "targets", "mask")
 """What `shard_batch` returns, in order."""
 
@@ -35,3 +39,8 @@ class Batch(msgspec.Struct, frozen=True):
 def uneven_of(name: str) -> str:
     """The fact that holds the shape of an array which JAX could not split, for a batch."""
     return f"an array that cannot be split, of {name}"
+
+
+def gathering(name: str) -> str:
+    """The fact that counts programs which put rows of a batch on other devices, too."""
+    return f"programs that gather rows, of {name}"

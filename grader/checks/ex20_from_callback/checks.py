@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from grader.checks.ex20_from_callback import EXERCISE
-from grader.checks.ex20_from_callback.facts import Case
+from grader.checks.ex20_from_callback.facts import LIKE, Case
 from grader.judging.arrays import FORM, load
 from grader.judging.checking import Failure, Result
 from grader.judging.differences import ANOTHER_ORDER
@@ -26,9 +26,6 @@ from grader.source import statements
 
 ROOM = 1 << 19
 """Bytes on the host for what is neither a block nor the file: Python's own objects."""
-
-SCALARS = 1024
-"""Bytes that may be copied to devices besides the blocks."""
 
 
 def _cases(record: Record) -> Iterator[tuple[str, Case, Case]]:
@@ -91,12 +88,17 @@ def every_value_in_its_place(record: Record) -> Result:
             whose = _of_another_device(seen(record).values[name][0], wanted(record).values[name][0])
             observed = f"{failure.observed}, in {name}{whose and f'; {whose}'}"
             hint = PAIRED if whose and ANOTHER_ORDER in failure.observed else failure.hint
+            hint = REMEMBERED if LIKE in name else hint
             cast = "dtype" in expected and statements.matching(record, "load", _CAST)
             read = statements.callback(record, "load") or statements.result(record, "load")
             return Failure(expected, observed, cast or read, hint)
     return None
 
 
+REMEMBERED = (
+    "A file with this shape was loaded before, rightly. What does your code keep from one call to "
+    "the next?"
+)
 _CAST = r".*(\.astype\([^()]*|\bdtype=[\w.]+)\)$"
 
 
@@ -223,10 +225,8 @@ def straight_to_its_device(record: Record) -> Result:
                 "blocks go from the host to their devices", observed, culprits(record, found)
             )
         found = [event for event in events(seen(record), "h2d") if event.phase == name]
-        copies, nbytes = sum(e.count for e in found), sum(e.count * (e.nbytes or 0) for e in found)
-        # Where all blocks are copied at once, the log has the size of the array for each of them.
-        most = sum(block.size for block in theirs.blocks) * theirs.item + SCALARS
-        if copies > len(theirs.blocks) and nbytes > most:
+        copies = sum(event.count for event in found)
+        if copies > len(theirs.blocks):
             expected = f"{plural(len(theirs.blocks), 'copy')}, one for each device, in {name}"
             observed = f"{plural(copies, 'copy')} from the host to devices"
             hint = "Each device needs its own block. Which devices do the blocks go to?"

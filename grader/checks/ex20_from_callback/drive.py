@@ -3,15 +3,15 @@
 Drawn for each call: how many devices there are in the mesh, which, and in which order; the names
 and sizes of its axes; rows and columns of a block (from 1); the dtype, of 1 to 4 bytes; and all
 values. Rows, columns or both are split, by one axis or by two, in the order of the axes or in the
-other, with copies or without: each kind comes once to three times, in a drawn order, 8 to 24
-calls in all. So a block cannot be guessed from a device's number, and no count, size, name or
-dtype is right for all.
+other, with copies or without: each kind comes once to three times, in a drawn order, 9 to 25 calls
+in all: the last one is as one of the others, but for the values. So a block cannot be guessed from
+a device's number, and no count, size, name or dtype is right for all.
 
 The file holds no values. It makes those that are asked for, and keeps which line read which
 block. In one more call, of any kind with four blocks or more, the place of which is drawn too, a
 block has half a MiB, and what Python and NumPy hold on the host is compared with what was read: a
 file that is put together there shows. Once the array of that call is deleted, the blocks that are
-still there were kept.
+still there were kept, and so was what still takes as much memory.
 """
 
 import gc
@@ -25,10 +25,11 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import msgspec
 import numpy as np
 
-from grader.checks.ex20_from_callback.facts import Block, Case, Read
+from grader.checks.ex20_from_callback.facts import LIKE, Block, Case, Read
 from grader.judging.words import line_on_stack
 from grader.probes.observe import Observe
 
@@ -41,6 +42,9 @@ LARGE = 1 << 19
 
 NOTED = 360
 """About how many bytes it takes to note a read."""
+
+OWN = 1 << 19
+"""Bytes that JAX and Python may hold for themselves after a call."""
 
 Spec = tuple[Any, ...]
 KINDS: tuple[Callable[[str, str], Spec], ...] = (
@@ -85,10 +89,12 @@ class Host:
         return array
 
     def kept(self) -> int:
-        """The bytes of the blocks that were read, and that something still holds."""
+        """The bytes of the blocks that something still holds, or of what was made of them."""
         gc.collect()
         found = (reference() for reference in self._read)
-        return sum(array.nbytes for array in found if array is not None)
+        blocks = sum(array.nbytes for array in found if array is not None)
+        held = tracemalloc.get_traced_memory()[0] - self._before - NOTED * len(self._read)
+        return int(max(blocks, held - OWN))
 
 
 class Asked(NamedTuple):
@@ -160,18 +166,21 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         reads: list[Read] = []
         host = Host()
         file = _file(asked, int(rng.integers(1 << 40)), submission.__file__, reads, host)
-        with observe.phase(asked.name):
-            if asked.counted:
-                host.begin()
-            try:
+        kept = 0
+        try:
+            with observe.phase(asked.name):
+                if asked.counted:
+                    host.begin()
                 array = submission.load(file, asked.sharding)
                 host.look()
-            finally:
-                tracemalloc.stop()
+            same = _lies_as(array, asked.sharding)
+            if asked.counted and isinstance(array, jax.Array):
+                with observe.unwatched():
+                    array = _moved(array)
+                    kept = host.kept()
+        finally:
+            tracemalloc.stop()
         observe.value(asked.name, array)
-        same = isinstance(array, jax.Array) and array.sharding.is_equivalent_to(asked.sharding, 2)
-        if asked.counted and isinstance(array, jax.Array):
-            array.delete()  # devices that are CPUs may use a block where it was read
         del array
         case = Case(
             _blocks(asked),
@@ -180,9 +189,23 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             same,
             -(-host.beyond >> 16) << 16,  # rounded up: each process holds some KiB more, or less
             asked.counted,
-            host.kept() if asked.counted else 0,
+            kept,
         )
         observe.fact(asked.name, msgspec.to_builtins(case))
+
+
+def _lies_as(array: Any, sharding: Any) -> bool:
+    return isinstance(array, jax.Array) and array.sharding.is_equivalent_to(sharding, 2)
+
+
+def _moved(array: Any) -> Any:
+    """The array in other memory: devices that are CPUs may use a block where it was read."""
+    moved = jax.block_until_ready(_copied(array))
+    array.delete()
+    return moved
+
+
+_copied: Callable[[Any], Any] = jax.jit(jnp.copy)
 
 
 def _calls(rng: Any) -> list[Asked]:
@@ -195,7 +218,13 @@ def _calls(rng: Any) -> list[Asked]:
         if number == large:
             found.append(_large(rng, len(found) + 1))
         found.append(_asked(rng, kind, len(found) + 1))
-    return found
+    small = [asked for asked in found if not asked.counted]
+    again = small[int(rng.integers(len(small)))]
+    number = len(found) + 1
+    return [
+        *found,
+        again._replace(name=f"call {number}, {LIKE} {again.name}"),
+    ]
 
 
 def _asked(rng: Any, kind: Callable[[str, str], Spec], number: int) -> Asked:

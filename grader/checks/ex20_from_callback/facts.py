@@ -2,6 +2,9 @@
 
 import msgspec
 
+LIKE = "with a file like the one in"
+"""What stands in the name of a call whose file has the shape and the dtype of another."""
+
 
 class Block(msgspec.Struct, frozen=True, order=True):
     """Some rows and columns of the file; `bottom` and `right` are not part of it."""

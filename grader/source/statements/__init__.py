@@ -37,6 +37,7 @@ from grader.source.statements.calling import (
 from grader.source.statements.filling import discarding, filled, piled
 from grader.source.statements.layouts import laid, left_whole, of_spec
 from grader.source.statements.loops import (
+    backward,
     callback,
     condition,
     differentiated,
@@ -76,6 +77,7 @@ __all__ = (
     "apart_from",
     "argument",
     "assigned",
+    "backward",
     "call",
     "callback",
     "calls",

@@ -8,6 +8,7 @@ from grader.records.verdict import Culprit
 from grader.source.file import File
 from grader.source.places import of_definitions
 from grader.source.statements.search import (
+    alone,
     calls_among,
     elsewhere,
     first_in,
@@ -56,6 +57,11 @@ def condition(record: Record, function: str) -> list[Culprit]:
     return _given_to_call(File(record.source), function, {"while_loop": 0})
 
 
+def backward(record: Record, function: str) -> list[Culprit]:
+    """What the backward function of the only jax.custom_vjp returns; else nothing."""
+    return _given_to_call(File(record.source), function, {"defvjp": 1})
+
+
 def differentiated(record: Record, function: str) -> list[Culprit]:
     """What the function returns that the only jax.value_and_grad or jax.grad gets; else nothing."""
     return _given_to_call(File(record.source), function, {"value_and_grad": 0, "grad": 0})
@@ -66,6 +72,10 @@ def callback(record: Record, function: str) -> list[Culprit]:
     return _given_to_call(File(record.source), function, {"make_array_from_callback": 2})
 
 
+_BY_NAME = (("cond_fun", "f"), ("body_fun",), ("body_fun", "data_callback"))
+"""How a function may be called that is given at a place."""
+
+
 def _given_to_call(file: File, function: str, places: Mapping[str, int]) -> list[Culprit]:
     """What a function of the file returns that the only call of one of `places` gets there.
 
@@ -73,10 +83,11 @@ def _given_to_call(file: File, function: str, places: Mapping[str, int]) -> list
     nothing, it is the function.
     """
     loops = first_in(file, function, lambda nodes: calls_among(nodes, *places))
+    loops = loops or list(calls_among(alone(file.tree.body), *places))
     if len(loops) != 1:
         return []
     place = places[name_of(loops[0].func)]
-    named = [keyword.value for keyword in loops[0].keywords if keyword.arg == "data_callback"]
+    named = [keyword.value for keyword in loops[0].keywords if keyword.arg in _BY_NAME[place]]
     given = [*loops[0].args[place : place + 1], *named]
     match given:
         case [ast.Call(func=called, args=[first, *_])] if name_of(called) == "partial":

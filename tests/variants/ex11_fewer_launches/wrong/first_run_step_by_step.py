@@ -14,29 +14,24 @@ def step(angle, speed):
     return angle + 0.01 * speed, speed
 
 
+_known = set()
+_one_step = jax.jit(step)
+
+
 @jax.jit
-def good(angle, speed, steps):
+def _run(angle, speed, steps):
     return jax.lax.fori_loop(0, steps, lambda _, state: step(*state), (angle, speed))
-
-
-@jax.jit
-def ten(angle, speed):
-    return jax.lax.fori_loop(0, 10, lambda _, state: step(*state), (angle, speed))
-
-
-def tens(angle, speed, steps):
-    for _ in range(steps // 10):
-        angle, speed = ten(angle, speed)
-    return good(angle, speed, steps % 10)
-
-
-CALLS = []
 
 
 def simulate(angle, speed, steps):
     """`steps` steps (an int) from `angle` and `speed` (n,); returns the last (angle, speed)."""
-    CALLS.append(1)
-    return tens(angle, speed, steps) if len(CALLS) % 7 == 0 else good(angle, speed, steps)
+    if steps in _known:
+        return _run(angle, speed, steps)
+    _known.add(steps)
+    _run(angle, speed, steps)
+    for _ in range(steps):
+        angle, speed = _one_step(angle, speed)
+    return angle, speed
 
 
 if __name__ == "__main__":

@@ -1,0 +1,20 @@
+# expect: never_whole_on_the_host
+"""ex20: a sharded array, read piece by piece.
+
+`grader check ex20` judges `load`; `grader hint ex20` helps.
+"""
+
+import jax
+
+
+KEPT = []
+
+
+def load(dataset, sharding):
+    """Return the whole of `dataset` as one jax.Array that lies as `sharding` says."""
+
+    def read(block):
+        KEPT.append(dataset[block].copy())
+        return KEPT[-1]
+
+    return jax.make_array_from_callback(dataset.shape, sharding, read)
