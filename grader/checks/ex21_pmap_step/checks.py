@@ -74,7 +74,7 @@ def _other_copies(record: Record, number: int, run: Run) -> Failure | None:
             break
         if leaf.shape != want.shape or lies != right:
             expected = f"`params{want.path}` has shape {want.shape}, {right}"
-            if leaf.replicated and len(leaf.devices) > 1:
+            if leaf.shape == want.shape and leaf.replicated and len(leaf.devices) > 1:
                 place = statements.left_whole(record, "replicate", "")
             return Failure(expected, f"shape {leaf.shape}, {lies}", place)
     if failure := differing_leaf(record, name, rtol=0, atol=0):
