@@ -86,7 +86,7 @@ def sent_beyond(record: Record, phase: str, names: Sequence[str]) -> tuple[str, 
         if event.detail not in ("", EVERYWHERE):
             alone.setdefault(event.detail, []).append(event)
     got = {device: whole + _copied(found) for device, found in alone.items()}
-    own = sum(prod(leaf.shard_shape or ()) * int(leaf.dtype[-2:]) // 8 for leaf in right)
+    own = own_bytes(right)
     over = [device for device, nbytes in got.items() if nbytes > own + SCALAR * len(alone[device])]
     if len(over) < 2:
         return None
@@ -97,6 +97,30 @@ def sent_beyond(record: Record, phase: str, names: Sequence[str]) -> tuple[str, 
 
 SCALAR = 8
 """Bytes of a number that may go anywhere: an index, say."""
+
+
+def own_bytes(leaves: Iterable[Leaf]) -> int:
+    """The bytes of the parts of arrays, of 16 bits or more, that one device has."""
+    return sum(prod(leaf.shard_shape or ()) * int(leaf.dtype[-2:]) // 8 for leaf in leaves)
+
+
+def passed_on(record: Record, phase: str, most: int = 0) -> tuple[str, list[Event]] | None:
+    """What devices sent each other inside of programs that ran in a phase, and by which launches.
+
+    None where at most `most` bytes arrived on a device.
+    """
+    found = list(events(seen(record), "exchange", phase=phase))
+    if (nbytes := _copied(found)) <= most:
+        return None
+    ops = sorted({op for event in found for op in event.detail.split(", ")})
+    many = f"{nbytes:,} bytes" if nbytes < 1 << 30 else "nobody knows how many bytes"
+    return f"{many} come from other devices, by {' and '.join(ops)} in a program", found
+
+
+PASSED_ON = (
+    "A compiled program sends arrays between devices, too: to make one whole everywhere, it is "
+    "gathered. What does the program on the marked line ask for?"
+)
 
 
 def _copied(found: Iterable[Event]) -> int:
@@ -314,6 +338,40 @@ def sent(found: Sequence[Collective], devices: int) -> int:
     rounds = {"all-reduce": 2 / devices, "reduce-scatter": 1.0}
     sizes = (rounds.get(c.op, 1 / devices) * c.nbytes * c.count * c.runs for c in found)
     return round((devices - 1) * sum(sizes))
+
+
+WORK = 1.6
+"""The operations of a step may be this many times the reference's. A step that runs its forward
+pass twice comes to 1.35, one that computes with twice the rows to 2."""
+
+
+OWN_ROWS = "A device computes with its own rows. Which line brings it those of others, in any form?"
+
+
+def beyond_own_rows(record: Record, name: str, made_by: str = "", hint: str = OWN_ROWS) -> Result:
+    """The failure where a device works as much in a program as with rows of others beside its own.
+
+    None, too, if the program did not run; `compiled_program` says why. `made_by` is the function
+    that made it, if that is not the first word of its name.
+    """
+    mine, theirs = record.measured.get(name), record.reference_measured.get(name)
+    if mine is None or theirs is None:
+        return None
+    if not theirs.work:
+        return Unable("the operations of the reference's program could not be counted")
+    place = definition(record, made_by or name.partition(" ")[0])
+    if not mine.work:
+        expected = "each loop runs as often as the compiled program says"
+        return Failure(expected, "a loop whose length is not known before it runs", place)
+    if mine.work <= (limit := WORK * theirs.work):
+        return None
+    return Failure(
+        f"at most {limit:,.0f} operations on each of {devices_of(record)} devices",
+        f"{mine.work:,} operations, {mine.work / theirs.work:.1f} times as many as one share of "
+        "the rows needs",
+        place,
+        hint,
+    )
 
 
 def timing_result(record: Record, name: str, unit: str) -> Result:
@@ -598,10 +656,13 @@ NOISE = 1e-4
 
 
 def change_error(
-    before: Sequence[Leaf], mine: Sequence[Leaf], theirs: Sequence[Leaf]
+    before: Sequence[Leaf], mine: Sequence[Leaf], theirs: Sequence[Leaf], keep: float = 1
 ) -> float | None:
-    """How far the submission's change of values is from the reference's; see `step_error`."""
-    return _error(_step(before, mine), _step(before, theirs))
+    """How far the submission's change of values is from the reference's; see `step_error`.
+
+    A change is what was added to `keep` times the old values.
+    """
+    return _error(_step(before, mine, keep), _step(before, theirs, keep))
 
 
 def step_error(record: Record, before: str, after: str) -> float | None:

@@ -57,7 +57,9 @@ POLLED = "is_ready"
 
 How many steps were waited for so hangs on how fast the machine was: it is in no message.
 """
-EventKind = Literal["h2d", "d2h", "d2d", "compile", "trace", "wait", "async_copy", "launch"]
+EventKind = Literal[
+    "h2d", "d2h", "d2d", "compile", "trace", "wait", "async_copy", "launch", "exchange"
+]
 
 
 class Event(msgspec.Struct, omit_defaults=True):
