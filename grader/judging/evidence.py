@@ -680,10 +680,13 @@ NOISE = 1e-4
 
 
 def change_error(
-    before: Sequence[Leaf], mine: Sequence[Leaf], theirs: Sequence[Leaf]
+    before: Sequence[Leaf], mine: Sequence[Leaf], theirs: Sequence[Leaf], keep: float = 1
 ) -> float | None:
-    """How far the submission's change of values is from the reference's; see `step_error`."""
-    return _error(_step(before, mine), _step(before, theirs))
+    """How far the submission's change of values is from the reference's; see `step_error`.
+
+    A change is what was added to `keep` times the old values.
+    """
+    return _error(_step(before, mine, keep), _step(before, theirs, keep))
 
 
 def step_error(record: Record, before: str, after: str) -> float | None:

@@ -25,8 +25,10 @@ from grader.judging.evidence import (
     AFTER_THE_STEP,
     BEFORE_IT,
     LOSS_TOO,
+    PASSED_ON,
     SENT_WHOLE,
     TURNED,
+    beyond_own_rows,
     change_of,
     compiled_program,
     culprits,
@@ -38,6 +40,7 @@ from grader.judging.evidence import (
     loss_too,
     not_jitted,
     other_parts,
+    passed_on,
     probe_gap,
     renamed,
     seen,
@@ -112,13 +115,17 @@ def batch_is_split(record: Record) -> Result:
 
 
 def _whole_first(record: Record, number: int, run: Run) -> Failure | None:
-    """The failure where several devices got rows of others before the batch was split."""
+    """The failure where devices got rows of others before the batch was split, or after it.
+
+    A program may bring the params to all devices.
+    """
     batch, params = facts.placed_batch(number), facts.placed_params(number)
-    found = sent_beyond(record, batch, (batch, params))
-    if found is None:
-        return None
     expected = f"each of {run.devices} devices gets its own rows of the batch, and no others"
-    return Failure(expected, found[0], culprits(record, found[1]), SENT_WHOLE)
+    if found := sent_beyond(record, batch, (batch, params)):
+        return Failure(expected, found[0], culprits(record, found[1]), SENT_WHOLE)
+    if found := passed_on(record, batch, _gradient_bytes(run.width)):
+        return Failure(expected, found[0], culprits(record, found[1]), PASSED_ON)
+    return None
 
 
 def _not_split(record: Record, run: Run, leaf: Leaf, columns: int, of: str) -> Failure | None:
@@ -351,8 +358,11 @@ def only_the_gradients_travel(record: Record) -> Result:
     return next((one for one in found if one), None)
 
 
-def _other_exchange(record: Record, name: str, width: int) -> Failure | Unable | None:
-    """The failure where one program exchanges anything but its gradients and a few scalars."""
+def _other_exchange(record: Record, name: str, width: int) -> Result:
+    """The failure where one program exchanges anything but its gradients and a few scalars.
+
+    Rows that travel in the gradient's place give every device the work of all of them.
+    """
     expected = "`step` can be compiled apart from its file"
     measured = compiled_program(record, name, expected, made_by="make_step")
     if not isinstance(measured, Measured):
@@ -370,7 +380,7 @@ def _other_exchange(record: Record, name: str, width: int) -> Failure | Unable |
     more = f"; in all, {total:,} bytes, {times:.2g} times the gradients'" if times > 1.5 else ""
     ops = {c.op for c in measured.collectives}
     if ops == {"all-reduce"} and gradients <= total <= gradients + SCALARS:
-        return None
+        return beyond_own_rows(record, name, "make_step")
     return Failure(
         f"only all-reduces: of the gradients, {gradients:,} bytes for a network of width {width}, "
         "and of the loss",
@@ -387,10 +397,15 @@ def _adding(record: Record) -> list[Culprit]:
     return found or definition(record, "make_step")
 
 
+OF_BATCH = r"[\w.]*(with_sharding_constraint|device_put|reshard)\(batch\b.*"
+"""How a step says where the batch lies."""
+
+
 def _asking(record: Record) -> list[Culprit]:
     """What makes an array whole on every device: a call, or the specs of shard_map."""
     own = statements.moving(record, "make_step", "all_gather")
-    return own or statements.entry(record, "make_step", "in_specs")
+    moved = statements.matching(record, "make_step", OF_BATCH)
+    return own or moved or statements.entry(record, "make_step", "in_specs")
 
 
 def _gradient_bytes(width: int) -> int:
