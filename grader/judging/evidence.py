@@ -105,7 +105,7 @@ def sent_beyond(record: Record, phase: str, names: Sequence[str]) -> tuple[str, 
         if event.detail not in ("", EVERYWHERE, PARTS):
             alone.setdefault(event.detail, []).append(event)
     got = {device: whole + _copied(found) for device, found in alone.items()}
-    own = own_bytes(right)
+    own = sum(prod(leaf.shard_shape or ()) * int(leaf.dtype[-2:]) // 8 for leaf in right)
     over = [device for device, nbytes in got.items() if nbytes > own + SCALAR * len(alone[device])]
     if len(over) < 2:
         return None
@@ -116,30 +116,6 @@ def sent_beyond(record: Record, phase: str, names: Sequence[str]) -> tuple[str, 
 
 SCALAR = 8
 """Bytes of a number that may go anywhere: an index, say."""
-
-
-def own_bytes(leaves: Iterable[Leaf]) -> int:
-    """The bytes of the parts of arrays, of 16 bits or more, that one device has."""
-    return sum(prod(leaf.shard_shape or ()) * int(leaf.dtype[-2:]) // 8 for leaf in leaves)
-
-
-def passed_on(record: Record, phase: str, most: int = 0) -> tuple[str, list[Event]] | None:
-    """What devices sent each other inside of programs that ran in a phase, and by which launches.
-
-    None where at most `most` bytes arrived on a device.
-    """
-    found = list(events(seen(record), "exchange", phase=phase))
-    if (nbytes := _copied(found)) <= most:
-        return None
-    ops = sorted({op for event in found for op in event.detail.split(", ")})
-    many = f"{nbytes:,} bytes" if nbytes < 1 << 30 else "nobody knows how many bytes"
-    return f"{many} come from other devices, by {' and '.join(ops)} in a program", found
-
-
-PASSED_ON = (
-    "A compiled program sends arrays between devices, too: to make one whole everywhere, it is "
-    "gathered. What does the program on the marked line ask for?"
-)
 
 
 def _copied(found: Iterable[Event]) -> int:

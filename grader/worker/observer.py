@@ -16,7 +16,6 @@ import jax
 from grader.judging.witness import PROOF
 from grader.probes.compiles import Compiles
 from grader.probes.describe import describe, flatten, leaves_of
-from grader.probes.exchanges import Exchanges
 from grader.probes.lines import Lines
 from grader.probes.marks import Marker
 from grader.probes.plain import plain
@@ -78,9 +77,8 @@ class Observer:
         self._marker: Marker | Runtime | None = None
         seeing = self._runtime.seeing if self._runtime else nullcontext
         self._reads = Reads(self._tally, seeing)
-        self._exchanges = Exchanges(self._tally)
-        probes: list[Probe] = [self._reads, Compiles(self._tally)]
-        for probe in probes if next_door else [self._log, *probes, self._exchanges]:
+        probes: list[Probe] = [self._log, self._reads, Compiles(self._tally)]
+        for probe in probes[next_door:]:
             self._install(probe)
         if next_door:
             self._marker = self._proved_marker()
@@ -131,8 +129,6 @@ class Observer:
             return
         with self.phase(PROOF):
             self._runtime.prove()
-            if problem := self._exchanges.prove():
-                self.missing.setdefault("exchanges", f"after the submission, {problem}")
         seen = self._tally.take(PROOF)
         for probe, kinds in PROVED_AGAIN.items():
             if unseen := sorted(kinds - seen):

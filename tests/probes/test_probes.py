@@ -98,7 +98,7 @@ def run(make):
     spread = jax.NamedSharding(jax.make_mesh((2,), ("x",)), jax.P("x"))
     y = jax.device_put(make((4,)), spread)  #: 2 d2d
     np.asarray(y)  #: d2h/16
-    float(y.sum())  #: d2h/4 exchange/4
+    float(y.sum())  #: d2h/4
     y.addressable_shards[0].data.tolist()  #: d2h/8
     both = jax.device_put(make((4,)), jax.NamedSharding(spread.mesh, jax.P()))  #: 2 d2d
     np.asarray(both)  #: d2h/16
@@ -311,7 +311,7 @@ def transfers(found: Any) -> list[Any]:
 
 def test_the_remarks_ask_for_every_kind_of_event() -> None:
     kinds = Counter(kind for source in FILES.values() for _, kind in wanted(source))
-    assert set(kinds) == {"d2h", "h2d", "d2d", "wait", "async_copy", "exchange"}
+    assert set(kinds) == {"d2h", "h2d", "d2d", "wait", "async_copy"}
     assert wanted(FILES["every_way_to_read"]).total() > 30
 
 

@@ -14,7 +14,6 @@ from grader.judging import shares
 from grader.judging.arrays import OF_WHAT_WENT_IN, load
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
-    PASSED_ON,
     TURNED,
     beyond_own_rows,
     change_of,
@@ -24,7 +23,6 @@ from grader.judging.evidence import (
     differing_leaf,
     differing_output,
     events,
-    passed_on,
     probe_gap,
     renamed,
     seen,

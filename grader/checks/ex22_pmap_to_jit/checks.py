@@ -25,7 +25,6 @@ from grader.judging.evidence import (
     AFTER_THE_STEP,
     BEFORE_IT,
     LOSS_TOO,
-    PASSED_ON,
     SENT_WHOLE,
     TURNED,
     beyond_own_rows,
@@ -40,7 +39,6 @@ from grader.judging.evidence import (
     loss_too,
     not_jitted,
     other_parts,
-    passed_on,
     probe_gap,
     renamed,
     seen,
@@ -49,7 +47,6 @@ from grader.judging.evidence import (
     step_ratio,
     target_of,
     target_program,
-    through_a_program,
     timing_result,
     turned,
     wanted,
@@ -105,27 +102,18 @@ def batch_is_split(record: Record) -> Result:
             return _misplaced(record, 1, f"{unlike.expected}, as it was given", unlike.observed)
         if more := left(seen(record).facts[facts.left(number)], "place"):
             return Failure(*more, statements.piled(record, "place"), HELD)
-    for number, run in enumerate(_runs(record)):
-        expected = f"each of {run.devices} devices gets its own rows from the host"
-        named = facts.placed_batch(number)
-        failure = through_a_program(record, expected, named) or _whole_first(record, number, run)
-        if failure is not None:
-            return failure
-    return probe_gap(seen(record), "transfers")
+    found = (_whole_first(record, number, run) for number, run in enumerate(_runs(record)))
+    return next(filter(None, found), None) or probe_gap(seen(record), "transfers")
 
 
 def _whole_first(record: Record, number: int, run: Run) -> Failure | None:
-    """The failure where devices got rows of others before the batch was split, or after it.
-
-    A program may bring the params to all devices.
-    """
+    """The failure where several devices got rows of others before the batch was split."""
     batch, params = facts.placed_batch(number), facts.placed_params(number)
+    found = sent_beyond(record, batch, (batch, params))
+    if found is None:
+        return None
     expected = f"each of {run.devices} devices gets its own rows of the batch, and no others"
-    if found := sent_beyond(record, batch, (batch, params)):
-        return Failure(expected, found[0], culprits(record, found[1]), SENT_WHOLE)
-    if found := passed_on(record, batch, _gradient_bytes(run.width)):
-        return Failure(expected, found[0], culprits(record, found[1]), PASSED_ON)
-    return None
+    return Failure(expected, found[0], culprits(record, found[1]), SENT_WHOLE)
 
 
 def _not_split(record: Record, run: Run, leaf: Leaf, columns: int, of: str) -> Failure | None:

@@ -11,7 +11,6 @@ from grader.checks.ex26_pinned_host.facts import FUNCTIONS, PROGRAMS, ROUNDS, on
 from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
-    PASSED_ON,
     compiled_program,
     culprits,
     definition,
@@ -20,10 +19,10 @@ from grader.judging.evidence import (
     events,
     not_jitted,
     other_parts,
-    passed_on,
     probe_gap,
     renamed,
     seen,
+    through_a_program,
     to_host,
     wanted,
 )
@@ -96,8 +95,8 @@ def _moved(record: Record, function: str) -> Failure | None:
             expected = f"each device keeps its own part of `{function}(tree){after.path}`"
             return Failure(expected, exchanged, statements.result(record, function))
     expected = f"`{function}` sends no array from device to device"
-    if sent := passed_on(record, function):
-        return Failure(expected, sent[0], culprits(record, sent[1]), PASSED_ON)
+    if failure := through_a_program(record, expected, function):
+        return failure
     if found := _by_way_of_another(record, function):
         observed = f"{found[0].nbytes:,} bytes went to {found[0].detail} that do not belong there"
         return Failure(expected, observed, culprits(record, found))
@@ -135,7 +134,7 @@ def staged_in_pinned_host(record: Record) -> Result:
 @EXERCISE.check(ground="observed", after=("staged_in_pinned_host",), hints=KEEP)
 def staged_where_it_was(record: Record) -> Result:
     """`to_host` keeps every array with its own devices, sharded as before."""
-    return _moved(record, "to_host") or probe_gap(seen(record), "exchanges")
+    return _moved(record, "to_host") or probe_gap(seen(record), "transfers")
 
 
 @EXERCISE.check(
@@ -153,7 +152,7 @@ def back_in_device_memory(record: Record) -> Result:
 @EXERCISE.check(ground="observed", after=("back_in_device_memory",), hints=KEEP)
 def back_where_it_was(record: Record) -> Result:
     """`to_device` brings every array back to its own devices, sharded as before."""
-    return _moved(record, "to_device") or probe_gap(seen(record), "exchanges")
+    return _moved(record, "to_device") or probe_gap(seen(record), "transfers")
 
 
 @EXERCISE.check(

@@ -13,7 +13,6 @@ from grader.checks.ex31_dgx_trainer.facts import PLACED, block_shapes
 from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
-    PASSED_ON,
     SENT_WHOLE,
     beyond_own_rows,
     compiled_program,
@@ -27,8 +26,6 @@ from grader.judging.evidence import (
     other_output_step,
     other_parts,
     output_step_ratio,
-    own_bytes,
-    passed_on,
     probe_gap,
     seen,
     sent_beyond,
@@ -36,7 +33,6 @@ from grader.judging.evidence import (
     target_of,
     target_program,
     target_reference,
-    through_a_program,
     wanted,
 )
 from grader.judging.loops import (
@@ -96,18 +92,12 @@ def _misplaced(record: Record, name: str, function: str) -> Failure | None:
 
 
 def _parts_alone(record: Record, *values: Callable[[int], str]) -> Result:
-    """Nothing if no device got more than its own parts of what is kept as `values`."""
-    expected = "each device gets its own part of each array from the host"
+    """Nothing if the host sent no device more than its own parts of what is kept as `values`."""
     for names in ([value(n) for value in values] for n in _placed(record)):
-        expected = "each device gets its own part of each array from the host"
-        if failure := through_a_program(record, expected, names[0]):
-            return failure
         if found := sent_beyond(record, names[0], names):
+            expected = "each device gets its own part of each array from the host"
             return Failure(expected, found[0], culprits(record, found[1]), SENT_WHOLE)
-        # A program may bring it the copy of a part that another device has got.
-        if found := passed_on(record, names[0], own_bytes(wanted(record).values[names[0]])):
-            return Failure(expected, found[0], culprits(record, found[1]), PASSED_ON)
-    return probe_gap(seen(record), "transfers", "exchanges")
+    return probe_gap(seen(record), "transfers")
 
 
 def _placing(record: Record, function: str, leaf: Leaf) -> list[Culprit]:
