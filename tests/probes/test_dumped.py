@@ -70,5 +70,5 @@ def test_the_bytes_of_a_table_are_counted_and_a_number_for_all_is_not(found):
 
 
 def test_the_largest_array_and_the_name_are_read(found):
-    assert (found["scalar"][0][3], found["left split"][0][3]) == (1, 8 * 4)
+    assert (found["scalar"][0][3], found["table"][0][3]) == (1, 3 * 4)
     assert found["doubled"][0][4]
