@@ -74,7 +74,8 @@ def through_a_program(record: Record, expected: str, *phases: str) -> Failure | 
         return None
     ops = " and ".join(sorted({event.detail for event in found}))
     observed = f"a program exchanged something between devices: {ops}"
-    return Failure(expected, observed, culprits(record, found), NO_EXCHANGE)
+    lines = dict.fromkeys(event.line for event in found if event.line)  # how often says little
+    return Failure(expected, observed, [culprit(record, line) for line in lines], NO_EXCHANGE)
 
 
 NO_EXCHANGE = (

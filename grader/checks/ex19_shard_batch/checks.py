@@ -478,7 +478,8 @@ def _copied(record: Record, name: str, batch: Batch, copies: Sequence[Event]) ->
     theirs = sum(event.nbytes or 0 for event in events(wanted(record), "h2d", phase=name))
     columns = sum(leaf.shape[1] for leaf in wanted(record).values[name] if len(leaf.shape) == 2)
     parts = 1 if theirs < 4 * batch.rows * columns else batch.parts
-    sizes = (e.count * (e.nbytes or 0) / (1 if e.detail else parts) for e in copies)
+    in_parts = ("", PARTS)
+    sizes = (e.count * (e.nbytes or 0) / (parts if e.detail in in_parts else 1) for e in copies)
     return round(sum(sizes))
 
 

@@ -27,7 +27,7 @@ from grader.judging.evidence import (
     wanted,
 )
 from grader.judging.memory import HELD, left
-from grader.judging.words import EVERYWHERE, plural, where
+from grader.judging.words import EVERYWHERE, PARTS, plural, where
 from grader.records.record import PINNED, Event, Leaf, Measured, Record
 from grader.source import statements
 
@@ -109,7 +109,7 @@ def _by_way_of_another(record: Record, function: str) -> list[Event]:
         return []  # `same_values` judges that
     mine, theirs = (list(events(side(record), "d2d", phase=function)) for side in (seen, wanted))
     own = {(event.detail, event.nbytes) for event in theirs}
-    alone = [e for e in mine if e.nbytes and e.detail not in ("", EVERYWHERE)]
+    alone = [e for e in mine if e.nbytes and e.detail not in ("", EVERYWHERE, PARTS)]
     return [event for event in alone if (event.detail, event.nbytes) not in own]
 
 
