@@ -346,7 +346,10 @@ WORK = 1.6
 pass twice comes to 1.35, one that computes with twice the rows to 2."""
 
 
-OWN_ROWS = "A device computes with its own rows. Which line brings it those of others, in any form?"
+OWN_ROWS = (
+    "A device computes with its own rows, once. Which line brings it those of others, in any form, "
+    "or works through the same rows again?"
+)
 
 
 def beyond_own_rows(record: Record, name: str, made_by: str = "", hint: str = OWN_ROWS) -> Result:

@@ -31,8 +31,9 @@ from grader.checks.ex22_pmap_to_jit.facts import (
 from grader.probes import alive
 from grader.probes.observe import Misused, Observe, from_last, unpack
 
-SIZES = ((1, 5), (68, 97)), ((5, 9), (5, 33)), ((9, 13), (5, 33))
-"""Width in sixteens and rows on one device, from and below: one run has each, in any order."""
+SIZES = ((1, 5), (9, 13)), ((5, 9), (1, 5)), ((9, 13), (1, 5))
+"""Width in sixteens and rows on one device in eights, from and below: one run has each, in any
+order."""
 STEPS = (1, 6)
 """Steps of a run: from, and below."""
 LARGE = (14, 18), (28, 36)
@@ -88,7 +89,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             Run(
                 devices=count,
                 width=16 * int(rng.integers(*width)),
-                rows=count * int(rng.integers(*rows)),
+                rows=count * 8 * int(rng.integers(*rows)),
                 steps=int(rng.integers(*STEPS)),
             )
             for count, (width, rows) in zip(_counts(rng), rng.permutation(SIZES), strict=True)
