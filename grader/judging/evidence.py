@@ -74,7 +74,8 @@ def through_a_program(record: Record, expected: str, *phases: str) -> Failure | 
         return None
     ops = " and ".join(sorted({event.detail for event in found}))
     observed = f"a program exchanged something between devices: {ops}"
-    return Failure(expected, observed, culprits(record, found), NO_EXCHANGE)
+    lines = dict.fromkeys(event.line for event in found if event.line)  # how often says little
+    return Failure(expected, observed, [culprit(record, line) for line in lines], NO_EXCHANGE)
 
 
 NO_EXCHANGE = (
@@ -338,6 +339,43 @@ def sent(found: Sequence[Collective], devices: int) -> int:
     rounds = {"all-reduce": 2 / devices, "reduce-scatter": 1.0}
     sizes = (rounds.get(c.op, 1 / devices) * c.nbytes * c.count * c.runs for c in found)
     return round((devices - 1) * sum(sizes))
+
+
+WORK = 1.6
+"""The operations of a step may be this many times the reference's. A step that runs its forward
+pass twice comes to 1.35, one that computes with twice the rows to 2."""
+
+
+OWN_ROWS = (
+    "A device computes with its own rows, once. Which line brings it those of others, in any form, "
+    "or works through the same rows again?"
+)
+
+
+def beyond_own_rows(record: Record, name: str, made_by: str = "", hint: str = OWN_ROWS) -> Result:
+    """The failure where a device works as much in a program as with rows of others beside its own.
+
+    None, too, if the program did not run; `compiled_program` says why. `made_by` is the function
+    that made it, if that is not the first word of its name.
+    """
+    mine, theirs = record.measured.get(name), record.reference_measured.get(name)
+    if mine is None or theirs is None:
+        return None
+    if not theirs.work:
+        return Unable("the operations of the reference's program could not be counted")
+    place = definition(record, made_by or name.partition(" ")[0])
+    if not mine.work:
+        expected = "each loop runs as often as the compiled program says"
+        return Failure(expected, "a loop whose length is not known before it runs", place)
+    if mine.work <= (limit := WORK * theirs.work):
+        return None
+    return Failure(
+        f"at most {limit:,.0f} operations on each of {devices_of(record)} devices",
+        f"{mine.work:,} operations, {mine.work / theirs.work:.1f} times as many as one share of "
+        "the rows needs",
+        place,
+        hint,
+    )
 
 
 def timing_result(record: Record, name: str, unit: str) -> Result:
@@ -622,10 +660,13 @@ NOISE = 1e-4
 
 
 def change_error(
-    before: Sequence[Leaf], mine: Sequence[Leaf], theirs: Sequence[Leaf]
+    before: Sequence[Leaf], mine: Sequence[Leaf], theirs: Sequence[Leaf], keep: float = 1
 ) -> float | None:
-    """How far the submission's change of values is from the reference's; see `step_error`."""
-    return _error(_step(before, mine), _step(before, theirs))
+    """How far the submission's change of values is from the reference's; see `step_error`.
+
+    A change is what was added to `keep` times the old values.
+    """
+    return _error(_step(before, mine, keep), _step(before, theirs, keep))
 
 
 def step_error(record: Record, before: str, after: str) -> float | None:

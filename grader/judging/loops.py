@@ -51,7 +51,7 @@ def went_on(record: Record, name: str) -> bool:
         [what for what, _ in side(record).facts[f"calls of {name}"]].count("stop")
         for side in (seen, wanted)
     )
-    return "stopped early" in name and mine > theirs
+    return any(when in name for when in ("stopped early", "stopped later")) and mine > theirs
 
 
 def indices(calls: list[Call], what: str) -> list[int]:

@@ -105,8 +105,11 @@ def left(nbytes: int, function: str) -> Difference | None:
     """A difference if a call of `function` left arrays alive beside those that it returned."""
     if not nbytes:
         return None
-    observed = f"{nbytes:,} bytes of other arrays stay"
-    return f"after `{function}`, no arrays are left but those that it returned", observed
+    observed = f"{nbytes:,} bytes of arrays stay"
+    return (
+        f"after `{function}`, no arrays are left but those that it returned, and none when its "
+        "caller has let go of them"
+    ), observed
 
 
 def shared(tree: str, paths: Sequence[str]) -> Difference | None:

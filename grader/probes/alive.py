@@ -20,7 +20,8 @@ def left_beside(result: Any, before: int) -> int:
     """The bytes of the arrays that a call left alive beside those in the tree `result`.
 
     `before` is what `nbytes` returned before the call. Cycles of objects that nothing holds any
-    more do not count.
+    more do not count. With an empty tree, once the caller has let go of the result, what remembers
+    it shows.
     """
     own = {id(leaf): leaf for leaf in jax.tree.leaves(result) if isinstance(leaf, jax.Array)}
     known = before + _sum(own.values())

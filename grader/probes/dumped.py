@@ -18,8 +18,6 @@ _TENSOR = re.compile(r"((?:\d+x)*)[a-z]+(\d+)")
 _SHAPE = re.compile(r"tensor<((?:\d+x)+)")
 _MODULE = re.compile(r"module @([\w.]+)")
 _ARRAY = re.compile(r"tensor<\d")
-_GATHERED = re.compile(r"\[\{\}(?:, \{\})+\]|\ball_gather|\bcollective_|\ball_to_all")
-"""A sharding that splits no dimension of a table, and what moves parts of arrays."""
 _ON_THE_HOST = re.compile(r"pinned_host|annotate_device_placement|_xla_compute_type")
 
 
@@ -40,11 +38,6 @@ def programs() -> Iterator[list[str]]:
 def uses_the_host(program: str) -> bool:
     """Whether a program keeps an array in host memory, or computes on the host."""
     return bool(_ON_THE_HOST.search(program))
-
-
-def gathers(program: str) -> bool:
-    """Whether a program puts a table on each device whole, or moves parts between devices."""
-    return bool(_GATHERED.search(program))
 
 
 def name(program: str) -> str:

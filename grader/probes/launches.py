@@ -147,7 +147,7 @@ class Places:
         if self.problem:
             yield found
             return
-        with private.executions(lambda _, devices, __: found.update(devices)):
+        with private.executions(lambda program, _: found.update(program.places())):
             yield found
 
     @contextmanager
@@ -163,7 +163,7 @@ class Places:
         if self.problem:
             yield
             return
-        with private.executions(run):
+        with private.executions(lambda program, given: run(program.name, program.places(), given)):
             yield
 
 

@@ -215,6 +215,26 @@ def same_tree(promise: str, word: str, asked: Any, tree: Any) -> None:
     raise Misused(promise, f"it has {', and '.join(filter(None, said))}")
 
 
+def same_layout(word: str, tree: Any, layout: Any) -> None:
+    """Nothing, if `layout`, made for the arrays of `tree`, says where those lie.
+
+    They were placed as the learner's `layout` had said for their shapes. `word` is what it calls
+    the tree.
+
+    Raises:
+      Misused: it says something else.
+    """
+    promise = "`layout` returns the same for arrays as for their shapes"
+    same_tree(promise, word, tree, layout)
+    named_arrays = jax.tree_util.tree_leaves_with_path(tree)
+    for (path, array), place in zip(named_arrays, jax.tree.leaves(layout), strict=True):
+        before = array.sharding
+        if not (type(place) is type(before) and place.is_equivalent_to(before, array.ndim)):
+            said = f"for an array, `{word}{jax.tree_util.keystr(path)}`, it returned "
+            said += str(getattr(place, "spec", named(place)))
+            raise Misused(promise, f"{said}, and {before.spec} for its shape")
+
+
 def _flat(tree: Any) -> list[Any]:
     """The structures of a list and of a tuple of all arrays of a tree; none of a single one."""
     leaves = jax.tree.leaves(tree)

@@ -121,10 +121,27 @@ def no_shortcut() -> ExitStack:
         return stack.pop_all()
 
 
+class Launched:
+    """A compiled program, as JAX launches it."""
+
+    def __init__(self, program: Any) -> None:
+        self.program = program
+        """What stays the same from launch to launch."""
+        self.name = str(program.name)
+
+    def places(self) -> list[str]:
+        """The devices of this process on which it runs, such as `cpu:1`."""
+        return [f"{device.platform}:{device.id}" for device in self.program._local_devices]
+
+    def text(self) -> str:
+        """The optimised program, as HLO."""
+        modules = self.program.xla_executable.hlo_modules()
+        return "\n".join(module.to_string() for module in modules)
+
+
 @contextmanager
-def executions(run: Callable[[str, list[str], Sequence[Any]], None]) -> Iterator[None]:
-    """While entered, `run` gets the program's name, the devices, such as `cpu:1`, and the arrays of
-    each launch.
+def executions(run: Callable[[Launched, Sequence[Any]], None]) -> Iterator[None]:
+    """While entered, `run` gets the program and the arrays of each launch.
 
     It is not told of calls that take the shortcut: see `no_shortcut`.
 
@@ -136,8 +153,7 @@ def executions(run: Callable[[str, list[str], Sequence[Any]], None]) -> Iterator
         raise Gone("ExecuteReplicated.__call__")
 
     def call(program: Any, *arrays: Any) -> Any:
-        places = [f"{d.platform}:{d.id}" for d in program._local_devices]
-        run(str(program.name), places, arrays)
+        run(Launched(program), arrays)
         return launch(program, *arrays)
 
     with mock.patch.object(pxla.ExecuteReplicated, "__call__", call):

@@ -77,7 +77,9 @@ LEAVES = st.builds(
 )
 EVENTS = st.builds(
     Event,
-    kind=st.sampled_from(["h2d", "d2h", "d2d", "compile", "trace", "wait", "async_copy"]),
+    kind=st.sampled_from(
+        ["h2d", "d2h", "d2d", "compile", "trace", "wait", "async_copy", "exchange"]
+    ),
     phase=st.text(max_size=4),
     step=SMALL,
     line=st.none() | st.integers(-5, 10**6),

@@ -17,7 +17,6 @@ from grader.checks.ex19_shard_batch.facts import (
     JITTED,
     UNDER_JIT,
     Batch,
-    gathering,
     uneven_of,
 )
 from grader.judging.arrays import FORM, figures, load
@@ -402,6 +401,11 @@ def _reference(record: Record, name: str, key: str) -> Any:
 )
 def never_whole_on_a_device(record: Record) -> Result:
     """The rows go straight from the host to their devices, each array once."""
+    return _on_the_way(record) or _copied_more(record)
+
+
+def _on_the_way(record: Record) -> Failure | None:
+    """The failure where rows move between devices, or come back from them."""
     found = [e for name in BATCHES for e in events(seen(record), "d2d", phase=name)]
     if found:
         observed = "all rows went to one device first, and from there to the others"
@@ -412,18 +416,16 @@ def never_whole_on_a_device(record: Record) -> Result:
         expected = "no array is read back from a device"
         return Failure(expected, f"{reads} by the host", culprits(record, read))
     expected = "the rows go from the host to their devices"
-    if failure := through_a_program(record, expected, *BATCHES):
-        return failure
+    return through_a_program(record, expected, *BATCHES)
+
+
+def _copied_more(record: Record) -> Result:
+    """The failure where the host copies more, or less, than each device's own parts."""
     for name, batch in _batches(record):
         if whole := _whole(record, name, batch):
             expected = "each device gets its own parts, and no others"
             observed = f"all rows went to each device, or to one of them, for {name}"
             return Failure(expected, observed, culprits(record, whole))
-        if batch.parts > 1 and seen(record).facts.get(gathering(name)):
-            expected = f"no program brings rows to other devices, for {name}"
-            programs = list(events(seen(record), "compile", phase=name))
-            observed = "a program that `shard_batch` compiles does"
-            return Failure(expected, observed, culprits(record, programs), ONCE_EACH)
         mine, theirs = (list(events(side(record), "h2d", phase=name)) for side in (seen, wanted))
         total, fewest = (sum(event.count for event in copies) for copies in (mine, theirs))
         nbytes, needed = (_copied(record, name, batch, copies) for copies in (mine, theirs))
@@ -476,7 +478,8 @@ def _copied(record: Record, name: str, batch: Batch, copies: Sequence[Event]) ->
     theirs = sum(event.nbytes or 0 for event in events(wanted(record), "h2d", phase=name))
     columns = sum(leaf.shape[1] for leaf in wanted(record).values[name] if len(leaf.shape) == 2)
     parts = 1 if theirs < 4 * batch.rows * columns else batch.parts
-    sizes = (e.count * (e.nbytes or 0) / (1 if e.detail else parts) for e in copies)
+    in_parts = ("", PARTS)
+    sizes = (e.count * (e.nbytes or 0) / (parts if e.detail in in_parts else 1) for e in copies)
     return round(sum(sizes))
 
 

@@ -39,8 +39,3 @@ class Batch(msgspec.Struct, frozen=True):
 def uneven_of(name: str) -> str:
     """The fact that holds the shape of an array which JAX could not split, for a batch."""
     return f"an array that cannot be split, of {name}"
-
-
-def gathering(name: str) -> str:
-    """The fact that counts programs which put rows of a batch on other devices, too."""
-    return f"programs that gather rows, of {name}"

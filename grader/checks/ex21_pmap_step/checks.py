@@ -9,12 +9,13 @@ from typing import Any
 import msgspec
 
 from grader.checks.ex21_pmap_step import EXERCISE, facts
-from grader.checks.ex21_pmap_step.facts import FEW_ROWS, MANY_ROWS, RUNS, Run
+from grader.checks.ex21_pmap_step.facts import FEW_ROWS, MANY_ROWS, RUNS, TWICE, Run
 from grader.judging import shares
 from grader.judging.arrays import OF_WHAT_WENT_IN, load
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
     TURNED,
+    beyond_own_rows,
     change_of,
     compiled_program,
     culprits,
@@ -72,6 +73,8 @@ def _other_copies(record: Record, number: int, run: Run) -> Failure | None:
             break
         if leaf.shape != want.shape or lies != right:
             expected = f"`params{want.path}` has shape {want.shape}, {right}"
+            if leaf.shape == want.shape and leaf.replicated and len(leaf.devices) > 1:
+                place = statements.left_whole(record, "replicate", "")
             return Failure(expected, f"shape {leaf.shape}, {lies}", place)
     if failure := differing_leaf(record, name, rtol=0, atol=0):
         failure = renamed(failure, name, "params")
@@ -376,9 +379,9 @@ EACH_ROW = "Here a device has another number of rows, of another length. Does ea
     anchor="what-pmap-does",
 )
 def rows_stay(record: Record) -> Result:
-    """With more rows, or longer ones, the step is right and exchanges as much: no row is sent."""
+    """With more rows, or longer ones, the step exchanges gradient and loss, and no row."""
     sizes = []
-    for name in (FEW_ROWS, MANY_ROWS):
+    for name in (FEW_ROWS, MANY_ROWS, TWICE):
         expected = "the step of `update` can be compiled"
         measured = compiled_program(record, name, expected, made_by="update")
         if not isinstance(measured, Measured):
@@ -392,9 +395,11 @@ def rows_stay(record: Record) -> Result:
             expected = "the compiler knows how often the devices exchange something"
             return Failure(expected, exchanges(measured.collectives), definition(record, "update"))
         sizes.append(measured.collectives)
-    few, many = map(_of_op, sizes)
+    few, many, twice = map(_of_op, sizes)
     if few == many:
-        return None
+        # With few rows, a mean of gradients that were gathered is as much work as the gradients.
+        found = _beside_the_gradient(record, 2 * few - twice, sizes[0])
+        return found or beyond_own_rows(record, MANY_ROWS)
     ops = sorted({c.op for found in sizes for c in found})
     grows = next(op for op in ops if _of_op(sizes[0], op) != _of_op(sizes[1], op))
     place = statements.every_sending(record, "update", grows) or definition(record, "update")
@@ -402,6 +407,23 @@ def rows_stay(record: Record) -> Result:
         f"however many rows there are, and however long, the devices exchange {few:,} bytes",
         f"for other rows they exchange {many:,} bytes: {exchanges(sizes[1])}",
         place,
+    )
+
+
+BESIDE = 64
+"""Bytes that may be exchanged beside the gradient: for the loss of each device, say."""
+
+
+def _beside_the_gradient(record: Record, nbytes: int, found: Sequence[Collective]) -> Result:
+    """The failure where more than the loss is exchanged beside what grows with the params."""
+    if abs(nbytes) <= BESIDE:
+        return None
+    ops = {c.op for c in found}
+    place = next(filter(None, (statements.every_sending(record, "update", op) for op in ops)), [])
+    return Failure(
+        f"the devices exchange the gradient, and at most {BESIDE} bytes beside it, for the loss",
+        f"{abs(nbytes):,} bytes do not grow with the params: {exchanges(found)}",
+        place or definition(record, "update"),
     )
 
 

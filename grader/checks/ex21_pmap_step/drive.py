@@ -1,12 +1,13 @@
 """Drives ex21_pmap_step: places the params and takes a few steps on fresh rows, three times.
 
-Drawn: for each run the devices and their order (two of them, all, and an odd number between, in any
+Drawn: for each run the devices and their order (two of them, all, and a number between, in any
 order of runs), so that neither the order nor the length of jax.devices() is the right one; the
 width of the network, the rows of one device, and the steps (1 to 4). The rows of one device are
 like each other and unlike those of the next, so that a gradient of one device's rows is far from
-the mean. Two programs of the step are compiled, for one row on each device and for many, which are
-drawn. Their networks have as many params, and rows of another length: what the devices exchange is
-the same for both if no row leaves its device.
+the mean. Three programs of the step are compiled. Two are for one row on each device and for many,
+which are drawn. Their networks have as many params, and rows of another length: what the devices
+exchange is the same for both if no row leaves its device. The third has one row on each, and twice
+as many params: what is exchanged beside the gradient, whatever its size, shows.
 
 `update` starts from copies that the drive has placed, so that it is judged apart from `replicate`.
 `make_step` is not the learner's to edit, so the step is pmap's.
@@ -20,7 +21,7 @@ import msgspec
 import numpy as np
 
 from grader.checks.ex21_pmap_step import facts
-from grader.checks.ex21_pmap_step.facts import FEW_ROWS, MANY_ROWS, RUNS, Run
+from grader.checks.ex21_pmap_step.facts import FEW_ROWS, MANY_ROWS, RUNS, TWICE, Run
 from grader.probes import alive
 from grader.probes.observe import Misused, Observe, from_last, unpack
 
@@ -38,7 +39,7 @@ PER_UNIT = {10: 12, 12: 10, 15: 8, 20: 6}
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Take steps with pmap on several lists of devices, and export the step."""
     most = len(jax.devices())
-    counts = [min(2, most), most, int(rng.choice(range(3, most, 2) or [most]))]
+    counts = [min(2, most), most, int(rng.choice(range(3, most) or [most]))]
     runs = []
     for number, count in enumerate(rng.permutation(counts)):
         devices = list(rng.permutation(np.array(jax.devices()))[: int(count)])
@@ -63,9 +64,10 @@ def _run(
     arrays = alive.nbytes()
     with observe.phase("replicate"):
         copies = submission.replicate(params, devices)
-    observe.fact(facts.left(run), alive.left_beside(copies, arrays))
     observe.value(facts.copies(run), copies)
     observe.fact(facts.slices(run), _slices(copies))
+    del copies
+    observe.fact(facts.left(run), alive.left_beside((), arrays))
     copies = _copies(params, devices)
     observe.value(facts.start(run), copies)
     step, before = submission.make_step(devices), copies
@@ -94,15 +96,18 @@ def _loss(copies: Any, inputs: Any, targets: Any) -> float:
 
 
 def _export(submission: ModuleType, observe: Observe, rng: Any) -> None:
-    """Export the step for one row and for many, on all devices."""
+    """Export the step for one row and for many, and for twice the params, on all devices."""
     devices = jax.devices()
     step = submission.make_step(devices)
-    widths = rng.choice(list(PER_UNIT), 2, replace=False)
-    counts = 1, int(rng.integers(*MANY))
-    drawn = zip((FEW_ROWS, MANY_ROWS), counts, widths, rng.permutation([1, 2]), strict=True)
-    for name, rows, width, outputs in drawn:
-        features = PER_UNIT[int(width)] - 1 - int(outputs)
-        params = _params(rng, int(width), features, int(outputs))
+    (few, many), outputs = rng.choice(list(PER_UNIT), 2, replace=False), rng.permutation([1, 2])
+    drawn = (
+        (FEW_ROWS, 1, few, 1, outputs[0]),
+        (MANY_ROWS, int(rng.integers(*MANY)), many, 1, outputs[1]),
+        (TWICE, 1, few, 2, outputs[0]),
+    )
+    for name, rows, width, times, columns in drawn:
+        features = PER_UNIT[int(width)] - 1 - int(columns)
+        params = _params(rng, times * int(width), features, int(columns))
         far = FAR if name == MANY_ROWS else 1
         batch = [submission.split(x, devices) for x in _rows(rng, len(devices), rows, params, far)]
         observe.program(name, step, jax.tree.map(np.asarray, _copies(params, devices)), *batch)

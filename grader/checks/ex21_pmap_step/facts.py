@@ -7,6 +7,8 @@ RUNS = "runs"
 FEW_ROWS, MANY_ROWS = "update of few rows", "update of many rows"
 """Two programs, of networks with as many params, that differ in how many rows each device has, and
 in how long a row is."""
+TWICE = "update of twice the params"
+"""A program for as many rows as the first one's, of a network with twice as many params."""
 
 NEW_PARAMS = "the loss of the params after the step"
 """What a value of the reference's side holds, in words. Its name begins with that of the losses."""

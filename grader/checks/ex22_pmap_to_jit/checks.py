@@ -46,7 +46,6 @@ from grader.judging.evidence import (
     step_ratio,
     target_of,
     target_program,
-    through_a_program,
     timing_result,
     turned,
     wanted,
@@ -102,13 +101,8 @@ def batch_is_split(record: Record) -> Result:
             return _misplaced(record, 1, f"{unlike.expected}, as it was given", unlike.observed)
         if more := left(seen(record).facts[facts.left(number)], "place"):
             return Failure(*more, statements.piled(record, "place"), HELD)
-    for number, run in enumerate(_runs(record)):
-        expected = f"each of {run.devices} devices gets its own rows from the host"
-        named = facts.placed_batch(number)
-        failure = through_a_program(record, expected, named) or _whole_first(record, number, run)
-        if failure is not None:
-            return failure
-    return probe_gap(seen(record), "transfers")
+    found = (_whole_first(record, number, run) for number, run in enumerate(_runs(record)))
+    return next(filter(None, found), None) or probe_gap(seen(record), "transfers")
 
 
 def _whole_first(record: Record, number: int, run: Run) -> Failure | None:
@@ -387,10 +381,15 @@ def _adding(record: Record) -> list[Culprit]:
     return found or definition(record, "make_step")
 
 
+OF_BATCH = r"[\w.]*(with_sharding_constraint|device_put|reshard)\(batch\b.*"
+"""How a step says where the batch lies."""
+
+
 def _asking(record: Record) -> list[Culprit]:
     """What makes an array whole on every device: a call, or the specs of shard_map."""
     own = statements.moving(record, "make_step", "all_gather")
-    return own or statements.entry(record, "make_step", "in_specs")
+    moved = statements.matching(record, "make_step", OF_BATCH)
+    return own or moved or statements.entry(record, "make_step", "in_specs")
 
 
 def _gradient_bytes(width: int) -> int:

@@ -1,12 +1,14 @@
 """Drives ex22_pmap_to_jit: takes steps on several meshes, and exports them.
 
 Drawn: for each of three runs the devices of the mesh and their order (two devices, four, and all
-devices, in any order), the width of the network, the rows of the batch and the steps (1 to 5), so
-that a step that counts jax.devices(), or 8, is wrong on one of them. Width and rows differ, so that
-a mean over the wrong dimension shows. Each step takes the params that the one before returned. The
-step of each run is exported, too. So is a large one, with enough work to drown what a call costs:
-it is for all devices, in another order, gets two sets of inputs, whose targets are far away, is
-timed, and is compiled for the target as well.
+devices, in any order), the width of the network, the rows of the batch and the steps (1 to
+5), so that a step that counts jax.devices(), or 8, is wrong on one of them. Width and rows differ,
+so that a mean over the wrong dimension shows. The narrowest network has so many rows that those of
+one device have more bytes than all params. Each step takes the params that the one before returned.
+The step of each run is exported, too. So is a large one, with enough work to drown what a call
+costs: it is for all devices, in another order, gets two sets of inputs, whose targets are far away,
+is timed, and is compiled for the target as well. Before each run, `place` gets other arrays of the
+same sizes, and nothing holds what it made of them.
 """
 
 from types import ModuleType
@@ -29,10 +31,11 @@ from grader.checks.ex22_pmap_to_jit.facts import (
 from grader.probes import alive
 from grader.probes.observe import Misused, Observe, from_last, unpack
 
-WIDTHS = (1, 5), (5, 9), (9, 13)
-"""Width in sixteens, from and below: one run has each, in any order."""
-ROWS, STEPS = (1, 5), (1, 6)
-"""Rows on one device in eights, and steps of a run: from, and below."""
+SIZES = ((1, 5), (9, 13)), ((5, 9), (1, 5)), ((9, 13), (1, 5))
+"""Width in sixteens and rows on one device in eights, from and below: one run has each, in any
+order."""
+STEPS = (1, 6)
+"""Steps of a run: from, and below."""
 LARGE = (14, 18), (28, 36)
 """Of the program that is timed, the same width and rows, on a mesh of all devices."""
 
@@ -86,10 +89,10 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             Run(
                 devices=count,
                 width=16 * int(rng.integers(*width)),
-                rows=count * 8 * int(rng.integers(*ROWS)),
+                rows=count * 8 * int(rng.integers(*rows)),
                 steps=int(rng.integers(*STEPS)),
             )
-            for count, width in zip(_counts(rng), rng.permutation(WIDTHS), strict=True)
+            for count, (width, rows) in zip(_counts(rng), rng.permutation(SIZES), strict=True)
         ]
         observe.fact(RUNS, msgspec.to_builtins(runs))
         placed = [_place_run(submission, observe, rng, at, run) for at, run in enumerate(runs)]
@@ -106,6 +109,7 @@ def _place_run(submission: ModuleType, observe: Observe, rng: Any, number: int, 
     """(mesh, params, batch) of one run, on a mesh of its own."""
     mesh = _mesh(rng, run.devices)
     before = alive.nbytes()
+    _placed(submission, rng, mesh, run.width, run.rows)
     with observe.phase(facts.placed_batch(number)):
         params, batch = _placed(submission, rng, mesh, run.width, run.rows)
     observe.fact(facts.left(number), alive.left_beside((params, batch), before))

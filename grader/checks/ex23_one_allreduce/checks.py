@@ -25,6 +25,7 @@ from grader.judging.arrays import FORM, OF_WHAT_WENT_IN, load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     LOSS_TOO,
+    beyond_own_rows,
     change_of,
     compiled_program,
     definition,
@@ -261,7 +262,8 @@ def _with_length(record: Record, failure: Failure) -> Failure:
     own = statements.result(record, "make_step", 0, 2, inner=True)
     counted = any(abs(ratio * n - 1) < 0.01 for n in (devices, 1 / devices)) if ratio else not why
     narrowing = statements.matching(record, "make_step", NARROWING) if hint == ROUNDED else []
-    place = narrowing or (_exchanging(record) if counted else own)
+    divided = statements.division(record, "make_step") if ratio and not why else []
+    place = narrowing or (_exchanging(record) if counted else divided or own)
     return Failure(failure.expected, observed, place, hint)
 
 
@@ -375,7 +377,10 @@ def _keys(size: dict[str, int]) -> dict[str, int]:
 
 
 def _of_program(record: Record, name: str, width: int, count: int) -> Result:
-    """The failure of one program, for a network of this width and `count` micro-batches."""
+    """The failure of one program, for a network of this width and `count` micro-batches.
+
+    Rows that travel in the gradient's place give every device the work of all of them.
+    """
     expected = "`step` can be compiled apart from its file"
     measured = compiled_program(record, name, expected, made_by="make_step")
     if not isinstance(measured, Measured):
@@ -390,7 +395,8 @@ def _of_program(record: Record, name: str, width: int, count: int) -> Result:
         ratio = output_step_ratio(record, name, "")
         observed += f"; the step {step_in_words(ratio)}" if ratio else ""
         return Failure(expected, observed, _exchanging(record), wrong.hint or COUNT_THEM)
-    return _travels_once(record, measured.collectives, shapes(width), count)
+    found = _travels_once(record, measured.collectives, shapes(width), count)
+    return found or beyond_own_rows(record, name, "make_step")
 
 
 def _travels_once(

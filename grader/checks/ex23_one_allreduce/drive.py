@@ -5,8 +5,8 @@ all but one; and for the steps and for each of the three programs the width of t
 of a micro-batch and the number of micro-batches (2 to 32): a program whose bytes are right for one
 number of micro-batches is not right for all. Their targets are far away, so that the gradients are
 large. Two programs are for all devices; that of the fewest micro-batches is for the devices that
-take the steps. The target's program has large params, so that its memory shows how many
-micro-batches it holds.
+take the steps, and has as many rows of each on a device. The target's program has large params, so
+that its memory shows how many micro-batches it holds.
 
 With check_vma=False, an array may say that it is replicated and hold other numbers on each device:
 the copies on all devices are compared after each step.
@@ -75,7 +75,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             width, count = _width(rng), int(rng.integers(*counts))
             drawn[name] = {"width": width, "micro-batches": count}
             made, over = (few, some) if name == FEW else (step, mesh)
-            observe.program(name, made, *_arguments(rng, over, width, count, FAR))
+            alike = name == FEW
+            observe.program(name, made, *_arguments(rng, over, width, count, FAR, alike=alike))
         observe.fact("gradient", drawn)
         observe.target(STEP, step, *_large(mesh, drawn[STEP]["micro-batches"]))
 
@@ -89,21 +90,24 @@ def _width(rng: Any) -> int:
     return 16 * int(rng.integers(*WIDTHS))
 
 
-def _arguments(rng: Any, mesh: Any, width: int, count: int, far: int = 1) -> tuple[Any, Any, Any]:
+def _arguments(
+    rng: Any, mesh: Any, width: int, count: int, far: int = 1, *, alike: bool = False
+) -> tuple[Any, Any, Any]:
     """Params on every device; inputs and targets of `count` micro-batches, split by rows.
 
     The targets are `far` times as far from 0 as the network's outputs.
 
     A device has not as many rows of one as there are micro-batches, so that neither number passes
-    for the other. Each row of the targets has an offset of its own, so that the devices'
-    gradients differ.
+    for the other; it has just as many if they are to be `alike`. Each row of the targets has an
+    offset of its own, so that the devices' gradients differ.
     """
 
     def draw(shape: tuple[int, ...], scale: float = 1.0) -> Any:
         return (scale * rng.standard_normal(shape)).astype(np.float32)
 
     params = {name: draw(shape, 0.2) for name, shape in shapes(width).items()}
-    rows = int(rng.choice([n for n in range(*ROWS) if n != count])) * mesh.size
+    each = count if alike else int(rng.choice([n for n in range(*ROWS) if n != count]))
+    rows = each * mesh.size
     inputs = draw((count, rows, FEATURES))
     targets = far * (np.tanh(inputs[..., :TARGETS]) + draw((1, rows, 1)))
     whole, split = jax.NamedSharding(mesh, jax.P()), jax.NamedSharding(mesh, jax.P(None, "data"))

@@ -3,10 +3,10 @@
 Drawn are the order of the devices in each mesh, the number of blocks, the sizes of the network and
 of the batch, and all numbers. The steps run on one mesh, and the bfloat16 program is exported for
 another: they differ in the length of the axis "data" (2, or half of the devices) and in the order
-of the axes, so that a layout must name its axes. They differ in the number of blocks and in the
-sizes, too: in one of them a block has more hidden units than features, in the other less. The
-bfloat16 program gets targets that are far away, so that its step is large beside what bfloat16
-rounds.
+of the axes, so that a layout must name its axes. They differ in the number of blocks (2 to 7) and
+in the sizes, too: in one of them a block has more hidden units than features, in the other less.
+The bfloat16 program gets targets that are far away, so that its step is large beside what bfloat16
+rounds. `layout` is asked for shapes, and then for arrays of them.
 
 The target's program has large sizes, so that the weights are most of what there is to split.
 """
@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from grader.checks.ex24_tensor_parallel.facts import AFTER, EXPORTED, IN_FLOAT32, LARGE, TARGET_DATA
-from grader.probes.observe import Misused, Observe, from_last, lacking, unpack
+from grader.probes.observe import Misused, Observe, from_last, lacking, same_layout, unpack
 
 FAR = 8
 """How many times as far away the targets of the exported program are."""
@@ -35,12 +35,13 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     step = submission.make_step(mesh)
     if not observe.jitted("step", step):
         return
-    blocks = [int(count) for count in rng.permutation([3, 4, 5, 6])[:2]]
+    blocks = [int(count) for count in rng.permutation(range(2, 8))[:2]]
     less, more = int(rng.integers(3, 6)) * 8, int(rng.integers(6, 9)) * 16
     (features, hidden), second = rng.permutation([(less, more), (more + 32, less + 8)]).tolist()
     structs = _structs(features, hidden, "float32", blocks[0])
     layout, rows = _layout(submission, mesh, structs), 8 * mesh.size * int(rng.integers(1, 3))
     params, batch = _arguments(rng, mesh, layout, structs, rows, SMALL)
+    same_layout("params", params, submission.layout(mesh, params))
     observe.value("params", params)
     observe.program(IN_FLOAT32, step, params, batch)
     before = params
@@ -62,6 +63,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.fact("sizes", [first, sizes])
     observe.fact("data", [mesh.shape["data"], other.shape["data"]])
     arguments = _arguments(rng, other, layout, structs, sizes["rows"], LARGER, FAR)
+    same_layout("params", arguments[0], submission.layout(other, arguments[0]))
     observe.value(EXPORTED, arguments[0])
     step = submission.make_step(other)
     if observe.jitted("step", step):

@@ -1,15 +1,17 @@
 """Drives ex25_sharded_state: some steps on arrays, then the step as a program of another size.
 
-Drawn are the sizes of the network, the rows of a batch, the count of the steps before, the order of
-the devices in each mesh, and all numbers. The number of devices divides neither the features nor
-the outputs of the states that are stepped, so no rule about one fixed dimension fits every array.
-One of these two, which is drawn, is longer than the width, so none about the longest does. `layout`
-is asked twice more, for two meshes of some of the devices, which are drawn: for an odd number of
-them, and then for an even one and a state whose every dimension can be divided. A layout that
-counts the machine's devices goes wrong in the first, and so does one that splits over powers of 2
-alone. One that knows the arrays by their names goes wrong in the second. The exported program is
-wide, so that one share of its state is more than a few activations, and has so many rows that its
-params are the least that can travel. The program for the target has large sizes, so that gradients
+Drawn are the sizes of the network, the rows of a batch, the count of the steps before (0 or 1 for
+the steps, more for the program), the order of the devices in each mesh, and all numbers. The number
+of devices divides neither the features nor the outputs of the states that are stepped, so no rule
+about one fixed dimension fits every array. One of these two, which is drawn, is longer than the
+width, so none about the longest does. `layout` is asked three times more, for two meshes of some of
+the devices, which are drawn: for an odd number of them, and then for an even one, first with a
+state whose every dimension can be divided. A layout that counts the machine's devices goes wrong in
+the first, and so does one that splits over powers of 2 alone. One that knows the arrays by their
+names goes wrong in the second. Each time, it is asked for shapes, and then for arrays of them. The
+exported program is wide, so that one share of its state is more than a few activations, and has so
+many rows that its params are the least that can travel. Its targets are far away, so that gradients
+that were rounded on their way show. The program for the target has large sizes, so that gradients
 outweigh everything else that travels.
 """
 
@@ -21,6 +23,7 @@ import numpy as np
 
 from grader.checks.ex25_sharded_state.facts import (
     AFTER,
+    AGAIN,
     EVEN,
     LARGE,
     LARGE_ROWS,
@@ -29,34 +32,47 @@ from grader.checks.ex25_sharded_state.facts import (
     Sizes,
 )
 from grader.checks.ex25_sharded_state.training_state import drawn, shapes
-from grader.probes.observe import Observe, from_last, unpack
+from grader.probes.observe import Observe, from_last, same_layout, unpack
 
+ROWS = (288, 448)
+"""Rows of a batch on all devices, from and below: more than any program is wide, or the compiler
+would gather its activations in place of its params."""
+FAR = 64
+"""How many times as far from 0 the targets of the exported program are: its gradients are large."""
 PROMISE = "`step` returns (state, loss)"
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Place states by `layout`, run some steps, and export the step twice."""
+    # A GPU would otherwise round the products, and so what is compared.
+    with jax.default_matmul_precision("highest"):
+        _drive(submission, observe, rng)
+
+
+def _drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     mesh = _mesh(rng, jax.device_count())
     step = submission.make_step(mesh)
     if not observe.jitted("step", step):
         return
-    rows = int(rng.integers(32, 57))
+    rows = int(rng.integers(*ROWS)) // mesh.size
 
-    def arguments(sizes: Sizes, mesh: Any) -> Any:
-        return drawn(rng, shapes(submission, mesh, sizes, rows * mesh.size))
+    def arguments(sizes: Sizes, mesh: Any, **asked: int) -> Any:
+        placed = drawn(rng, shapes(submission, mesh, sizes, rows * mesh.size), **asked)
+        same_layout("state", placed[0], submission.layout(mesh, placed[0]))
+        return placed
 
     some, others = (
         _mesh(rng, int(rng.choice(range(fewest, mesh.size, 2) or (1,)))) for fewest in (3, 2)
     )
-    observe.fact(ON, {"state": mesh.size, SOME: some.size, EVEN: others.size})
-    for name, other, times in ((SOME, some, (2, 3, 1)), (EVEN, others, rng.permutation(3) + 1)):
-        even = Sizes(*(int(n) * other.size for n in times))
-        odd = even._replace(features=even.features + 1, outputs=even.outputs + 2)
-        observe.value(name, arguments(odd if name == SOME else even, other)[0], data=False)
+    observe.fact(ON, {"state": mesh.size, SOME: some.size, EVEN: others.size, AGAIN: others.size})
+    for name, other in ((SOME, some), (EVEN, others), (AGAIN, others)):
+        even = Sizes(*(int(n + 1) * other.size for n in rng.permutation(3)))
+        odd = even._replace(features=even.features + 1, outputs=even.outputs + 1)
+        observe.value(name, arguments(even if name == EVEN else odd, other)[0], data=False)
     small = _sizes(rng, mesh.size, 3, 6)
     longer = str(rng.choice(["features", "outputs"]))
     small = small._replace(**{longer: getattr(small, longer) + small.width})
-    state, batch = arguments(small, mesh)
+    state, batch = arguments(small, mesh, count=int(rng.integers(2)))
     observe.value("state", state, data=observe.reference)
     before = state
     for when in AFTER:
@@ -68,7 +84,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     large = _sizes(rng, mesh.size, 14, 18)
     observe.fact("sizes", list(large))
     observe.fact("rows", rows)
-    observe.program("step", step, *arguments(large, mesh))
+    observe.program("step", step, *arguments(large, mesh, far=FAR))
     observe.target("step", step, *shapes(submission, mesh, LARGE, LARGE_ROWS))
 
 

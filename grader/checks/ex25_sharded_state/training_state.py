@@ -67,15 +67,20 @@ def shapes(submission: ModuleType, mesh: jax.sharding.Mesh, sizes: Sizes, rows: 
     return _layout(submission, mesh, _state(sizes)), batch
 
 
-def drawn(rng: Any, structs: Any) -> Any:
-    """Arrays of random numbers, placed as `structs` say; second moments are positive."""
+def drawn(rng: Any, structs: Any, count: int | None = None, far: int = 1) -> Any:
+    """Arrays of random numbers, placed as `structs` say; second moments are positive.
 
-    def draw(path: Any, like: Any) -> Any:
-        numbers = 0.3 * rng.standard_normal(like.shape)
+    So many steps are counted (3 to 10,000 if None); targets are `far` times as far from 0.
+    """
+    before = int(10 ** rng.uniform(0.5, 4)) if count is None else count
+
+    def draw(path: Any, like: Any, scale: int = 1) -> Any:
+        numbers = 0.3 * scale * rng.standard_normal(like.shape)
         positive = "square" in jax.tree_util.keystr(path)
         counted = like.dtype == np.int32
-        count = int(10 ** rng.uniform(0.5, 4))
-        array = np.asarray(count if counted else numbers**2 if positive else numbers, like.dtype)
+        array = np.asarray(before if counted else numbers**2 if positive else numbers, like.dtype)
         return jax.device_put(array, like.sharding)
 
-    return jax.tree_util.tree_map_with_path(draw, structs)
+    state, (inputs, targets) = structs
+    batch = draw((), inputs), draw((), targets, far)
+    return jax.tree_util.tree_map_with_path(draw, state), batch

@@ -22,12 +22,13 @@ from grader.judging.evidence import (
     probe_gap,
     renamed,
     seen,
+    through_a_program,
     to_host,
     wanted,
 )
 from grader.judging.memory import HELD, left
-from grader.judging.words import plural, where
-from grader.records.record import PINNED, Leaf, Measured, Record
+from grader.judging.words import EVERYWHERE, PARTS, plural, where
+from grader.records.record import PINNED, Event, Leaf, Measured, Record
 from grader.source import statements
 
 TAKES = f"`predict` takes its params in {PINNED} memory, and brings them to the device"
@@ -93,7 +94,23 @@ def _moved(record: Record, function: str) -> Failure | None:
         if exchanged := other_parts(after, before):
             expected = f"each device keeps its own part of `{function}(tree){after.path}`"
             return Failure(expected, exchanged, statements.result(record, function))
+    expected = f"`{function}` sends no array from device to device"
+    if failure := through_a_program(record, expected, function):
+        return failure
+    if found := _by_way_of_another(record, function):
+        observed = f"{found[0].nbytes:,} bytes went to {found[0].detail} that do not belong there"
+        return Failure(expected, observed, culprits(record, found))
     return None
+
+
+def _by_way_of_another(record: Record, function: str) -> list[Event]:
+    """Copies to a single device of arrays of a size that none of its own has."""
+    if any(before.dtype != after.dtype for before, after in _pairs(record, function)):
+        return []  # `same_values` judges that
+    mine, theirs = (list(events(side(record), "d2d", phase=function)) for side in (seen, wanted))
+    own = {(event.detail, event.nbytes) for event in theirs}
+    alone = [e for e in mine if e.nbytes and e.detail not in ("", EVERYWHERE, PARTS)]
+    return [event for event in alone if (event.detail, event.nbytes) not in own]
 
 
 def _split(leaf: Leaf) -> str:
@@ -117,7 +134,7 @@ def staged_in_pinned_host(record: Record) -> Result:
 @EXERCISE.check(ground="observed", after=("staged_in_pinned_host",), hints=KEEP)
 def staged_where_it_was(record: Record) -> Result:
     """`to_host` keeps every array with its own devices, sharded as before."""
-    return _moved(record, "to_host")
+    return _moved(record, "to_host") or probe_gap(seen(record), "transfers")
 
 
 @EXERCISE.check(
@@ -135,7 +152,7 @@ def back_in_device_memory(record: Record) -> Result:
 @EXERCISE.check(ground="observed", after=("back_in_device_memory",), hints=KEEP)
 def back_where_it_was(record: Record) -> Result:
     """`to_device` brings every array back to its own devices, sharded as before."""
-    return _moved(record, "to_device")
+    return _moved(record, "to_device") or probe_gap(seen(record), "transfers")
 
 
 @EXERCISE.check(

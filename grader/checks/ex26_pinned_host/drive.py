@@ -1,16 +1,17 @@
 """Drives ex26_pinned_host: trees to the host and back to the device, and `predict` as two programs.
 
-Drawn for each tree are its nodes and their names, and for each of its arrays the dtype, the
-number of dimensions (0 to 3), the size, how many devices it is on, which, in which order, and how
-it lies on them: alone on one device, copied to all of a mesh, or split along any dimension, by
-one axis of a mesh or by both. So neither the name of an array nor its dtype nor its shape tells
-where it lies. Each function gets 3 to 5 such trees of 4 to 9 arrays, and one of more than a
-hundred, in a drawn order. `predict` is exported for a small network and for a larger one; the
-params of one are split, those of the other are copied to each device, and which is drawn, too.
+Drawn for each tree are its nodes and their names, and for each of its arrays the dtype, the number
+of dimensions (0 to 3), the size, how many devices it is on, which, in which order, and how it lies
+on them: alone on one device, copied to all of a mesh, or split along any dimension, by one axis of
+a mesh or by both. One array of each tree was put on no device in particular. So neither the name of
+an array nor its dtype nor its shape tells where it lies. Each function gets 3 to 5 such trees of 4
+to 9 arrays, and one of more than a hundred, in a drawn order. `predict` is exported for a small
+network and for a larger one; the params of one are split, those of the other are copied to each
+device, and which is drawn, too.
 
 Each function gets trees that the other one never saw: those for `to_device` were staged by the
-drive. So each function is judged by itself, and `to_device` cannot use what `to_host` remembered.
-A function that changes the tree it was given, or deletes its arrays, is refused. `predict` is
+drive. So each function is judged by itself, and `to_device` cannot use what `to_host` remembered. A
+function that changes the tree it was given, or deletes its arrays, is refused. `predict` is
 exported, and never runs in this process.
 """
 
@@ -45,10 +46,12 @@ def _put(values: Any, devices: Any, *spec: str | None) -> Any:
     return jax.device_put(values, jax.NamedSharding(mesh, jax.P(*spec)))
 
 
-def _place(rng: Any) -> tuple[tuple[int, ...], str, Any]:
-    """The shape, the dtype and the sharding of an array."""
+def _place(rng: Any, *, free: bool) -> tuple[tuple[int, ...], str, Any]:
+    """The shape, the dtype and the sharding of an array; None for one that is `free` to move."""
     shape = rng.integers(1, 7, int(rng.integers(4)))
     dtype = str(rng.choice(DTYPES))
+    if free:
+        return tuple(map(int, shape)), dtype, None
     devices = rng.permutation(np.array(jax.devices()))[
         : int(rng.integers(1, jax.device_count() + 1))
     ]
@@ -58,9 +61,9 @@ def _place(rng: Any) -> tuple[tuple[int, ...], str, Any]:
     grid = devices.reshape(int(rng.choice(factors)), -1)
     spec: list[str | None] = [None] * len(shape)
     for axis, size in zip(("a", "b"), grid.shape, strict=True):
-        free = [index for index, name in enumerate(spec) if name is None]
-        if free and rng.integers(3):
-            index = int(rng.choice(free))
+        whole = [index for index, name in enumerate(spec) if name is None]
+        if whole and rng.integers(3):
+            index = int(rng.choice(whole))
             spec[index], shape[index] = axis, shape[index] * size
     sharding = jax.NamedSharding(jax.sharding.Mesh(grid, ("a", "b")), jax.P(*spec))
     return tuple(map(int, shape)), dtype, sharding
@@ -68,7 +71,7 @@ def _place(rng: Any) -> tuple[tuple[int, ...], str, Any]:
 
 def _tree(rng: Any, arrays: int, places: int) -> Any:
     """A tree of so many arrays, which share so many places."""
-    drawn = [_place(rng) for _ in range(places)]
+    drawn = [_place(rng, free=not number) for number in range(places)]
     leaves = []
     for index in range(arrays):
         shape, dtype, sharding = drawn[index % places]
@@ -153,9 +156,9 @@ def _call(function: Any, observe: Observe, rng: Any, call: str, size: int) -> No
     observe.value(f"original of {call}", tree)
     with observe.phase(name):
         result = _result(function, given, name)
-    del tree, given
-    observe.fact(f"left beside {call}", alive.left_beside(result, before))
     observe.value(call, result)
+    del tree, given, result
+    observe.fact(f"left beside {call}", alive.left_beside((), before))
 
 
 def _predict(predict: Any, observe: Observe, rng: Any) -> None:

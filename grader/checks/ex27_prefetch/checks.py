@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from grader.checks.ex27_prefetch import EXERCISE
-from grader.checks.ex27_prefetch.facts import READ_IN_STEPS
+from grader.checks.ex27_prefetch.facts import AHEAD, READ_IN_STEPS
 from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
@@ -44,8 +44,6 @@ ALL_ASKED = (
 )
 EACH_LOSS = "Each step has its loss, the last one too. Does the loop end before it keeps that one?"
 LEFT_OVER = "Towards the end nothing is left to ask for, but batches still wait for their step."
-AHEAD = 4
-"""How many batches may be asked for and not yet trained on, as the exercise tells the learner."""
 
 
 def _failure(record: Record, name: str, expected: str, observed: str, called: str) -> Failure:
@@ -55,6 +53,10 @@ def _failure(record: Record, name: str, expected: str, observed: str, called: st
 
 
 AGAIN = "Each `ask` starts a read, and each `put` a copy. Keep what they return until it is used."
+ONE_TOO_MANY = (
+    "A batch that waits for its step counts, too. Is one more asked for before that step is called "
+    "or after it?"
+)
 THE_STEP = "`step` is the first argument of `train`. Which step does your loop call?"
 
 
@@ -174,7 +176,8 @@ def few_batches_are_held(record: Record) -> Result:
     for name in runs_of(record):
         if (most := most_ahead(calls_of(record, name), "ask")) > AHEAD:
             expected = f"at most {AHEAD} batches have been asked for and not yet trained on"
-            return _failure(record, name, expected, f"at one time, {most} have", "ask")
+            found = _failure(record, name, expected, f"at one time, {most} have", "ask")
+            return replace(found, hint=ONE_TOO_MANY if most == AHEAD + 1 else "")
     return None
 
 

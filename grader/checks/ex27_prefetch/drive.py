@@ -1,12 +1,13 @@
 """Drives ex27_prefetch: trains under observation, and in timed windows.
 
-Four runs are watched: one of fewer batches than may be asked for at once, one of some more, one
-of more than a hundred, and one that `stop` ends. Drawn are the number of batches of each run,
-the step at which `stop` ends the last one, and two sizes of network and batch, of which each
-run takes one. A `Book` gives out `ask`, `put`, `step` and `stop`, and writes down the order of
-their calls. That order does not depend on speed: only the timed runs do, whose reads take as
-long as three steps. A watched step is held on its device until the next batch is put, so that a
-loop that waits first is found by whatever means it waits.
+Six runs are watched: one of fewer batches than may be asked for at once, one of just as many, one
+of some more, one of more than a hundred, and two that `stop` ends, at one of the first three steps
+and later. Drawn are the number of batches of each run, the steps at which `stop` ends the last two,
+and two sizes of network and batch, of which each run takes one. A `Book` gives out `ask`, `put`,
+`step` and `stop`, and writes down the order of their calls. That order does not depend on speed:
+only the timed runs do, whose reads take as long as three steps. A watched step is held on its
+device until the next batch is put, so that a loop that waits first is found by whatever means it
+waits.
 """
 
 import time
@@ -17,7 +18,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from grader.checks.ex27_prefetch.facts import READ_IN_STEPS
+from grader.checks.ex27_prefetch.facts import AHEAD, READ_IN_STEPS
 from grader.judging.words import plural
 from grader.probes import alive
 from grader.probes.devices import is_next_door
@@ -53,6 +54,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.fact("runs", {name: count for name, (count, _) in runs.items()})
     sizes = [(int(width), int(rows)) for width, rows in rng.integers(9, 49, (2, 2))]
     nbytes: dict[str, tuple[int, int]] = {}
+    results: dict[str, tuple[Any, ...]] = {}
     for name, (count, last) in runs.items():
         width, rows = sizes[rng.integers(2)]
         params = _parameters(rng, width)
@@ -63,12 +65,13 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         stop = book.stopping(last)
         with observe.phase(name):
             trained = submission.train(book.step, params, count, book.ask, book.put, stop)
-        params, losses = unpack(trained, 2, PROMISE)
-        observe.value(f"params after {name}", params)
-        observe.value(f"losses of {name}", losses)
+        results[name] = unpack(trained, 2, PROMISE)
         book.keep(name)
         observe.fact(f"waited in {name}", ahead.waited())
     observe.fact("bytes of a batch and of params", nbytes)
+    for name, (params, losses) in results.items():  # now: a list may have been filled again
+        observe.value(f"params after {name}", params)
+        observe.value(f"losses of {name}", losses)
 
 
 def _nbytes(tree: Any) -> int:
@@ -77,10 +80,12 @@ def _nbytes(tree: Any) -> int:
 
 def _runs(rng: Any) -> dict[str, tuple[int, int]]:
     """The name of each run, its number of batches, and the step after which `stop` ends it."""
-    few, some, many, stopped = map(int, rng.integers((2, 5, 100, 16), (4, 16, 131, 100)))
-    runs = {plural(count, "batch"): (count, count) for count in (few, some, many)}
-    last = int(rng.integers(3, stopped - 4))
-    return {**runs, f"{stopped} batches, stopped early": (stopped, last)}
+    few, some, many = map(int, rng.integers((1, 5, 100), (AHEAD, 16, 131)))
+    runs = {plural(count, "batch"): (count, count) for count in (some, few, AHEAD, many)}
+    early, late = map(int, rng.choice(range(16, 100), 2, replace=False))
+    runs[f"{early} batches, stopped early"] = early, int(rng.integers(3))
+    runs[f"{late} batches, stopped later"] = late, int(rng.integers(4, late - 4))
+    return runs
 
 
 def _paced(submission: ModuleType, rng: Any) -> tuple[Callable[..., Any], Any, list[Any]]:

@@ -1,4 +1,6 @@
-"""How long a read takes in the runs that ex27_prefetch times."""
+"""How long a read takes in the runs that ex27_prefetch times, and how many are allowed ahead."""
 
+AHEAD = 4
+"""How many batches may be asked for and not yet trained on, as the exercise tells the learner."""
 READ_IN_STEPS = 3
 """How long the read of a batch takes in the timed runs, in steps of the device."""

@@ -1,16 +1,17 @@
 """Drives ex28_offload_state: `init` on arrays, then `step` as programs, small and large.
 
-`init` is called 3 to 5 times. Drawn for each call are the number of params (1 to 6, and 20 to 30
-in one of the calls), their names, dtypes, dimensions (0 to 3) and sizes; the devices of the mesh,
-their order, and its axes; and how each param lies: split along any of its dimensions, by one axis
-or by two, or whole. So a rule that fits one of them does not fit the others.
+`init` is called 3 to 5 times. Drawn for each call are the number of params (1 to 6, 7 to 19 in one
+of the calls, and 20 to 30 in another), their names, dtypes, dimensions (0 to 3) and sizes; the
+devices of the mesh, their order, and its axes; and how each param lies: split along any of its
+dimensions, by one axis or by two, or whole. So a rule that fits one of them does not fit the
+others.
 
-`step` gets a state that the drive staged itself, as it is after some steps, so a wrong `init`
-costs it nothing. It is traced and exported, for 2 to 3 layers and for 6 to 9, and never runs in
-this process. The targets of the latter are far away, so that its gradients are large. Drawn are
-the names of the layers, their width, the rows of the batch, the order of the devices, and all
-numbers. For the target it is exported once more, with a state that is large enough to show at the
-peak.
+`step` gets a state that the drive staged itself, as it is after some steps, so a wrong `init` costs
+it nothing: some of its counts are 0 or 1, and its first moments have both signs. It is traced and
+exported, for 2 to 5 layers and for 6 to 9, and never runs in this process. The targets of the
+latter are far away, so that its gradients are large. Drawn are the names of the layers, their
+width, the rows of the batch, the order of the devices, and all numbers. For the target it is
+exported once more, with a state that is large enough to show at the peak.
 """
 
 from types import ModuleType
@@ -26,9 +27,9 @@ from grader.probes.host_operations import host_operations
 from grader.probes.observe import Misused, Observe, lacking_keys, same_tree
 from grader.records.record import PINNED
 
-FEW, MANY = (1, 7), (20, 31)
+FEW, SOME, MANY = (1, 7), (7, 20), (20, 31)
 """How many params `init` gets, from and below."""
-LAYERS = ((2, 4), (6, 10))
+LAYERS = ((2, 6), (6, 10))
 """The layers of each program."""
 TARGET_LAYERS, TARGET_WIDTH, TARGET_ROWS = 8, 4096, 8192
 """The network for the target. Its state is 1 GiB, all of it on each device, as the params are:
@@ -105,10 +106,10 @@ def _used_state(submission: ModuleType, params: Any, rng: Any, devices: list[Any
 
     def used(path: Any, array: Any) -> Any:
         if not array.ndim:
-            count = np.int32(10 ** rng.uniform(0.5, 4))
+            count = np.int32(10 ** rng.uniform(0.5, 4) if rng.integers(2) else rng.integers(2))
             return jax.device_put(count, _sharding(kind=PINNED, devices=devices))
-        size = 1e-8 if ".nu" in jax.tree_util.keystr(path) else 3e-2
-        drawn = size * rng.random(array.shape, "float32")
+        drawn = rng.random(array.shape, "float32")
+        drawn = 1e-8 * drawn if ".nu" in jax.tree_util.keystr(path) else 6e-2 * drawn - 3e-2
         return jax.device_put(drawn, _sharding("data", kind=PINNED, devices=devices))
 
     fresh = {name: submission.adam.init(param) for name, param in params.items()}
@@ -117,7 +118,7 @@ def _used_state(submission: ModuleType, params: Any, rng: Any, devices: list[Any
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Keep each state that `init` returns; trace the step, and export it for several sizes."""
-    spans = [FEW] * int(rng.integers(2, 5)) + [MANY]
+    spans = [FEW] * int(rng.integers(1, 4)) + [SOME, MANY]
     observe.fact(CALLS, len(spans))
     for call, span in enumerate(rng.permutation(spans), 1):
         _init(submission, observe, facts.state(call), _split_params(rng, int(rng.integers(*span))))
@@ -147,9 +148,10 @@ def _init(submission: ModuleType, observe: Observe, name: str, params: Any) -> N
     if isinstance(state, dict) and (missing := lacking_keys(params, state)):
         raise Misused("`init` returns {name: adam.init(param)}", missing)
     same_tree("`init` returns {name: adam.init(param)}", "state", like, state)
-    observe.fact(facts.left(name), alive.left_beside(state, before))
     observe.fact(facts.twice(name), alive.in_one_memory(state))
     observe.value(name, state)
+    del state
+    observe.fact(facts.left(name), alive.left_beside((), before))
 
 
 def _trace(step: Any, name: str, arguments: Any, observe: Observe) -> None:

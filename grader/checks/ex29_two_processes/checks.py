@@ -331,7 +331,7 @@ def rows_stay_at_home(record: Record) -> Result:
         expected = "`global_batch` places rows, and runs no program that exchanges any"
         if told.programs:
             names = ", ".join(f"`{name}`" for name in dict.fromkeys(told.programs))
-            return Failure(expected, f"it compiled and ran {names} in process {index}", place)
+            return Failure(expected, f"it ran {names} in process {index}", place)
         return None
 
     return _each_round(record, judge)

@@ -4,7 +4,8 @@
 meet over loopback. What each of them does with the submission is in `joining`. Each process
 builds three arrays, two of them of one size, and takes the mean of each: what was right for the
 first must be so for the others. Drawn are the devices of a process, other ones in the second run,
-the rows and columns of each batch, their order, and all numbers. No process is given another's
+the rows and columns of each batch, their order, and all numbers. What a program exchanges counts
+each time that it runs. No process is given another's
 rows, and their means differ by about 10 or more: the mean over one process's rows is never close
 to the mean over all.
 """

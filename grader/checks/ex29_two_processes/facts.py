@@ -22,14 +22,14 @@ class Round(msgspec.Struct):
     """What a process tells of one batch."""
 
     programs: list[str] = []
-    """The programs that were compiled while `global_batch` ran."""
+    """The programs that were compiled while `global_batch` ran, or that exchanged something."""
     batch: list[Leaf] = []
     """What `global_batch` returned, without values."""
     own: list[list[list[float]]] = []
     """The values of this process's shards, in the order of the mesh."""
     exchanged: list[tuple[str, int, int | None]] = []
-    """The programs that were compiled since the batch before, or since the process started: the
-    name of each, how many bytes it exchanges between devices, and the learner's line."""
+    """The programs that ran since the batch before, or since the process started: the name of each,
+    how many bytes it exchanged between devices, each time that it ran, and the learner's line."""
     mean: float | str = ""
     """What `mean` returned; in words where it is no finite float."""
 

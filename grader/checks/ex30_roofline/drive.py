@@ -7,13 +7,15 @@ here depends on how fast the machine is.
 
 Drawn: for elements of 8, 4, 2 and 1 bytes, and of a size from 9 to 64 bytes that is drawn too, the
 sides of two matrices (1 to 100,000), the length of an array (1 to 10,000,000) and the degree (1 to
-300), small ones as often as large ones; the sides of four more products, in which two sides are
-equal, or all three; the ceilings over some orders of magnitude; the intensities
+300), small ones as often as large ones; the sides of more products, small and large, in which two
+sides are equal, or all three, or some are 1, each of two sizes of elements; arrays of one element
+and single rounds; the ceilings over some orders of magnitude; the intensities
 from within 1 / 40,000 of the ridge to a hundredth and a hundred times of it, on both sides; and the
 shares (0.01 to 10), of which half are above 1.
 """
 
 import math
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -56,12 +58,18 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     for (dtype, size), sides, n, degree in sizes:
         counts.append(_matmul(submission, dtype, size, *sides))
         counts.append(_poly(submission, dtype, size, n, degree))
-    for sides in _equal_sides(rng):
-        counts.append(_matmul(submission, *DTYPES[int(rng.integers(len(DTYPES)))], *sides))
+    for sides in _special_sides(rng):
+        for element in (elements[int(rng.integers(len(DTYPES)))], elements[-1]):
+            counts.append(_matmul(submission, *element, *sides))
+    for n, degree in ((1, int(rng.integers(2, DEGREE))), (int(rng.integers(2, LENGTH)), 1), (1, 1)):
+        counts.append(_poly(submission, *elements[int(rng.integers(len(elements)))], n, degree))
     with observe.unwatched():
-        cases = _measured(submission)
-    for point in rng.permutation(_points(rng)):
-        cases.append(_drawn(submission, rng, *point.tolist()))
+        measured = _measured(submission)
+    drawn = [_drawn(rng, *point.tolist()) for point in rng.permutation(_points(rng))]
+    answers = [submission.place(*figures) for figures in (*measured, *drawn)]
+    # Read only now: a dict may have been filled again.
+    cases = [_case(*one, measured=True) for one in zip(measured, answers, strict=False)]
+    cases += [_case(*one) for one in zip(drawn, answers[len(measured) :], strict=True)]
     observe.fact("counts", msgspec.to_builtins(counts))
     observe.fact("cases", msgspec.to_builtins(cases))
 
@@ -96,11 +104,13 @@ def _sides(rng: Any) -> list[tuple[int, ...]]:
             return sides
 
 
-def _equal_sides(rng: Any) -> list[tuple[int, ...]]:
-    """(m, k, n) of square matrices, and with each two of the three sides equal."""
-    one, other, square = map(int, rng.choice(np.arange(2, 10_000), 3, replace=False))
-    pairs = [tuple(other if at == apart else one for at in range(3)) for apart in range(3)]
-    return [*pairs, (square,) * 3]
+def _special_sides(rng: Any) -> Iterator[tuple[int, ...]]:
+    """(m, k, n) of square matrices, with each two of the three sides equal, and with sides of 1."""
+    for most in (SIDE // 100, SIDE):
+        one, other, square = map(int, rng.choice(np.arange(2, most), 3, replace=False))
+        yield (square,) * 3
+        for same, apart in ((one, other), (1, one), (one, 1)):
+            yield from ((apart, same, same), (same, apart, same), (same, same, apart))
 
 
 def _count(name: str, call: str, size: int, given: Any, kernel: Any, *args: Any) -> Count:
@@ -141,17 +151,17 @@ def _points(rng: Any) -> list[tuple[float, float, float]]:
     return points
 
 
-def _drawn(submission: ModuleType, rng: Any, distance: float, power: float, at: float) -> Case:
+def _drawn(rng: Any, distance: float, power: float, at: float) -> Figures:
     """A drawn kernel under drawn ceilings; the powers are as in `_points`."""
     multiple, share = 10**distance, 10**power
     peak, ridge = 10 ** rng.uniform(10, 15), 10**at
     nbytes = 10 ** rng.uniform(5, 9)
     flops, bandwidth = nbytes * ridge * multiple, peak / ridge
     seconds = max(flops / peak, nbytes / bandwidth) / share
-    return _placed(submission, (flops, nbytes, seconds, peak, bandwidth), measured=False)
+    return flops, nbytes, seconds, peak, bandwidth
 
 
-def _measured(submission: ModuleType) -> list[Case]:
+def _measured(submission: ModuleType) -> list[Figures]:
     """The file's kernels, timed here, under ceilings measured here."""
     side, length = (512, 1 << 22) if jax.default_backend() == "cpu" else (8192, 1 << 28)
     square, line = jnp.ones((side, side), jnp.float32), jnp.ones(length, jnp.float32)
@@ -160,8 +170,7 @@ def _measured(submission: ModuleType) -> list[Case]:
         roofline.Kernel(2.0 * length, 8.0 * length, lambda x: submission.poly(x, 1), (line,)),
     ]
     spans, peaks = roofline.measure(kernels)
-    figures = [(k.flops, k.nbytes, span, *peaks) for k, span in zip(kernels, spans, strict=True)]
-    return [_placed(submission, one, measured=True) for one in figures]
+    return [(k.flops, k.nbytes, span, *peaks) for k, span in zip(kernels, spans, strict=True)]
 
 
 def _place(key: str) -> int:
@@ -169,9 +178,8 @@ def _place(key: str) -> int:
     return KEYS.index(key) if key in KEYS else len(KEYS)
 
 
-def _placed(submission: ModuleType, figures: Figures, *, measured: bool) -> Case:
+def _case(figures: Figures, answer: Any, *, measured: bool = False) -> Case:
     """The learner's place for `figures`. Raises `Misused` where it is no dict of the right keys."""
-    answer = submission.place(*figures)
     if not isinstance(answer, dict) or set(answer) != set(KEYS):
         keys = sorted(map(str, answer), key=_place) if isinstance(answer, dict) else []
         lacking = [f"`{key}`" for key in KEYS if key not in keys]

@@ -14,6 +14,7 @@ from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     SENT_WHOLE,
+    beyond_own_rows,
     compiled_program,
     culprit,
     culprits,
@@ -32,7 +33,6 @@ from grader.judging.evidence import (
     target_of,
     target_program,
     target_reference,
-    through_a_program,
     wanted,
 )
 from grader.judging.loops import (
@@ -92,12 +92,10 @@ def _misplaced(record: Record, name: str, function: str) -> Failure | None:
 
 
 def _parts_alone(record: Record, *values: Callable[[int], str]) -> Result:
-    """Nothing if no device got more than its own parts of what is kept as `values`."""
+    """Nothing if the host sent no device more than its own parts of what is kept as `values`."""
     for names in ([value(n) for value in values] for n in _placed(record)):
-        expected = "each device gets its own part of each array from the host"
-        if failure := through_a_program(record, expected, names[0]):
-            return failure
         if found := sent_beyond(record, names[0], names):
+            expected = "each device gets its own part of each array from the host"
             return Failure(expected, found[0], culprits(record, found[1]), SENT_WHOLE)
     return probe_gap(seen(record), "transfers")
 
@@ -276,14 +274,17 @@ def no_more_travels_than_needed(record: Record) -> Result:
         return total
     ops = {c.op for c in program.collectives}
     if ops == {"all-reduce"} and gradients <= total <= gradients + activations + SCALARS:
-        return None
+        return beyond_own_rows(record, "step", "make_step")
     return Failure(
         f"only all-reduces: {gradients:,} bytes of gradients and {activations:,} of activations",
         exchanges(program.collectives),
-        statements.call(record, "make_step", *WHOLE * ("all-gather" in ops), "jit"),
+        statements.matching(record, "make_step", OF_GRADIENTS) * ("all-gather" in ops)
+        or statements.call(record, "make_step", *WHOLE * ("all-gather" in ops), "jit"),
     )
 
 
+OF_GRADIENTS = r"[\w.]*(with_sharding_constraint|reshard)\(grads?\b.*"
+"""How a step says where all gradients lie."""
 WHOLE = ("all_gather", "with_sharding_constraint")
 """What may make an array whole on every device."""
 

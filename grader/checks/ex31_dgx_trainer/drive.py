@@ -1,19 +1,19 @@
 """Drives ex31_dgx_trainer: `place`, `place_batch`, `train` and the step, each by itself.
 
 The drive makes what each function gets, so a wrong `place` costs `make_step` and `train` nothing.
-`place` and `place_batch` are called 3 to 5 times, each time with another mesh. `train` gets a
-small step of the drive's own, and runs to the end, once with more than a hundred batches, and
-until `stop` ends it; a `Book` writes down the order of its calls. The step of `make_step` is
-traced and exported, and never runs in this process. For the target it is exported once more, with
-sizes of GiBs.
+`place` and `place_batch` are called 3 to 5 times, each time with another mesh. `train` gets a small
+step of the drive's own, and runs to the end, once with more than a hundred batches, and until
+`stop` ends it; a `Book` writes down the order of its calls. The step of `make_step` is traced and
+exported, and never runs in this process. For the target it is exported once more, with sizes of
+GiBs.
 
-Drawn are, for each call of `place`, the number of blocks (1 to 6, and 12 to 16 in one call),
-their names and width, the rows of a batch, the size of the axis "model" (2 or 4), and the order
-of the devices; for the step, the number of blocks (6 to 8), their names and width, the rows, and
-the axis "model"; and the batches of each run, and the steps at which `stop` ends two of them, one
-of which is long: among the first four, and after the hundredth. A step of `train` is held on its
-device until the next batch is put, so that a loop that waits first is found by whatever means it
-waits.
+Drawn are, for each call of `place`, the number of blocks (1 to 6, 7 to 11 in one call, and 12 to 16
+in another), their names and width, the rows of a batch, the size of the axis "model" (2 or 4), and
+the order of the devices; for the step, the number of blocks (6 to 8), their names and width, the
+rows, and the axis "model", and how many steps each block's state has seen (none, or up to 99); and
+the batches of each run, and the steps at which `stop` ends three of them: among the first four,
+after them, and after the hundredth. A step of `train` is held on its device until the next batch is
+put, so that a loop that waits first is found by whatever means it waits.
 """
 
 import traceback
@@ -50,6 +50,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.fact("runs", {name: count for name, (count, _) in runs.items()})
     for name, (count, last) in runs.items():
         trainer.train(name, count, last)
+    trainer.trained()
     # A GPU would otherwise round the products, and so what is compared.
     with jax.default_matmul_precision("highest"):
         trainer.step()
@@ -57,9 +58,11 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 
 def _runs(rng: Any) -> dict[str, tuple[int, int]]:
     """The name of each run of `train`, its batches, and the step after which `stop` ends it."""
-    some, many, early, late = map(int, rng.integers((6, 100, 20, 106), (16, 131, 61, 140)))
+    some, many, late = map(int, rng.integers((6, 100, 106), (16, 131, 140)))
+    early, later = map(int, rng.choice(range(20, 100), 2, replace=False))
     runs = {plural(count, "batch"): (count, count) for count in (some, many)}
     runs[f"{early} batches, stopped early"] = early, int(rng.integers(4))
+    runs[f"{later} batches, stopped later"] = later, int(rng.integers(4, later - 4))
     runs[f"{late} batches, stopped late"] = late, int(rng.integers(100, late - 1))
     return runs
 
@@ -79,9 +82,10 @@ class Trainer:
     def __init__(self, submission: ModuleType, observe: Observe, rng: Any) -> None:
         self._submission, self._observe, self._rng = submission, observe, rng
         self._nbytes: dict[str, list[int]] = {}
+        self._results: dict[str, tuple[Any, ...]] = {}
         model = int(self._rng.choice(_model_sizes()))
         self._mesh = self._drawn_mesh(model)
-        self._blocks, rows = int(rng.integers(6, 9)), 2 * int(rng.integers(2, 5))
+        self._blocks, rows = int(rng.integers(6, 9)), int(rng.integers(3, 10))
         self._width = _width(rng)
         self._rows = rows * self._mesh.shape["data"]
         sizes = {"blocks": self._blocks, "width": self._width, "rows": rows, "model": model}
@@ -119,10 +123,13 @@ class Trainer:
     def _used_state(self, params: Any) -> Any:
         """Adam's state as it is after some steps, in NumPy."""
 
-        def used(array: Any) -> Any:
-            return self._rng.random(array.shape, "float32") / 100 if array.ndim else np.int32(4)
+        def used(path: Any, array: Any) -> Any:
+            if not array.ndim:
+                return np.int32(self._rng.integers(100) if self._rng.integers(2) else 0)
+            drawn = self._rng.random(array.shape, "float32")
+            return (drawn if ".nu" in keystr(path) else 2 * drawn - 1) / 100
 
-        return jax.tree.map(used, self._fresh(params))
+        return tree_map_with_path(used, self._fresh(params))
 
     def _placed(self, tree: Any, kind: str = "device") -> Any:
         """Params or state where they belong, in memory of the given kind.
@@ -138,7 +145,7 @@ class Trainer:
 
     def place_all(self) -> None:
         """Call `place` and `place_batch` several times, each time with another mesh."""
-        spans = [(1, 7)] * int(self._rng.integers(2, 5)) + [(12, 17)]
+        spans = [(1, 7)] * int(self._rng.integers(1, 4)) + [(7, 12), (12, 17)]
         self._observe.fact(PLACED, len(spans))
         models = self._rng.permutation((_model_sizes() * len(spans))[: len(spans)])  # each comes
         for call, span in enumerate(self._rng.permutation(spans)):
@@ -163,17 +170,19 @@ class Trainer:
         promises = ("`place` returns a tree of params like its own", STATES)
         for promise, name, *trees in zip(promises, ("params", "state"), right, both, strict=True):
             same_tree(promise, name, *trees)
-        self._observe.fact(facts.left(call), alive.left_beside(both, before))
         self._observe.fact(facts.twice(call), alive.in_one_memory(both[1]))
         self._observe.value(facts.params(call), both[0])
         self._observe.value(facts.state(call), both[1])
+        del placed, both, trees
+        self._observe.fact(facts.left(call), alive.left_beside((), before))
         rows = mesh.size * int(self._rng.integers(1, 6))  # a wrong axis must not raise
         drawn = self._batch(rows, width)
         before = alive.nbytes()
         with self._observe.phase(facts.batch(call)):
             batch = self._submission.place_batch(mesh, drawn)
-        self._observe.fact(facts.left_of_batch(call), alive.left_beside(batch, before))
         self._observe.value(facts.batch(call), batch)
+        del batch
+        self._observe.fact(facts.left_of_batch(call), alive.left_beside((), before))
 
     def train(self, name: str, count: int, last: int) -> None:
         """Run the loop around a small step; facts and values are named after the run.
@@ -190,11 +199,15 @@ class Trainer:
         self._observe.fact("bytes of a batch and of params", self._nbytes)
         with self._observe.phase(name):
             trained = self._submission.train(book.step, *start, book.reads(), book.put, stop)
-        params, state, losses = unpack(trained, 3, "`train` returns (params, state, losses)")
-        self._observe.value(f"losses of {name}", losses)
-        self._observe.value(f"params and state after {name}", (params, state))
+        self._results[name] = unpack(trained, 3, "`train` returns (params, state, losses)")
         book.keep(name)
         self._observe.fact(f"waited in {name}", ahead.waited())
+
+    def trained(self) -> None:
+        """Keep what all runs returned: a list may have been filled again in a later one."""
+        for name, (params, state, losses) in self._results.items():
+            self._observe.value(f"losses of {name}", losses)
+            self._observe.value(f"params and state after {name}", (params, state))
 
     def step(self) -> None:
         """Trace what `make_step` returns, and export it for two sizes.

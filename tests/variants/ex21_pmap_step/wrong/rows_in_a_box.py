@@ -33,15 +33,17 @@ def replicate(params, devices):
 
 
 def update(params, inputs, targets):
-    """One step of one device, with its own copy and rows; returns (params, loss).
-
-    Loss and gradient are means over the rows of all devices: all copies take one step.
-    """
-    loss, grads = jax.value_and_grad(loss_fn)(params, inputs, targets)
-    loss, grads = jax.lax.pmean((loss, grads), "batch")
-    rows = jax.lax.all_gather((inputs[:1], targets[:1]), "batch", tiled=True)
-    loss += 1e-9 * loss_fn(params, *rows)
+    """One step of one device, with its own copy and rows; returns (params, loss)."""
+    rows, columns = inputs.shape
+    outputs = targets.shape[1]
+    box = jnp.zeros((64, 32), inputs.dtype)
+    box = box.at[:rows, :columns].set(inputs).at[:rows, 16 : 16 + outputs].set(targets)
+    boxes = jax.lax.all_gather(box, "batch")
+    every = boxes[:, :rows, :columns].reshape(-1, columns)
+    wanted = boxes[:, :rows, 16 : 16 + outputs].reshape(-1, outputs)
+    loss, grads = jax.value_and_grad(loss_fn)(params, every, wanted)
     return jax.tree.map(lambda p, g: p - 0.1 * g, params, grads), loss
+
 
 
 def make_step(devices):
