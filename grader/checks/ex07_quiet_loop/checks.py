@@ -179,7 +179,7 @@ def no_reads_in_loop(record: Record) -> Result:
     total = sum(event.count for event in reads)
     return Failure(
         "no read between the steps, except of an array whose copy_to_host_async was called "
-        "a step before, or of which is_ready says that it is there",
+        "a step before",
         f"{plural(total, 'read')} between the steps of {_runs(record)}",
         culprits(record, reads),
     )
