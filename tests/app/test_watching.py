@@ -163,7 +163,7 @@ def test_a_pass_that_cannot_be_remembered(course: Path) -> None:
     save(course, ONE, solution(ONE))
     with Running(course, "watch") as watch:
         text = watch.until(WAITS)
-    assert "all 9 checks pass" in text
+    assert "all 10 checks pass" in text
     assert "this pass is not remembered: can .grader/ be written?" in text
     assert f"0 of {len(ALL)} solved; now {ONE.stem}" in text
 
@@ -228,7 +228,7 @@ def test_a_watch_of_one_exercise(course: Path) -> None:
         text = watch.until(f"watching exercises/{ONE.file_name}: save it to check again", 2)
         watch.press("h")
         watch.until("ex01 is solved")
-    assert "all 9 checks pass" in text
+    assert "all 10 checks pass" in text
     assert OTHER.stem not in text
     assert "solved" not in text, "no progress"
 
