@@ -206,11 +206,12 @@ def _named(names: Iterable[str]) -> dict[catalog.Entry, str]:
     """Exercise -> what names it, once: the path of its file, if one is given."""
     found: dict[catalog.Entry, str] = {}
     for name in names:
-        before = found.setdefault(_find(name), name)
+        entry = _find(name)
+        before = found.setdefault(entry, name)
         if before.endswith(".py") and name.endswith(".py") and before != name:
             raise Wrong(f"two files of one exercise, {before} and {name}: check one at a time")
         if name.endswith(".py"):
-            found[_find(name)] = name
+            found[entry] = name
     return found
 
 

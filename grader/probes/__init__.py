@@ -6,12 +6,16 @@
     reads      reads of values on the host, and waits
     compiles   traces and compiles, by function
     lines      which line of the learner's file runs
+    alive      the bytes of the arrays that are alive
+    returned   at which line a value was returned
     describe   trees, arrays and other leaves, as data
     plain      facts, as plain JSON values
     devices    starts the backend
     runtime    what JAX's C++ runtime notes of a run: the second witness on CPU devices
     launches   launched programs, from the profiler's trace
     dumped     compiled programs, as text
+    host_operations  what a traced program does in host memory
+    exchanges  what devices send each other in programs, from their text
     roofline   what this machine can do at most, and what a kernel asks of it
     next_door  connects a program's JAX to a device next door
     marks      says to such a device to what phase, step and line requests belong

@@ -1,7 +1,6 @@
 """Counts reads of array values on the host, and waits, at the methods that do them.
 
-Who is told that an array is not ready, and asks again in the same step of the run, waits for it,
-too.
+To ask once more whether an array is ready, in the step that has heard that it is not, is a wait.
 
 JAX's transfer guard says nothing of reads on CPU devices, so the array type's own methods are
 watched (`grader.probes.private`). A read counts once, at its outermost method. Copies to

@@ -8,7 +8,6 @@ from grader.checks.ex02_mixed_devices.facts import ROUNDS, STEPS, argument
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     calls_of,
-    culprit,
     culprits,
     definition,
     differing_leaf,
@@ -23,6 +22,8 @@ from grader.judging.words import plural, where
 from grader.records.record import Leaf, Observed, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
+from grader.source.file import File
+from grader.source.statements.search import entry_of
 
 
 def _rounds(record: Record) -> dict[str, int]:
@@ -294,7 +295,8 @@ def copied_at_most_once(record: Record) -> Result:
         more = total > fewest or size > least
         if more or needless:
             named = ", ".join(sorted(needless))
-            asking = _asking_for_a_copy(record) if needless else []
+            asked = entry_of(File(record.source), "run", "may_alias")
+            asking = asked if needless else []
             listed = f"; copied, though there already: {named}" * bool(needless)
             of = [
                 f" of {nbytes:,} bytes" * (total <= fewest and size > least)
@@ -315,10 +317,3 @@ ALIASED = (
     "jax.device_put copies nothing that lies on the device already, unless it is told to: "
     "`may_alias=False` asks for a copy. Which line copies those?"
 )
-
-
-def _asking_for_a_copy(record: Record) -> list[Culprit]:
-    """The lines that tell jax.device_put to copy what lies there already."""
-    lines = enumerate(record.source.splitlines(), 1)
-    asking = [number for number, line in lines if "may_alias=" in line.partition("#")[0]]
-    return [culprit(record, number) for number in asking]
