@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from grader.device.front.process import machine
+from grader.device.front import machine
 from grader.device.messages import wire
 from grader.device.messages.errors import INTERNAL, INVALID, Failed
 
