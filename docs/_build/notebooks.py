@@ -48,7 +48,7 @@ _CLEAN = ("JAX_", "XLA_", "TF_", "CUDA_VISIBLE_DEVICES", "PYTHON")
 _NODES_OWN = ("CUDA_VISIBLE_DEVICES", "PYTHONPATH")  # which GPUs are ours, where packages lie
 _KERNEL = ["--log-level=ERROR", "--InlineBackend.figure_formats=svg"]
 _PAGE = {"JAX_PLATFORMS": "cpu", "COURSE_PAGE": "1"}  # what runs becomes a page
-_NEXT_DOOR, _ROOMS = "_next_door.py", ("app", "device", "judging", "probes")
+_NEXT_DOOR, _ROOMS = "_next_door.py", ("app", "device", "judging", "probes", "records")
 _READ_FIGURES = """
 import json as _json
 def _figure(_text):
