@@ -13,6 +13,7 @@ signs, so that the states neither grow nor fade, and each of them has its share 
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -98,7 +99,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         return
     with observe.unwatched():
         for name in (NAME, LONG, SHORT, FEWER):
-            for word, value in _known(submission.update, *arguments[name]).items():
+            known = jax.jit(partial(_known, submission.update))(*arguments[name])
+            for word, value in known.items():
                 observe.value(f"{word} of {name}", value)
 
 
@@ -155,16 +157,16 @@ def _known(update: Any, x: Any, rates: Any) -> dict[str, Any]:
         RATES: jnp.sum(rates) + 0 * x,
         WITHOUT_FIRST: run(rates[1:])[1],
         FIRST_RATE: run(0 * rates + rates[0])[1],
-        ONE_MORE: run(np.append(rates, rates[-1:]))[1],
+        ONE_MORE: run(jnp.append(rates, rates[-1:]))[1],
         BY_NUMBER: run(jnp.arange(len(rates)))[1],
         OF_THE_SUM: jax.lax.scan(add_to_itself, x, rates)[0],
         STUCK: jax.lax.scan(add_to_x, 0 * x, rates)[0],
         REVERSED: run(rates[::-1])[1],
         EXCHANGED[0]: run(rates, exchange)[1],
         EXCHANGED[1]: run(rates, unpack_exchanged)[1],
-        REPEATED: run(np.append(rates[:1], rates[:-1]))[1],
+        REPEATED: run(jnp.append(rates[:1], rates[:-1]))[1],
         SLOW: run(rates, creep)[1],
-        SKIPPED: run(np.append(rates[1:], rates[-1:]))[1],
+        SKIPPED: run(jnp.append(rates[1:], rates[-1:]))[1],
         **dict(zip(SMOOTHED, smoothed, strict=True)),
     }
 
