@@ -8,6 +8,7 @@ import atexit
 import difflib
 import fcntl
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -27,6 +28,7 @@ from grader.running.session import Options, Session, modules_of
 
 pytest_plugins = ["next_doors"]  # devices next door, as fixtures
 ROOT = Path(__file__).resolve().parent.parent
+_EXERCISE = re.compile(r"ex\d\d")
 GOLDEN = ROOT / "tests" / "golden"
 type Ran = subprocess.CompletedProcess[str]
 type Cli = Callable[..., Ran]
@@ -53,6 +55,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     place = {name: number for number, name in enumerate(experiments_in_order())}
     items.sort(key=lambda i: place.get(i.name, len(place)))
     items.sort(key=lambda i: _is_alone(i) - (i.path.stem == "test_site"))
+    for item in items:
+        if group := _group(item):
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
+def _group(item: pytest.Item) -> str:
+    """What one worker runs alone: the variants of an exercise, for which it runs the reference
+    once, and the tests that wait for the site."""
+    if item.path.stem == "test_exercises" and (exercise := _EXERCISE.search(item.name)):
+        return exercise[0]
+    return item.path.stem if item.path.stem == "test_site" else ""
 
 
 def experiments_in_order() -> list[str]:

@@ -50,7 +50,8 @@ def test_every_page_fits_is_light_asks_nobody_says_nothing_and_keeps_nobody_out(
     """Each page is opened on a desk and on a phone, and seen there in light and in dark.
 
     In the dark, other colours are all that is new, and the button that leads back to light, which
-    all pages share: so the first page is asked about everything, and the others about colours.
+    all pages share: so the first page is asked about everything, and the others about colours, on
+    the desk, since a phone shows them in the same colours.
     Two tests share the pages of a width, every second one from `first` on, so that two workers can.
     """
     too_wide, too_heavy, barriers, cut = [], [], [], []
@@ -65,6 +66,8 @@ def test_every_page_fits_is_light_asks_nobody_says_nothing_and_keeps_nobody_out(
             how = f"{path} at {width}, {'dark' if dark else 'light'}"
             if (seen := browser.run("document.documentElement.scrollWidth")) > width:
                 too_wide.append(f"{how} is {seen}")
+            if dark and number > 0 and width == NARROW:
+                continue
             found = browser.barriers(of_colour=dark and number > 0)
             barriers += [f"{how}: {barrier}" for barrier in found]
         assert all(each.startswith((f"{served}/", "data:")) for each in browser.asked)
