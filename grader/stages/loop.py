@@ -65,6 +65,7 @@ class Book:
         alive: Callable[[], int] = lambda: 0,
     ) -> None:
         self._observe, self._batches, self._step, self._place = observe, batches, step, place
+        self._indices = {_identities(batch): index for index, batch in enumerate(batches)}
         self._signature = inspect.signature(step)
         self._alive, self._before = alive, alive()
         self._more: list[int] = []
@@ -101,8 +102,10 @@ class Book:
     def put(self, batch: Any) -> Any:
         """Place a batch; -1 is noted for one whose arrays are not those that were read."""
         arrays = _arrays(batch)
-        found = (i for i, known in enumerate(self._batches) if _equal(_arrays(known), arrays))
-        index = next(found, -1)
+        index = self._indices.get(_identities(batch), -1)
+        if index == -1:
+            found = (i for i, known in enumerate(self._batches) if _equal(_arrays(known), arrays))
+            index = next(found, -1)
         self._note("put", index)
         placed = self._place(batch)
         # A book that held the batches would hide who else holds them.
@@ -147,6 +150,11 @@ def _arrays(batch: Any) -> list[Any]:
     if type(batch) in (tuple, list):
         return [array for part in batch for array in _arrays(part)]
     return [batch]
+
+
+def _identities(batch: Any) -> tuple[int, ...]:
+    """Which objects the arrays of a batch are."""
+    return tuple(map(id, _arrays(batch)))
 
 
 def _reference(array: Any) -> Callable[[], Any]:
