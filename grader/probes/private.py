@@ -191,6 +191,11 @@ class Profiler:
         """End a session; returns its data (`ProfileData`)."""
         return session.stop_and_get_profile_data()
 
+    @staticmethod
+    def data_of(serialized: bytes) -> Any:
+        """The data of a session that was ended by its `stop`."""
+        return jax.profiler.ProfileData.from_serialized_xspace(serialized)
+
     def replace(self, factory: Callable[[Any], Any]) -> None:
         """From now on, `factory` makes the sessions for which others ask JAX, of their options."""
         self._factory = _profiler.ProfilerSession = factory

@@ -200,15 +200,15 @@ class Runtime:
             with self._profiler.span(f"{self._secret} by {threading.get_ident()}"):
                 return Lent(self._session, self._given_back)
 
-    def _given_back(self, session: Any) -> Any:
-        """End a session that was lent; returns its data."""
+    def _given_back(self, session: Any, *, as_bytes: bool = False) -> Any:
+        """End a session that was lent; returns its data, read or serialised."""
         with self._lock:
-            data = self._profiler.stop(session)
+            given = session.stop() if as_bytes else self._profiler.stop(session)
             if session is self._session:
                 self._session = None
-                self._read(data)
+                self._read(self._profiler.data_of(given) if as_bytes else given)
                 self._begin()
-            return data
+            return given
 
     def _read(self, data: Any) -> None:
         """Keep what is known of the events of a session."""
@@ -307,14 +307,29 @@ def _host_lines(data: Any) -> Iterator[Any]:
 
 
 class Lent:
-    """A session of the profiler that others asked for. It is what `ProfilerSession` is to JAX."""
+    """A session of the profiler that others asked for. It is what `ProfilerSession` is to JAX.
 
-    def __init__(self, session: Any, given_back: Callable[[Any], Any]) -> None:
+    JAX 0.12 asks for the data of a session, and 0.11 for files.
+    """
+
+    def __init__(self, session: Any, given_back: Callable[..., Any]) -> None:
         self._session, self._given_back = session, given_back
 
     def stop_and_get_profile_data(self) -> Any:
         """End the session; returns its data."""
         return self._given_back(self._session)
+
+    def stop(self) -> Any:
+        """End the session; returns its data as bytes."""
+        return self._given_back(self._session, as_bytes=True)
+
+    def export(self, data: bytes, folder: str) -> None:
+        """Write what `stop` returned into files."""
+        self._session.export(data, folder)
+
+    def stop_and_export(self, folder: str) -> None:
+        """End the session, and write its data into files."""
+        self.export(self.stop(), folder)
 
 
 class Known:

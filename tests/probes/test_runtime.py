@@ -169,6 +169,18 @@ def run(make):
     with jax.transfer_guard("allow"):
         jax.device_put(x, jax.devices()[1])  #+ d2d
 """,
+    "a_copy_in_a_session_that_ends_in_files": """
+import pathlib, tempfile
+from jax._src.lib import _profiler
+def run(make):
+    x = make((3,))
+    session = _profiler.ProfilerSession(jax.profiler.ProfileOptions())
+    with jax.transfer_guard("allow"):
+        jax.device_put(x, jax.devices()[1])  #+ d2d
+    with tempfile.TemporaryDirectory() as folder:
+        session.stop_and_export(folder)
+        assert list(pathlib.Path(folder).rglob("*.xplane.pb"))
+""",
     "devices_that_exchange_in_a_program": """
 def run(make, observe):
     mesh = jax.make_mesh((2,), ("x",))
