@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from grader.checks.ex21_pmap_step import EXERCISE, facts
-from grader.checks.ex21_pmap_step.facts import FEW_ROWS, MANY_ROWS, RUNS, TWICE, Run
+from grader.checks.ex21_pmap_step.facts import FEW_ROWS, MANY_ROWS, RUNS, STEPS, TWICE, Run
 from grader.judging import shares
 from grader.judging.arrays import OF_WHAT_WENT_IN, load
 from grader.judging.checking import Failure, Result
@@ -399,7 +399,7 @@ def rows_stay(record: Record) -> Result:
     if few == many:
         # With few rows, a mean of gradients that were gathered is as much work as the gradients.
         found = _beside_the_gradient(record, 2 * few - twice, sizes[0])
-        return found or beyond_own_rows(record, MANY_ROWS)
+        return found or _otherwise_exchanged(record, sizes) or beyond_own_rows(record, MANY_ROWS)
     ops = sorted({c.op for found in sizes for c in found})
     grows = next(op for op in ops if _of_op(sizes[0], op) != _of_op(sizes[1], op))
     place = statements.every_sending(record, "update", grows) or definition(record, "update")
@@ -423,6 +423,21 @@ def _beside_the_gradient(record: Record, nbytes: int, found: Sequence[Collective
     return Failure(
         f"the devices exchange the gradient, and at most {BESIDE} bytes beside it, for the loss",
         f"{abs(nbytes):,} bytes do not grow with the params: {exchanges(found)}",
+        place or definition(record, "update"),
+    )
+
+
+def _otherwise_exchanged(record: Record, programs: Sequence[Sequence[Collective]]) -> Result:
+    """The failure where the devices of a run exchange in another way than in the programs."""
+    ops = {collective.op for found in programs for collective in found}
+    found = [e for e in events(seen(record), "exchange", phase=STEPS) if e.detail not in ops]
+    if not found:
+        return None
+    others = " and ".join(sorted({event.detail for event in found}))
+    place = statements.every_sending(record, "update", found[0].detail)
+    return Failure(
+        f"on any devices, and with any rows, the devices exchange by {' and '.join(sorted(ops))}",
+        f"in a run with other devices or rows they exchange by {others}, too",
         place or definition(record, "update"),
     )
 

@@ -56,13 +56,20 @@ from grader.records.record import Leaf, Measured, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
 
-SCALARS = 64
-"""Bytes that may be exchanged beside the gradients: for the loss, say, or a count."""
+SCALARS = 24
+"""Bytes that may be exchanged beside the gradients: for the loss, say, or a count. The targets of
+one row have more."""
 
 
 def _runs(record: Record) -> list[Run]:
     """The runs, as the reference's side drew them."""
     return msgspec.convert(wanted(record).facts[RUNS], list[Run])
+
+
+def _placings(record: Record) -> list[tuple[int, Run]]:
+    """The number of each call of `place`, in order, and the run for which it is."""
+    runs = enumerate(_runs(record))
+    return [(number, run) for at, run in runs for number in (facts.earlier(at), at)]
 
 
 def _lies(leaf: Leaf, devices: int) -> str:
@@ -84,7 +91,7 @@ def _lies(leaf: Leaf, devices: int) -> str:
 )
 def batch_is_split(record: Record) -> Result:
     """`place` gives every device its own rows of the batch, and keeps no other arrays."""
-    for number, run in enumerate(_runs(record)):
+    for number, run in _placings(record):
         name = facts.placed_batch(number)
         leaves = seen(record).values[name]
         if len(leaves) != 2:
@@ -101,7 +108,7 @@ def batch_is_split(record: Record) -> Result:
             return _misplaced(record, 1, f"{unlike.expected}, as it was given", unlike.observed)
         if more := left(seen(record).facts[facts.left(number)], "place"):
             return Failure(*more, statements.piled(record, "place"), HELD)
-    found = (_whole_first(record, number, run) for number, run in enumerate(_runs(record)))
+    found = (_whole_first(record, number, run) for number, run in _placings(record))
     return next(filter(None, found), None) or probe_gap(seen(record), "transfers")
 
 
@@ -146,7 +153,7 @@ def _misplaced(record: Record, part: int, expected: str, observed: str) -> Failu
 )
 def params_are_copied(record: Record) -> Result:
     """`place` gives every device a copy of all params."""
-    for number, run in enumerate(_runs(record)):
+    for number, run in _placings(record):
         name = facts.placed_params(number)
         if found := _not_copied(record, run, name):
             return _misplaced(record, 0, *found)

@@ -24,6 +24,11 @@ def shapes(width: int) -> dict[str, tuple[int, ...]]:
     return {"w1": (FEATURES, width), "b1": (width,), "w2": (width, TARGETS)}
 
 
+def earlier(run: int) -> int:
+    """The number that what `place` made before a run has, of arrays of the same sizes."""
+    return 10 + run
+
+
 def placed_params(run: int) -> str:
     """The name of what `place` made of the params, in run `run`, from 0."""
     return f"params of run {run}"

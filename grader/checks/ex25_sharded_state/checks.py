@@ -7,13 +7,18 @@ target ground judges exchanged bytes again, for the GPU's compiler.
 from dataclasses import replace
 from math import prod
 
+import msgspec
+
 from grader.checks.ex25_sharded_state import EXERCISE
 from grader.checks.ex25_sharded_state.facts import (
     AFTER,
     EVEN,
     LARGE,
     ON,
+    PROGRAMS,
     SOME,
+    STEP,
+    Program,
     Sizes,
     param_shapes,
 )
@@ -237,14 +242,21 @@ def state_stays_shared(record: Record) -> Result:
 )
 def room_for_one_share(record: Record) -> Result:
     """A device has to hold one share of the state, not an old and a new one."""
-    measured = compiled_program(record, "step", made_by="make_step")
+    programs = _programs(record).items()
+    found = (_more_than_a_share(record, name, program) for name, program in programs)
+    return next((one for one in found if one), None)
+
+
+def _more_than_a_share(record: Record, name: str, program: Program) -> Result:
+    """The failure where a program needs room for more than a device's share."""
+    measured = compiled_program(record, name, made_by="make_step")
     if not isinstance(measured, Measured):
         return measured
     if (memory := measured.memory) is None:
         return Unable("this backend does not say how much memory a program needs")
-    sizes, devices = _sizes(record), devices_of(record)
-    batch = 4 * wanted(record).facts["rows"] * (sizes.features + sizes.outputs)
-    limit = 3 * _share_bytes(sizes, devices) + batch + WHOLE
+    sizes = program.sizes
+    batch = 4 * program.rows * (sizes.features + sizes.outputs)
+    limit = 3 * _share_bytes(sizes, program.devices) + batch + WHOLE
     room = memory.arguments + memory.outputs - memory.aliased
     if room <= limit:
         return None
@@ -257,9 +269,9 @@ def room_for_one_share(record: Record) -> Result:
     return replace(failure, culprits=statements.call(record, "make_step", "jit"))
 
 
-def _sizes(record: Record) -> Sizes:
-    """The sizes of the exported program, as the reference drew them."""
-    return Sizes(*wanted(record).facts["sizes"])
+def _programs(record: Record) -> dict[str, Program]:
+    """The exported programs, as the reference drew them."""
+    return msgspec.convert(wanted(record).facts[PROGRAMS], dict[str, Program])
 
 
 def _params_bytes(sizes: Sizes) -> int:
@@ -321,10 +333,10 @@ def _travels(
 )
 def rows_are_shared(record: Record) -> Result:
     """Each device computes with its own share of the rows."""
-    measured = compiled_program(record, "step", made_by="make_step")
+    measured = compiled_program(record, STEP, made_by="make_step")
     if not isinstance(measured, Measured):
         return measured
-    return beyond_own_rows(record, "step", "make_step", hint="")
+    return beyond_own_rows(record, STEP, "make_step", hint="")
 
 
 @EXERCISE.check(
@@ -337,17 +349,23 @@ def rows_are_shared(record: Record) -> Result:
 )
 def moments_stay(record: Record) -> Result:
     """Params are gathered once, gradients added once, and the optimizer's moments stay."""
-    measured = compiled_program(record, "step", made_by="make_step")
+    found = (_moved(record, name, program) for name, program in _programs(record).items())
+    return next((one for one in found if one), None)
+
+
+def _moved(record: Record, name: str, program: Program) -> Result:
+    """The failure where a program gives other numbers, or sends more than params and gradients."""
+    measured = compiled_program(record, name, made_by="make_step")
     if not isinstance(measured, Measured):
         return measured
-    params = _params_bytes(_sizes(record))
-    wrong = differing_output(record, "step", rtol=2e-3, atol=1e-4)
+    wrong = differing_output(record, name, rtol=2e-3, atol=1e-4)
     if wrong:
         return replace(wrong, culprits=statements.computed(record, "make_step", 0, 2))
-    if rounded := _rounded(record, measured):
+    if rounded := _rounded(record, name, measured):
         return rounded
-    found = _travels(record, measured.collectives, params, devices_of(record))
-    gathered = _of_the_batch(record, measured.collectives)
+    params = _params_bytes(program.sizes)
+    found = _travels(record, measured.collectives, params, program.devices)
+    gathered = _of_the_batch(program, measured.collectives)
     if isinstance(found, Failure) and (asking := _asking(record, measured.collectives)):
         found = replace(found, culprits=asking)
     if not isinstance(found, Failure) or not gathered:
@@ -362,12 +380,12 @@ EXACT = 2**-14
 seen to differ by 2**-20, gradients that are rounded to float16 by 2**-12."""
 
 
-def _rounded(record: Record, measured: Measured) -> Failure | None:
+def _rounded(record: Record, name: str, measured: Measured) -> Failure | None:
     """The failure where the gradient, of which `adam` adds a tenth to the mean, was rounded."""
-    theirs = record.reference_measured["step"]
+    theirs = record.reference_measured[name]
     old, mine, right = (
         [leaf for leaf in leaves if leaf.path.startswith("[0]['mean']")]
-        for leaves in (given(record, "step"), measured.outputs, theirs.outputs)
+        for leaves in (given(record, name), measured.outputs, theirs.outputs)
     )
     apart = change_error(old, mine, right, keep=0.9)
     if apart is None or apart <= EXACT:
@@ -407,10 +425,10 @@ GATHERED_BATCH = (
 )
 
 
-def _of_the_batch(record: Record, found: list[Collective]) -> list[int]:
+def _of_the_batch(program: Program, found: list[Collective]) -> list[int]:
     """The bytes of whole arrays of the batch that all-gathers return, and no param's."""
-    sizes, devices = _sizes(record), devices_of(record)
-    rows = 4 * wanted(record).facts["rows"] * devices
+    sizes = program.sizes
+    rows = 4 * program.rows * program.devices
     params = {4 * prod(shape) for shape in param_shapes(sizes).values()}
     batch = [rows * width for width in (sizes.features, sizes.outputs)]
     returned = {c.nbytes for c in found if c.op == "all-gather"}
@@ -427,13 +445,14 @@ def _of_the_batch(record: Record, found: list[Collective]) -> list[int]:
 )
 def nothing_else_is_held(record: Record) -> Result:
     """While it works, a device holds no more beside its share than the reference does."""
-    measured = compiled_program(record, "step", made_by="make_step")
-    theirs = record.reference_measured.get("step")
+    measured = compiled_program(record, STEP, made_by="make_step")
+    theirs = record.reference_measured.get(STEP)
     if not isinstance(measured, Measured):
         return measured
     if measured.memory is None or theirs is None or theirs.memory is None:
         return Unable("this backend does not say how much memory a program needs")
-    share = 3 * _params_bytes(_sizes(record)) // devices_of(record)
+    program = _programs(record)[STEP]
+    share = 3 * _params_bytes(program.sizes) // program.devices
     limit = theirs.memory.temporaries + round(HELD * share)
     if measured.memory.temporaries <= limit:
         return None

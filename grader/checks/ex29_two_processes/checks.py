@@ -402,16 +402,17 @@ def mean_is_global(record: Record) -> Result:
     anchor="everybody-or-nobody",
 )
 def no_rows_are_gathered(record: Record) -> Result:
-    """To take the mean, the processes exchange less than the rows of one of them."""
+    """To take the mean, the processes exchange much less than the rows of one of them."""
 
     def judge(given: Given, index: int, number: int, told: Round) -> Result:
         own = given.rows[index][number]
         rows = 4 * len(own) * len(own[0])
         total = sum(nbytes for _, nbytes, _ in told.exchanged)
-        if total < rows:
+        if total < SOME * rows or len(own) == given.devices:  # a row is no more than a sum of rows
             return None
         name, _, line = max(told.exchanged, key=lambda each: each[1])
-        expected = f"less than {rows:,} bytes, which the rows of process {index} are, are exchanged"
+        most = f"{SOME * rows:,.0f} bytes"
+        expected = f"less than {most} are exchanged; the rows of process {index} are {rows:,}"
         many = f"{total:,} bytes" if total < 1 << 30 else "nobody knows how many bytes"
         observed = f"{many} come from other devices, by the program `{name}`"
         place = [culprit(record, line)] if line else statements.result(record, "mean")
@@ -420,6 +421,8 @@ def no_rows_are_gathered(record: Record) -> Result:
     return _each_round(record, judge)
 
 
+SOME = 0.3
+"""The part of the rows of a process that may be exchanged: a number for each row is less."""
 SUMMED = "A mean is the sum of all values, divided by their number. How many does the array hold?"
 DIVIDED = "The mean of the global array is over all rows already. Which division is left?"
 
