@@ -82,12 +82,23 @@ def _other_copies(record: Record, number: int, run: Run) -> Failure | None:
     for found in seen(record).facts[facts.slices(number)]:
         if found != order:
             expected = f"slices 0, 1, ... lie on the devices {order}, in the order of `devices`"
-            ordering = statements.call(record, "replicate", "sorted", "Mesh", "make_mesh")
-            made = ordering if sorted(found) == sorted(order) else place
-            return Failure(expected, f"they lie on {found}", place, made=made)
+            same = sorted(found) == sorted(order)
+            ordering = ("sorted", "Mesh", "make_mesh") if same else ("devices", "local_devices")
+            made = statements.call(record, "replicate", *ordering)
+            made = place if made == definition(record, "replicate") else made
+            hint = IN_ORDER if same else OF_THE_LIST
+            return Failure(expected, f"they lie on {found}", made, hint)
     if more := left(seen(record).facts[facts.left(number)], "replicate"):
         return Failure(*more, statements.piled(record, "replicate"), HELD)
     return None
+
+
+IN_ORDER = (
+    "Slice i belongs on devices[i], in whatever order the list is. Which line orders them anew?"
+)
+OF_THE_LIST = (
+    "The slices belong on the devices of the list `devices`. Which ones does this line take?"
+)
 
 
 @EXERCISE.check(

@@ -42,6 +42,7 @@ from grader.judging.evidence import (
     renamed,
     seen,
     sent_beyond,
+    step_error,
     step_in_words,
     step_ratio,
     target_of,
@@ -131,7 +132,8 @@ def _not_split(record: Record, run: Run, leaf: Leaf, columns: int, of: str) -> F
     own = run.rows // devices
     if _lies(leaf, devices) != f"shards of {(own, columns)} on {devices} devices":
         expected = f"each device holds {own} of the {run.rows} rows of {name}"
-        return _misplaced(record, 1, expected, _lies(leaf, devices))
+        element = int(leaf.path[1:-1]) if leaf.path[1:-1].isdecimal() else None
+        return _misplaced(record, 1, expected, _lies(leaf, devices), element)
     right = next((x for x in wanted(record).values[of] if x.path == leaf.path), None)
     if right is not None and (exchanged := other_parts(leaf, right)):
         expected = f"the devices hold the rows of {name} in the order of the mesh"
@@ -139,9 +141,12 @@ def _not_split(record: Record, run: Run, leaf: Leaf, columns: int, of: str) -> F
     return None
 
 
-def _misplaced(record: Record, part: int, expected: str, observed: str) -> Failure:
-    """A failure of the first or the second value that `place` returns."""
-    return Failure(expected, observed, statements.result(record, "place", part, 2))
+def _misplaced(
+    record: Record, part: int, expected: str, observed: str, element: int | None = None
+) -> Failure:
+    """A failure of the first or the second value that `place` returns, or of an element of it."""
+    place = statements.result(record, "place", part, 2, element=element)
+    return Failure(expected, observed, place)
 
 
 @EXERCISE.check(
@@ -244,14 +249,22 @@ def _other_numbers(record: Record, found: Failure, number: int, step: int) -> Fa
         return Failure(expected, found.observed, place, APART)
     if not (of_loss or length or found.hint) and (counts := _counts(record, number)):
         return Failure(expected, f"{found.observed}; {counts}", place, ALL_ROWS)
+    if not (of_loss or length) and 0 < (step_error(record, *_first_step(number)) or 0) < ROUNDED:
+        rounding = statements.call(record, "make_step", "astype")
+        return Failure(expected, f"{found.observed}: it is like rounding", rounding, OF_ROUNDING)
     known = why in (LENGTH, LOSS_TOO, *TURNED) or found.hint in OF_WHAT_WENT_IN
     exchange = not known and not (apart and of_loss)
     by_hand = any(word in record.source for word in ("shard_map", "psum", "pmean"))
     hint = OF_ALL_ROWS if of_loss else why or ("" if by_hand else OF_LOSS_FN)
     place = _stepping(record, int(of_loss), exchange=exchange)
-    if why == LOSS_TOO:
+    if why in (LENGTH, LOSS_TOO):
         place = statements.division(record, "make_step") or place
     return Failure(expected, found.observed + length, place, hint if apart else found.hint or hint)
+
+
+ROUNDED = 2**-7
+"""How far the first step may be from the right one, in its own lengths, to be a rounded one."""
+OF_ROUNDING = "The gradient is float32 all the way to the params. Which line makes it another type?"
 
 
 def _counts(record: Record, number: int) -> str:

@@ -100,7 +100,7 @@ OTHER_AXIS = (
 
 def _laying(record: Record, leaf: Leaf) -> list[Culprit]:
     """What `layout` says of an array."""
-    return statements.laid(record, "layout", leaf) or definition(record, "layout")
+    return statements.laid(record, "layout", leaf) or statements.remainder(record, "layout")
 
 
 def _misplaced(leaf: Leaf, right: Leaf, model: int) -> tuple[str, str] | None:

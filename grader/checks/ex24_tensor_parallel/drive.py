@@ -102,7 +102,12 @@ def _layout(submission: ModuleType, mesh: Any, structs: Any) -> Any:
     Raises:
       Misused: it is not a tree of shardings like `structs`.
     """
+    names = [sorted(block) for block in structs]
     layout, trees = submission.layout(mesh, structs), jax.tree.structure
+    for number, (block, before) in enumerate(zip(structs, names, strict=False)):
+        if lost := sorted({*before} - {*block}):
+            done = f"it takes `{lost[0]}` out of `params[{number}]`"
+            raise Misused("`layout` leaves the `params` that it is given as they are", done)
     kinds = sorted({type(leaf).__name__ for leaf in jax.tree.leaves(layout)})
     if kinds != ["NamedSharding"] or str(trees(structs)) != str(trees(layout)):
         promise = "`layout` returns a NamedSharding for each array, in a tree like `params`"

@@ -96,7 +96,7 @@ def _beyond_share(record: Record, name: str, devices: int) -> Failure | None:
     if not (whole := [leaf for leaf in leaves if _excess(leaf, devices) > 0]):
         return None
     worst = max(whole, key=lambda leaf: (_is_param(leaf), _excess(leaf, devices)))
-    why = _why_whole(whole, name, devices_of(record))
+    why = _just_as_long(whole, devices) or _why_whole(whole, name, devices_of(record))
     return Failure(
         f"on a mesh of {devices} devices, each device holds 1/{devices} of `state{worst.path}`, "
         f"whose shape is {worst.shape}",
@@ -120,6 +120,18 @@ def _is_param(leaf: Leaf) -> bool:
     return leaf.path.startswith("['params']")
 
 
+def _just_as_long(whole: list[Leaf], devices: int) -> str:
+    """The hint where each array has one dimension that can be divided, as long as the mesh."""
+    fit = {size for leaf in whole for size in leaf.shape if size % devices == 0}
+    return AS_LONG if fit == {devices} and devices > 1 else ""
+
+
+AS_LONG = (
+    "What can be divided there is just as long as the mesh: each device gets one row or column. "
+    "Which comparison leaves that out?"
+)
+
+
 def _why_whole(whole: list[Leaf], name: str, devices: int) -> str:
     """The hint for what all of these arrays have in common, or ""."""
     if name == SOME:
@@ -131,10 +143,15 @@ def _why_whole(whole: list[Leaf], name: str, devices: int) -> str:
         return (
             "Only arrays of one dimension are wrong. That dimension can be divided like any other."
         )
+    trees = sorted({leaf.path.partition("']")[0].removeprefix("['") for leaf in whole})
+    if len(trees) == 1:
+        others = " and ".join(sorted({"mean", "params", "square"} - {*trees}))
+        return (
+            f"All that is wrong lies in `{trees[0]}`; {others} are right. By what does `layout` "
+            "tell them apart?"
+        )
     if not any(map(_is_param, whole)):
         return "The params are right. The optimizer's two trees are as large: how are they split?"
-    if all(map(_is_param, whole)):
-        return "The optimizer's two trees are right. The params are as large: how are they split?"
     if name == EVEN:
         return (
             "Another state, of other sizes and on other devices, is split as it should be. Does "
@@ -366,6 +383,10 @@ def _moved(record: Record, name: str, program: Program) -> Result:
     params = _params_bytes(program.sizes)
     found = _travels(record, measured.collectives, params, program.devices)
     gathered = _of_the_batch(program, measured.collectives)
+    if isinstance(found, Failure) and _twice(measured.collectives, program):
+        again = statements.reading(record, "make_step", "checkpoint")
+        again = again or statements.reading(record, "make_step", "remat") or found.culprits
+        return replace(found, culprits=again, hint=GATHERED_AGAIN)
     if isinstance(found, Failure) and (asking := _asking(record, measured.collectives)):
         found = replace(found, culprits=asking)
     if not isinstance(found, Failure) or not gathered:
@@ -419,6 +440,18 @@ def _making_whole(record: Record) -> list[Culprit]:
     return [place for place in whole if file.top_level_at(place.line) != "layout"]
 
 
+def _twice(found: list[Collective], program: Program) -> bool:
+    """Whether all-gathers return each of the params that can be divided twice, and nothing else."""
+    sizes = sorted(c.nbytes for c in found if c.op == "all-gather" for _ in range(c.count * c.runs))
+    shapes = param_shapes(program.sizes).values()
+    split = [4 * prod(s) for s in shapes if any(n % program.devices == 0 for n in s)]
+    return sizes == sorted(split * 2)
+
+
+GATHERED_AGAIN = (
+    "Each of the params is gathered twice. What jax.checkpoint wraps is computed once more in the "
+    "backward pass, and so is a gather inside it."
+)
 GATHERED_BATCH = (
     'The rows of the batch are split over "data", and stay so. Which line asks for all of them on '
     "each device?"

@@ -14,7 +14,7 @@ from grader.checks.ex29_two_processes.facts import Given, Process, Round, Told
 from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import culprit, definition, seen, wanted
-from grader.judging.said import in_words, is_known
+from grader.judging.said import hint_for, in_words, is_known
 from grader.judging.words import plural, typed
 from grader.records.record import Leaf, Record
 from grader.records.verdict import Culprit
@@ -90,7 +90,13 @@ NOT_SHARED = (
     "A process has its own rows and no others, and can read no shard on another process's devices. "
     "What needs all rows is a program that all processes run."
 )
-STARTED = "A backend had started already: jax.devices() starts one, and so does any array."
+BEFORE = "before any JAX calls"
+STARTING = ("process_count", "process_index", "device_count", "local_device_count", "devices")
+"""Functions of JAX that start a backend."""
+STARTED = (
+    "A backend had started already: jax.devices() starts one, and so do jax.process_count() and any "
+    "array."
+)
 HANDED_OVER = (
     "`address` is host and port, `count` says how many processes there are, and `index` is this "
     "one's number. Under which names does the marked line hand over all three?"
@@ -112,12 +118,14 @@ def _hint(processes: list[Process]) -> str:
     if failed is None or failed.told.doing not in ("join", "global_batch", "mean"):
         return ""
     if failed.told.doing == "join":
-        known = {"before any JAX calls": STARTED, "list index out of range": NO_PORT}
+        known = {BEFORE: STARTED, "list index out of range": NO_PORT}
         return next((hint for words, hint in known.items() if words in failed.message), HANDED_OVER)
     if "shard shape" in failed.message:
         return BLOCKS
     words = ("non-addressable", "same on each process")
-    return "" if any(word in failed.message for word in words) else CAUSE
+    if any(word in failed.message for word in words):
+        return ""
+    return hint_for(failed.message) or CAUSE
 
 
 def _failed(process: Process) -> bool:
@@ -208,6 +216,10 @@ def _words(message: str) -> str:
 
 def _places(record: Record, processes: list[Process]) -> list[Culprit]:
     """The lines on which processes ended, or else the function in which one failed."""
+    if any(BEFORE in p.message for p in processes):
+        started = statements.call(record, "join", *STARTING)
+        if started != definition(record, "join"):
+            return started
     lines = [p.line for p in processes if p.line is not None]
     doing = [p.told.doing for p in processes if _failed(p)]
     if not lines:
