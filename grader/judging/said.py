@@ -223,9 +223,9 @@ _TABLE = tuple(
         _Said(
             r"'(tuple|list)' object has no attribute '(items|keys|values)'",
             r"`\2` was asked of a \1, as if it were a dict",
-            "Which values may come here? If any tree of arrays may, jax.tree.map goes through it. If "
-            "only a dict may, two values were exchanged, or jax.grad, which differentiates by the "
-            "first argument, got another one first.",
+            "Which values may come here? If any tree of arrays may, jax.tree.map goes through it. "
+            "If only a dict may, two values were exchanged, or jax.grad, which differentiates by "
+            "the first argument, got another one first.",
         ),
         _Said(
             r"ArrayImpl' object has no attribute '(with_memory_kind|memory_kind|mesh|spec)'",

@@ -385,8 +385,7 @@ def _moved(record: Record, name: str, program: Program) -> Result:
     gathered = _of_the_batch(program, measured.collectives)
     if isinstance(found, Failure) and _twice(measured.collectives, program):
         again = statements.reading(record, "make_step", "checkpoint")
-        again = again or statements.reading(record, "make_step", "remat") or found.culprits
-        return replace(found, culprits=again, hint=GATHERED_AGAIN)
+        return replace(found, culprits=again or found.culprits, hint=GATHERED_AGAIN)
     if isinstance(found, Failure) and (asking := _asking(record, measured.collectives)):
         found = replace(found, culprits=asking)
     if not isinstance(found, Failure) or not gathered:

@@ -94,8 +94,8 @@ BEFORE = "before any JAX calls"
 STARTING = ("process_count", "process_index", "device_count", "local_device_count", "devices")
 """Functions of JAX that start a backend."""
 STARTED = (
-    "A backend had started already: jax.devices() starts one, and so do jax.process_count() and any "
-    "array."
+    "A backend had started already: jax.devices() starts one, and so do jax.process_count() and "
+    "any array."
 )
 HANDED_OVER = (
     "`address` is host and port, `count` says how many processes there are, and `index` is this "
