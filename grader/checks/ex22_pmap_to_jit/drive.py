@@ -102,8 +102,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             step = submission.make_step(mesh)
             if not observe.jitted("step", step):
                 return
+            observe.program(facts.program_of(number), step, params, batch)  # it may donate them
             _take_steps(step, observe, number, run, params, batch)
-            observe.program(facts.program_of(number), step, params, batch)
         _export_large(submission, observe, rng)
 
 

@@ -6,6 +6,7 @@ What the processes tell is text that the learner's code could write too: it is r
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -163,10 +164,25 @@ def both_processes_join(record: Record) -> Result:
 )
 def neither_process_raises(record: Record) -> Result:
     """No process raises in `global_batch` or `mean`."""
-    return _failure(
+    found = _failure(
         record,
         lambda process: _failed(process) and process.end != "stuck",
         "no process raises in `global_batch` or `mean`",
+    )
+    return None if _wrong_before(record) else found
+
+
+def _wrong_before(record: Record) -> bool:
+    """Whether an array was another one before anything raised: that tells more than an exception.
+
+    Some shapes cannot be split over all devices. `one_array_of_all_rows` judges the others.
+    """
+    runs = _runs(record)
+    return isinstance(runs, list) and any(
+        _other_array(record, given, index, number, told)
+        for given, run in zip(_given(record), runs, strict=False)
+        for index, process in enumerate(run)
+        for number, told in enumerate(process.told.rounds)
     )
 
 
@@ -182,7 +198,8 @@ def neither_process_raises(record: Record) -> Result:
 )
 def both_processes_finish(record: Record) -> Result:
     """All processes run to the end, and none waits for another forever."""
-    return _failure(record, _failed, "`global_batch` and `mean` return in all processes")
+    found = _failure(record, _failed, "`global_batch` and `mean` return in all processes")
+    return None if _wrong_before(record) else found
 
 
 def _ended(process: Process, count: int) -> str:
@@ -275,32 +292,31 @@ KEPT = "The rows keep the dtype that they have. Which line changes it?"
 )
 def one_array_of_all_rows(record: Record) -> Result:
     """`global_batch` returns one array of all processes' rows, split over all devices."""
+    return _each_round(record, partial(_other_array, record))
+
+
+def _other_array(record: Record, given: Given, index: int, number: int, told: Round) -> Result:
+    """The failure where an array is another one, or is split otherwise."""
     place = statements.result(record, "global_batch")
-
-    def judge(given: Given, index: int, number: int, told: Round) -> Result:
-        rows, devices = given.rows[index][number], given.count * given.devices
-        shape = (given.count * len(rows), len(rows[0]))
-        shards = f"in shards of {shape[0] // devices} rows on {devices} devices"
-        want = f"an array of {shape}, float32, {shards}"
-        if (lies := _lies(told.batch)) == want:
-            return None
-        expected, observed = f"`global_batch` returns {want}", f"in process {index}, {lies}"
-        put = sum(len(shard) for shard in told.own)
-        if 0 < put < len(rows):
-            given_rows = f"it was given {plural(len(rows), 'row')}, and put {put} of them in"
-            return Failure(expected, f"{observed}: {given_rows}", place, ALL_ITS_ROWS)
-        if told.batch and told.batch[0].replicated and len(told.batch[0].devices) == devices:
-            return Failure(
-                expected, observed, statements.left_whole(record, "global_batch", ""), WHOLE
-            )
-        if told.batch and 0 < len(told.batch[0].devices) < devices:
-            observed += ", and not on all those of `mesh`"
-            here = definition(record, "global_batch")
-            return Failure(expected, observed, here, made=place)
-        same = lies.split(", ")[:2] == want.split(", ")[:2] and "float32" not in lies
-        return Failure(expected, observed, place, KEPT if same else "")
-
-    return _each_round(record, judge)
+    rows, devices = given.rows[index][number], given.count * given.devices
+    shape = (given.count * len(rows), len(rows[0]))
+    shards = f"in shards of {plural(shape[0] // devices, 'row')} on {devices} devices"
+    want = f"an array of {shape}, float32, {shards}"
+    if (lies := _lies(told.batch)) == want:
+        return None
+    expected, observed = f"`global_batch` returns {want}", f"in process {index}, {lies}"
+    put = sum(len(shard) for shard in told.own)
+    if 0 < put < len(rows):
+        given_rows = f"it was given {plural(len(rows), 'row')}, and put {put} of them in"
+        return Failure(expected, f"{observed}: {given_rows}", place, ALL_ITS_ROWS)
+    if told.batch and told.batch[0].replicated and len(told.batch[0].devices) == devices:
+        return Failure(expected, observed, statements.left_whole(record, "global_batch", ""), WHOLE)
+    if told.batch and 0 < len(told.batch[0].devices) < devices:
+        observed += ", and not on all those of `mesh`"
+        here = definition(record, "global_batch")
+        return Failure(expected, observed, here, made=place)
+    same = lies.split(", ")[:2] == want.split(", ")[:2] and "float32" not in lies
+    return Failure(expected, observed, place, KEPT if same else "")
 
 
 def _lies(leaves: list[Leaf]) -> str:
@@ -308,7 +324,8 @@ def _lies(leaves: list[Leaf]) -> str:
     if len(leaves) != 1 or leaves[0].kind != "jax":
         return f"a {leaves[0].type}" if len(leaves) == 1 else plural(len(leaves), "value")
     leaf = leaves[0]
-    split = f"in shards of {(leaf.shard_shape or (0,))[0]} rows" if leaf.shape else "a number"
+    rows = plural((leaf.shard_shape or (0,))[0], "row")
+    split = f"in shards of {rows}" if leaf.shape else "a number"
     if leaf.replicated and len(leaf.devices) > 1:
         split = "a full copy"
     devices = plural(len(leaf.devices), "device")
