@@ -161,7 +161,7 @@ class Trainer:
             rows = mesh.size * int(self._rng.integers(1, 6))  # a wrong axis must not raise
             self._place(call, mesh, params, (rows, width))
         again = jax.tree.map(lambda array: array[::-1] + 1, params)
-        rows = mesh.shape["data"] * (2 * int(self._rng.integers(1, 6)) + 1)  # too few for that
+        rows = int(np.lcm(*mesh.shape.values())) * (2 * int(self._rng.integers(1, 6)) + 1)
         self._place(len(spans), mesh, again, (rows, width))
 
     def _place(self, call: int, mesh: Any, params: Any, shape: tuple[int, int]) -> None:
