@@ -25,8 +25,11 @@ def shapes(width: int) -> dict[str, tuple[int, ...]]:
 
 
 def earlier(run: int) -> int:
-    """The number that what `place` made before a run has, of arrays of the same sizes."""
-    return 10 + run
+    """The number that what `place` made before a run has, of arrays of the same sizes.
+
+    It has one digit, as that of a run: no name begins with another one.
+    """
+    return 5 + run
 
 
 def placed_params(run: int) -> str:
