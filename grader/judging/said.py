@@ -223,8 +223,9 @@ _TABLE = tuple(
         _Said(
             r"'(tuple|list)' object has no attribute '(items|keys|values)'",
             r"`\2` was asked of a \1, as if it were a dict",
-            f"{_ORDER} If these are gradients: jax.grad differentiates by the first argument, "
-            "unless argnums names another.",
+            "Which values may come here? If any tree of arrays may, jax.tree.map goes through it. "
+            "If only a dict may, two values were exchanged, or jax.grad, which differentiates by "
+            "the first argument, got another one first.",
         ),
         _Said(
             r"ArrayImpl' object has no attribute '(with_memory_kind|memory_kind|mesh|spec)'",
@@ -436,7 +437,8 @@ _TABLE = tuple(
         _Said(
             r"Addressable devices and per-device arrays devices do not match",
             "the blocks are on other devices than those of the sharding",
-            "sharding.addressable_devices_indices_map(shape) lists them, each with the index of "
+            "jax.devices() are those of all processes, and jax.local_devices() those of this one. "
+            "sharding.addressable_devices_indices_map(shape) lists these, each with the index of "
             "its block.",
         ),
         _Said(

@@ -45,6 +45,11 @@ class Ahead:
             results, loss = self._held.hold((results, loss))
         return *results, loss
 
+    def end(self) -> None:
+        """Leave no array behind: the run is over."""
+        if self._held:
+            self._held.end()
+
     def waited(self) -> list[int]:
         """The steps that the host waited for before it put the next batch."""
         return [self._numbers[index] for index in self._held.waited] if self._held else []

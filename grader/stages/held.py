@@ -76,6 +76,10 @@ class Held:
         self._ended = True
         self.let_go()
 
+    def end(self) -> None:
+        """Let go of what the next step would wait for: there is none. JAX keeps this object."""
+        del self._before
+
     def _then_hold(self, params: Any, loss: Any, before: Any) -> Any:
         # The callback takes nothing and returns NumPy's: it reads no array, where reads count.
         there = jax.ShapeDtypeStruct((), np.float32)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from grader.checks.ex21_pmap_step import EXERCISE, facts
-from grader.checks.ex21_pmap_step.facts import FEW_ROWS, MANY_ROWS, RUNS, TWICE, Run
+from grader.checks.ex21_pmap_step.facts import FEW_ROWS, MANY_ROWS, RUNS, STEPS, TWICE, Run
 from grader.judging import shares
 from grader.judging.arrays import OF_WHAT_WENT_IN, load
 from grader.judging.checking import Failure, Result
@@ -82,12 +82,23 @@ def _other_copies(record: Record, number: int, run: Run) -> Failure | None:
     for found in seen(record).facts[facts.slices(number)]:
         if found != order:
             expected = f"slices 0, 1, ... lie on the devices {order}, in the order of `devices`"
-            ordering = statements.call(record, "replicate", "sorted", "Mesh", "make_mesh")
-            made = ordering if sorted(found) == sorted(order) else place
-            return Failure(expected, f"they lie on {found}", place, made=made)
+            same = sorted(found) == sorted(order)
+            ordering = ("sorted", "Mesh", "make_mesh") if same else ("devices", "local_devices")
+            made = statements.call(record, "replicate", *ordering)
+            made = place if made == definition(record, "replicate") else made
+            hint = IN_ORDER if same else OF_THE_LIST
+            return Failure(expected, f"they lie on {found}", made, hint)
     if more := left(seen(record).facts[facts.left(number)], "replicate"):
         return Failure(*more, statements.piled(record, "replicate"), HELD)
     return None
+
+
+IN_ORDER = (
+    "Slice i belongs on devices[i], in whatever order the list is. Which line orders them anew?"
+)
+OF_THE_LIST = (
+    "The slices belong on the devices of the list `devices`. Which ones does this line take?"
+)
 
 
 @EXERCISE.check(
@@ -399,7 +410,7 @@ def rows_stay(record: Record) -> Result:
     if few == many:
         # With few rows, a mean of gradients that were gathered is as much work as the gradients.
         found = _beside_the_gradient(record, 2 * few - twice, sizes[0])
-        return found or beyond_own_rows(record, MANY_ROWS)
+        return found or _otherwise_exchanged(record, sizes) or beyond_own_rows(record, MANY_ROWS)
     ops = sorted({c.op for found in sizes for c in found})
     grows = next(op for op in ops if _of_op(sizes[0], op) != _of_op(sizes[1], op))
     place = statements.every_sending(record, "update", grows) or definition(record, "update")
@@ -423,6 +434,21 @@ def _beside_the_gradient(record: Record, nbytes: int, found: Sequence[Collective
     return Failure(
         f"the devices exchange the gradient, and at most {BESIDE} bytes beside it, for the loss",
         f"{abs(nbytes):,} bytes do not grow with the params: {exchanges(found)}",
+        place or definition(record, "update"),
+    )
+
+
+def _otherwise_exchanged(record: Record, programs: Sequence[Sequence[Collective]]) -> Result:
+    """The failure where the devices of a run exchange in another way than in the programs."""
+    ops = {collective.op for found in programs for collective in found}
+    found = [e for e in events(seen(record), "exchange", phase=STEPS) if e.detail not in ops]
+    if not found:
+        return None
+    others = " and ".join(sorted({event.detail for event in found}))
+    place = statements.every_sending(record, "update", found[0].detail)
+    return Failure(
+        f"on any devices, and with any rows, the devices exchange by {' and '.join(sorted(ops))}",
+        f"in a run with other devices or rows they exchange by {others}, too",
         place or definition(record, "update"),
     )
 

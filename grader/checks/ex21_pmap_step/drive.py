@@ -1,13 +1,16 @@
-"""Drives ex21_pmap_step: places the params and takes a few steps on fresh rows, three times.
+"""Drives ex21_pmap_step: places the params and takes a few steps on fresh rows, four times.
 
 Drawn: for each run the devices and their order (two of them, all, and a number between, in any
 order of runs), so that neither the order nor the length of jax.devices() is the right one; the
-width of the network, the rows of one device, and the steps (1 to 4). The rows of one device are
-like each other and unlike those of the next, so that a gradient of one device's rows is far from
-the mean. Three programs of the step are compiled. Two are for one row on each device and for many,
-which are drawn. Their networks have as many params, and rows of another length: what the devices
-exchange is the same for both if no row leaves its device. The third has one row on each, and twice
-as many params: what is exchanged beside the gradient, whatever its size, shows.
+width of the network, the rows of one device, and the steps (1 to 4). The last run has the devices
+and the width of an earlier one, and other params. Some params are 0, as biases are at first. The
+rows of one device are like each other and unlike those of the next, so that a gradient of one
+device's rows is far from the mean. Three programs of the step are compiled. Two are for one row on
+each device and for many, which are drawn. Their networks have as many params, and rows of another
+length: what the devices exchange is the same for both if no row leaves its device. The third has
+one row on each, and twice as many params: what is exchanged beside the gradient, whatever its size,
+shows. How the devices of each run exchange something is kept, too, and is to be no other way than
+in these programs.
 
 `update` starts from copies that the drive has placed, so that it is judged apart from `replicate`.
 `make_step` is not the learner's to edit, so the step is pmap's.
@@ -24,6 +27,7 @@ from grader.checks.ex21_pmap_step import facts
 from grader.checks.ex21_pmap_step.facts import FEW_ROWS, MANY_ROWS, RUNS, TWICE, Run
 from grader.probes import alive
 from grader.probes.observe import Misused, Observe, from_last, unpack
+from grader.stages.drawn import some_zeros
 
 PROMISE = "`update` returns (params, loss)"
 FEATURES, OUTPUTS = 5, 2
@@ -40,11 +44,15 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Take steps with pmap on several lists of devices, and export the step."""
     most = len(jax.devices())
     counts = [min(2, most), most, int(rng.choice(range(3, most) or [most]))]
+    sides = [
+        (list(rng.permutation(np.array(jax.devices()))[: int(count)]), int(rng.integers(*WIDTHS)))
+        for count in rng.permutation(counts)
+    ]
+    sides.append(sides[int(rng.integers(len(sides)))])
     runs = []
-    for number, count in enumerate(rng.permutation(counts)):
-        devices = list(rng.permutation(np.array(jax.devices()))[: int(count)])
+    for number, (devices, width) in enumerate(sides):
         runs.append(Run([device.id for device in devices], int(rng.integers(*STEPS))))
-        _run(submission, observe, rng, number, devices, runs[-1].steps)
+        _run(submission, observe, rng, number, devices, width, runs[-1].steps)
     observe.fact(RUNS, msgspec.to_builtins(runs))
     _export(submission, observe, rng)
 
@@ -52,14 +60,21 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 def _params(rng: Any, width: int, features: int, outputs: int) -> dict[str, Any]:
     """NumPy float32 params of a network with so many hidden units."""
     shapes = {"w1": (features, width), "b1": (width,), "w2": (width, outputs)}
-    return {k: (rng.standard_normal(s) / 2).astype(np.float32) for k, s in shapes.items()}
+    drawn = {k: (rng.standard_normal(s) / 2).astype(np.float32) for k, s in shapes.items()}
+    return {name: some_zeros(rng, array) for name, array in drawn.items()}
 
 
 def _run(
-    submission: ModuleType, observe: Observe, rng: Any, run: int, devices: list[Any], steps: int
+    submission: ModuleType,
+    observe: Observe,
+    rng: Any,
+    run: int,
+    devices: list[Any],
+    width: int,
+    steps: int,
 ) -> None:
-    """Place params once, and take steps."""
-    params = _params(rng, int(rng.integers(*WIDTHS)), FEATURES, OUTPUTS)
+    """Place params of a network of this width once, and take steps."""
+    params = _params(rng, width, FEATURES, OUTPUTS)
     rows = int(rng.integers(*ROWS))
     arrays = alive.nbytes()
     with observe.phase("replicate"):
@@ -74,7 +89,7 @@ def _run(
     for number in range(1, steps + 1):
         drawn = _rows(rng, len(devices), rows, params)
         batch = [submission.split(x, devices) for x in drawn]
-        with from_last("params", before, copies, PROMISE):
+        with from_last("params", before, copies, PROMISE), observe.phase(facts.STEPS):
             made = step(copies, *batch)
         before, (copies, losses) = copies, unpack(made, 2, PROMISE)
         structure: Any = jax.tree.structure(before)

@@ -9,6 +9,8 @@ FEW_ROWS, MANY_ROWS = "update of few rows", "update of many rows"
 in how long a row is."""
 TWICE = "update of twice the params"
 """A program for as many rows as the first one's, of a network with twice as many params."""
+STEPS = "steps"
+"""The phase in which the steps of all runs are taken."""
 
 NEW_PARAMS = "the loss of the params after the step"
 """What a value of the reference's side holds, in words. Its name begins with that of the losses."""

@@ -42,6 +42,7 @@ from grader.judging.evidence import (
     renamed,
     seen,
     sent_beyond,
+    step_error,
     step_in_words,
     step_ratio,
     target_of,
@@ -56,13 +57,20 @@ from grader.records.record import Leaf, Measured, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
 
-SCALARS = 64
-"""Bytes that may be exchanged beside the gradients: for the loss, say, or a count."""
+SCALARS = 24
+"""Bytes that may be exchanged beside the gradients: for the loss, say, or a count. The targets of
+one row have more."""
 
 
 def _runs(record: Record) -> list[Run]:
     """The runs, as the reference's side drew them."""
     return msgspec.convert(wanted(record).facts[RUNS], list[Run])
+
+
+def _placings(record: Record) -> list[tuple[int, Run]]:
+    """The number of each call of `place`, in order, and the run for which it is."""
+    runs = enumerate(_runs(record))
+    return [(number, run) for at, run in runs for number in (facts.earlier(at), at)]
 
 
 def _lies(leaf: Leaf, devices: int) -> str:
@@ -84,7 +92,7 @@ def _lies(leaf: Leaf, devices: int) -> str:
 )
 def batch_is_split(record: Record) -> Result:
     """`place` gives every device its own rows of the batch, and keeps no other arrays."""
-    for number, run in enumerate(_runs(record)):
+    for number, run in _placings(record):
         name = facts.placed_batch(number)
         leaves = seen(record).values[name]
         if len(leaves) != 2:
@@ -101,7 +109,7 @@ def batch_is_split(record: Record) -> Result:
             return _misplaced(record, 1, f"{unlike.expected}, as it was given", unlike.observed)
         if more := left(seen(record).facts[facts.left(number)], "place"):
             return Failure(*more, statements.piled(record, "place"), HELD)
-    found = (_whole_first(record, number, run) for number, run in enumerate(_runs(record)))
+    found = (_whole_first(record, number, run) for number, run in _placings(record))
     return next(filter(None, found), None) or probe_gap(seen(record), "transfers")
 
 
@@ -124,7 +132,8 @@ def _not_split(record: Record, run: Run, leaf: Leaf, columns: int, of: str) -> F
     own = run.rows // devices
     if _lies(leaf, devices) != f"shards of {(own, columns)} on {devices} devices":
         expected = f"each device holds {own} of the {run.rows} rows of {name}"
-        return _misplaced(record, 1, expected, _lies(leaf, devices))
+        element = int(leaf.path[1:-1]) if leaf.path[1:-1].isdecimal() else None
+        return _misplaced(record, 1, expected, _lies(leaf, devices), element)
     right = next((x for x in wanted(record).values[of] if x.path == leaf.path), None)
     if right is not None and (exchanged := other_parts(leaf, right)):
         expected = f"the devices hold the rows of {name} in the order of the mesh"
@@ -132,9 +141,12 @@ def _not_split(record: Record, run: Run, leaf: Leaf, columns: int, of: str) -> F
     return None
 
 
-def _misplaced(record: Record, part: int, expected: str, observed: str) -> Failure:
-    """A failure of the first or the second value that `place` returns."""
-    return Failure(expected, observed, statements.result(record, "place", part, 2))
+def _misplaced(
+    record: Record, part: int, expected: str, observed: str, element: int | None = None
+) -> Failure:
+    """A failure of the first or the second value that `place` returns, or of an element of it."""
+    place = statements.result(record, "place", part, 2, element=element)
+    return Failure(expected, observed, place)
 
 
 @EXERCISE.check(
@@ -146,7 +158,7 @@ def _misplaced(record: Record, part: int, expected: str, observed: str) -> Failu
 )
 def params_are_copied(record: Record) -> Result:
     """`place` gives every device a copy of all params."""
-    for number, run in enumerate(_runs(record)):
+    for number, run in _placings(record):
         name = facts.placed_params(number)
         if found := _not_copied(record, run, name):
             return _misplaced(record, 0, *found)
@@ -237,14 +249,22 @@ def _other_numbers(record: Record, found: Failure, number: int, step: int) -> Fa
         return Failure(expected, found.observed, place, APART)
     if not (of_loss or length or found.hint) and (counts := _counts(record, number)):
         return Failure(expected, f"{found.observed}; {counts}", place, ALL_ROWS)
+    if not (of_loss or length) and 0 < (step_error(record, *_first_step(number)) or 0) < ROUNDED:
+        rounding = statements.call(record, "make_step", "astype")
+        return Failure(expected, f"{found.observed}: it is like rounding", rounding, OF_ROUNDING)
     known = why in (LENGTH, LOSS_TOO, *TURNED) or found.hint in OF_WHAT_WENT_IN
     exchange = not known and not (apart and of_loss)
     by_hand = any(word in record.source for word in ("shard_map", "psum", "pmean"))
     hint = OF_ALL_ROWS if of_loss else why or ("" if by_hand else OF_LOSS_FN)
     place = _stepping(record, int(of_loss), exchange=exchange)
-    if why == LOSS_TOO:
+    if why in (LENGTH, LOSS_TOO):
         place = statements.division(record, "make_step") or place
     return Failure(expected, found.observed + length, place, hint if apart else found.hint or hint)
+
+
+ROUNDED = 2**-7
+"""How far the first step may be from the right one, in its own lengths, to be a rounded one."""
+OF_ROUNDING = "The gradient is float32 all the way to the params. Which line makes it another type?"
 
 
 def _counts(record: Record, number: int) -> str:

@@ -3,12 +3,13 @@
 Drawn: for each of three runs the devices of the mesh and their order (two devices, four, and all
 devices, in any order), the width of the network, the rows of the batch and the steps (1 to
 5), so that a step that counts jax.devices(), or 8, is wrong on one of them. Width and rows differ,
-so that a mean over the wrong dimension shows. The narrowest network has so many rows that those of
-one device have more bytes than all params. Each step takes the params that the one before returned.
-The step of each run is exported, too. So is a large one, with enough work to drown what a call
+so that a mean over the wrong dimension shows. One narrow network has so many rows that those of one
+device have more bytes than all params; of the others, one is wide. Some params are 0, as biases are
+at first. Each step takes the params that the one before returned. The step of each run is exported,
+too. So is a large one, with enough work to drown what a call
 costs: it is for all devices, in another order, gets two sets of inputs, whose targets are far away,
 is timed, and is compiled for the target as well. Before each run, `place` gets other arrays of the
-same sizes, and nothing holds what it made of them.
+same sizes: what it made of them is looked at, too, and nothing holds it.
 """
 
 from types import ModuleType
@@ -30,8 +31,9 @@ from grader.checks.ex22_pmap_to_jit.facts import (
 )
 from grader.probes import alive
 from grader.probes.observe import Misused, Observe, from_last, unpack
+from grader.stages.drawn import some_zeros
 
-SIZES = ((1, 5), (9, 13)), ((5, 9), (1, 5)), ((9, 13), (1, 5))
+SIZES = ((1, 5), (9, 13)), ((5, 13), (5, 13)), ((1, 13), (1, 9))
 """Width in sixteens and rows on one device in eights, from and below: one run has each, in any
 order."""
 STEPS = (1, 6)
@@ -46,7 +48,7 @@ FAR = 64
 def _params(rng: Any, width: int) -> dict[str, Any]:
     """NumPy float32 parameters of a network of this width."""
     drawn = {name: rng.standard_normal(shape) / 8 for name, shape in shapes(width).items()}
-    return {name: value.astype(np.float32) for name, value in drawn.items()}
+    return {name: some_zeros(rng, value.astype(np.float32)) for name, value in drawn.items()}
 
 
 def _batch(rng: Any, rows: int, far: int) -> tuple[Any, Any]:
@@ -100,8 +102,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             step = submission.make_step(mesh)
             if not observe.jitted("step", step):
                 return
+            observe.program(facts.program_of(number), step, params, batch)  # it may donate them
             _take_steps(step, observe, number, run, params, batch)
-            observe.program(facts.program_of(number), step, params, batch)
         _export_large(submission, observe, rng)
 
 
@@ -109,12 +111,13 @@ def _place_run(submission: ModuleType, observe: Observe, rng: Any, number: int, 
     """(mesh, params, batch) of one run, on a mesh of its own."""
     mesh = _mesh(rng, run.devices)
     before = alive.nbytes()
-    _placed(submission, rng, mesh, run.width, run.rows)
-    with observe.phase(facts.placed_batch(number)):
-        params, batch = _placed(submission, rng, mesh, run.width, run.rows)
-    observe.fact(facts.left(number), alive.left_beside((params, batch), before))
-    observe.value(facts.placed_params(number), params)
-    observe.value(facts.placed_batch(number), batch)
+    for name in (facts.earlier(number), number):
+        params = batch = None  # nothing holds what the first call made
+        with observe.phase(facts.placed_batch(name)):
+            params, batch = _placed(submission, rng, mesh, run.width, run.rows)
+        observe.fact(facts.left(name), alive.left_beside((params, batch), before))
+        observe.value(facts.placed_params(name), params)
+        observe.value(facts.placed_batch(name), batch)
     return mesh, params, batch
 
 

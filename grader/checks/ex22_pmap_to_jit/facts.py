@@ -24,6 +24,14 @@ def shapes(width: int) -> dict[str, tuple[int, ...]]:
     return {"w1": (FEATURES, width), "b1": (width,), "w2": (width, TARGETS)}
 
 
+def earlier(run: int) -> int:
+    """The number that what `place` made before a run has, of arrays of the same sizes.
+
+    It has one digit, as that of a run: no name begins with another one.
+    """
+    return 5 + run
+
+
 def placed_params(run: int) -> str:
     """The name of what `place` made of the params, in run `run`, from 0."""
     return f"params of run {run}"

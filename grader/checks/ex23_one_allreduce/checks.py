@@ -251,6 +251,8 @@ def _with_length(record: Record, failure: Failure) -> Failure:
     if not why and ratio and abs(ratio - devices) < 0.01 * devices:
         length += f", as if the gradients of {devices} devices were added, and not averaged"
         hint = hint or (UNSEEN if not UNCHECKED.search(record.source) else "")
+    elif not why and ratio and abs(ratio * (count - 1) / count - 1) < 0.01:
+        length += f", as if the sum over {count} were divided by {count - 1}"
     elif not why and ratio and loss_too(record, f"losses of {AFTER[0]}", ratio):
         hint = hint or LOSS_TOO
     elif not why and ratio and abs(ratio * rows / count - 1) < 0.01:

@@ -1,11 +1,12 @@
-"""Drives ex23_one_allreduce: takes a few steps, and exports the step for three sizes.
+"""Drives ex23_one_allreduce: takes a few steps, and exports the step for four sizes.
 
 Drawn: the order of the devices in each mesh, of which the one for the steps has from two devices to
-all but one; and for the steps and for each of the three programs the width of the network, the rows
+all but one; and for the steps and for each of the four programs the width of the network, the rows
 of a micro-batch and the number of micro-batches (2 to 32): a program whose bytes are right for one
-number of micro-batches is not right for all. Their targets are far away, so that the gradients are
-large. Two programs are for all devices; that of the fewest micro-batches is for the devices that
-take the steps, and has as many rows of each on a device. The target's program has large params, so
+number of micro-batches is not right for all. Some params are 0, as biases are at first. The targets
+of the programs are far away, so that the gradients are large. Two programs are for all devices, and
+two, of few and of many micro-batches, for the devices that take the steps. One of these two has as
+many rows of each on a device. The target's program has large params, so
 that its memory shows how many micro-batches it holds.
 
 With check_vma=False, an array may say that it is replicated and hold other numbers on each device:
@@ -26,16 +27,18 @@ from grader.checks.ex23_one_allreduce.facts import (
     FEATURES,
     FEW,
     LARGE,
+    MANY,
     OTHER,
     STEP,
     TARGETS,
     shapes,
 )
 from grader.probes.observe import Observe, from_last, unpack
+from grader.stages.drawn import some_zeros
 
 ROWS, WIDTHS = (2, 8), (4, 10)
 """Rows of a micro-batch on one device, and width in sixteens: from, and below."""
-COUNTS = {STEP: (4, 8), OTHER: (8, 33), FEW: (2, 4)}
+COUNTS = {STEP: (4, 8), OTHER: (8, 33), FEW: (2, 8), MANY: (8, 17)}
 """Of each program, its number of micro-batches: from, and below."""
 LARGE_ROWS = 8192
 """The same for the target."""
@@ -71,11 +74,12 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         step = submission.make_step(mesh)
         if not observe.jitted("step", step):
             return
+        alike_in = str(rng.choice([FEW, MANY]))
         for name, counts in COUNTS.items():
             width, count = _width(rng), int(rng.integers(*counts))
             drawn[name] = {"width": width, "micro-batches": count}
-            made, over = (few, some) if name == FEW else (step, mesh)
-            alike = name == FEW
+            made, over = (few, some) if name in (FEW, MANY) else (step, mesh)
+            alike = name == alike_in
             observe.program(name, made, *_arguments(rng, over, width, count, FAR, alike=alike))
         observe.fact("gradient", drawn)
         observe.target(STEP, step, *_large(mesh, drawn[STEP]["micro-batches"]))
@@ -105,7 +109,7 @@ def _arguments(
     def draw(shape: tuple[int, ...], scale: float = 1.0) -> Any:
         return (scale * rng.standard_normal(shape)).astype(np.float32)
 
-    params = {name: draw(shape, 0.2) for name, shape in shapes(width).items()}
+    params = {name: some_zeros(rng, draw(shape, 0.2)) for name, shape in shapes(width).items()}
     each = count if alike else int(rng.choice([n for n in range(*ROWS) if n != count]))
     rows = each * mesh.size
     inputs = draw((count, rows, FEATURES))

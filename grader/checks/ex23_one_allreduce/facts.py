@@ -13,7 +13,8 @@ COUNT = "micro-batches of the steps"
 """The fact that says how many micro-batches each of these steps has."""
 DEVICES = "devices of the steps"
 """The fact that says how many devices take these steps."""
-STEP, OTHER, FEW = "step", "step of another size", "step of a few micro-batches"
+STEP, OTHER = "step", "step of another size"
+FEW, MANY = "step of a few micro-batches", "step of some more micro-batches"
 """The exported programs. The fact "gradient" says of each its width and its micro-batches."""
 
 

@@ -100,7 +100,7 @@ OTHER_AXIS = (
 
 def _laying(record: Record, leaf: Leaf) -> list[Culprit]:
     """What `layout` says of an array."""
-    return statements.laid(record, "layout", leaf) or definition(record, "layout")
+    return statements.laid(record, "layout", leaf) or statements.remainder(record, "layout")
 
 
 def _misplaced(leaf: Leaf, right: Leaf, model: int) -> tuple[str, str] | None:
@@ -319,12 +319,12 @@ class _Budget(NamedTuple):
 
 
 def _within(record: Record, found: list[Collective], budget: _Budget) -> Result:
-    """The failure where more than the budget is exchanged."""
-    total = exchanged(found)
+    """The failure where more than the budget is exchanged, or something else than outputs."""
+    total, other = exchanged(found), _other_split(record)
     if isinstance(total, Unable):
         return total
     allowed = budget.total(loop=budget.looped(found))
-    if total <= allowed + SCALARS:
+    if total <= allowed + SCALARS and not other:
         return None
     expected = (
         f"{allowed:,} bytes: {plural(2 * budget.blocks - 1, 'all-reduce')} of a block's "
@@ -332,7 +332,7 @@ def _within(record: Record, found: list[Collective], budget: _Budget) -> Result:
     )
     needless = budget.needless(found)
     observed = f"{total:,} bytes: {exchanges(found)}{needless}"
-    if other := _other_split(record):
+    if other:
         named = f"`params{other.path}`, of shape {other.shape}, lies as {shards(other)}"
         observed = f"{named}; the step sends {observed}"
         return Failure(expected, observed, _laying(record, other), WHERE)
@@ -353,7 +353,10 @@ def _within(record: Record, found: list[Collective], budget: _Budget) -> Result:
 
 def _other_split(record: Record) -> Leaf | None:
     """The first of the params that is split in another way than the reference's."""
-    mine, theirs = (found.values["params"] for found in (seen(record), wanted(record)))
+    mine, theirs = (
+        [*found.values["params"], *found.values[EXPORTED]]
+        for found in (seen(record), wanted(record))
+    )
     pairs = zip(mine, theirs, strict=False)
     wrong = [leaf for leaf, right in pairs if leaf.shard_shape != right.shard_shape]
     return min(wrong, key=lambda leaf: len(leaf.shape) != 2, default=None)

@@ -5,8 +5,9 @@ of the batch, and all numbers. The steps run on one mesh, and the bfloat16 progr
 another: they differ in the length of the axis "data" (2, or half of the devices) and in the order
 of the axes, so that a layout must name its axes. They differ in the number of blocks (2 to 7) and
 in the sizes, too: in one of them a block has more hidden units than features, in the other less.
-The bfloat16 program gets targets that are far away, so that its step is large beside what bfloat16
-rounds. `layout` is asked for shapes, and then for arrays of them.
+Some params are 0, as biases are at first. The bfloat16 program gets targets that are far away, so
+that its step is large beside what bfloat16 rounds. `layout` is asked for shapes, and then for
+arrays of them.
 
 The target's program has large sizes, so that the weights are most of what there is to split.
 """
@@ -19,7 +20,10 @@ import numpy as np
 
 from grader.checks.ex24_tensor_parallel.facts import AFTER, EXPORTED, IN_FLOAT32, LARGE, TARGET_DATA
 from grader.probes.observe import Misused, Observe, from_last, lacking, same_layout, unpack
+from grader.stages.drawn import some_zeros
 
+ROWS = (1, 6)
+"""Rows of a batch in eights on each device, from and below."""
 FAR = 8
 """How many times as far away the targets of the exported program are."""
 PROMISE = "`step` returns (params, loss)"
@@ -39,7 +43,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     less, more = int(rng.integers(3, 6)) * 8, int(rng.integers(6, 9)) * 16
     (features, hidden), second = rng.permutation([(less, more), (more + 32, less + 8)]).tolist()
     structs = _structs(features, hidden, "float32", blocks[0])
-    layout, rows = _layout(submission, mesh, structs), 8 * mesh.size * int(rng.integers(1, 3))
+    layout, rows = _layout(submission, mesh, structs), 8 * mesh.size * int(rng.integers(*ROWS))
     params, batch = _arguments(rng, mesh, layout, structs, rows, SMALL)
     same_layout("params", params, submission.layout(mesh, params))
     observe.value("params", params)
@@ -55,7 +59,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         before, (params, loss) = params, unpack(made, 2, PROMISE)
         observe.value(f"params after {when}", params)
         observe.value(f"loss of {when}", loss)
-    sizes = {"rows": 8 * mesh.size * int(rng.integers(3, 6)), "blocks": blocks[1]}
+    sizes = {"rows": 8 * mesh.size * int(rng.integers(*ROWS)), "blocks": blocks[1]}
     sizes |= dict(zip(("features", "hidden"), second, strict=True))
     first = {"rows": rows, "blocks": blocks[0], "features": features, "hidden": hidden}
     structs = _structs(sizes["features"], sizes["hidden"], "bfloat16", blocks[1])
@@ -98,7 +102,12 @@ def _layout(submission: ModuleType, mesh: Any, structs: Any) -> Any:
     Raises:
       Misused: it is not a tree of shardings like `structs`.
     """
+    names = [sorted(block) for block in structs]
     layout, trees = submission.layout(mesh, structs), jax.tree.structure
+    for number, (block, before) in enumerate(zip(structs, names, strict=False)):
+        if lost := sorted({*before} - {*block}):
+            done = f"it takes `{lost[0]}` out of `params[{number}]`"
+            raise Misused("`layout` leaves the `params` that it is given as they are", done)
     kinds = sorted({type(leaf).__name__ for leaf in jax.tree.leaves(layout)})
     if kinds != ["NamedSharding"] or str(trees(structs)) != str(trees(layout)):
         promise = "`layout` returns a NamedSharding for each array, in a tree like `params`"
@@ -125,7 +134,11 @@ def _arguments(
     The targets are at most `far` away from 0.
     """
     up = structs[0]["up"]
-    params = jax.tree.map(lambda s: (scale * rng.standard_normal(s.shape)).astype(s.dtype), structs)
+
+    def draw(struct: Any) -> Any:
+        return some_zeros(rng, (scale * rng.standard_normal(struct.shape)).astype(struct.dtype))
+
+    params = jax.tree.map(draw, structs)
     inputs = rng.standard_normal((rows, up.shape[0])).astype(up.dtype)
     batch = inputs, (far * np.tanh(inputs)).astype(up.dtype)
     split = jax.NamedSharding(mesh, jax.P("data"))

@@ -7,13 +7,18 @@ target ground judges exchanged bytes again, for the GPU's compiler.
 from dataclasses import replace
 from math import prod
 
+import msgspec
+
 from grader.checks.ex25_sharded_state import EXERCISE
 from grader.checks.ex25_sharded_state.facts import (
     AFTER,
     EVEN,
     LARGE,
     ON,
+    PROGRAMS,
     SOME,
+    STEP,
+    Program,
     Sizes,
     param_shapes,
 )
@@ -91,7 +96,7 @@ def _beyond_share(record: Record, name: str, devices: int) -> Failure | None:
     if not (whole := [leaf for leaf in leaves if _excess(leaf, devices) > 0]):
         return None
     worst = max(whole, key=lambda leaf: (_is_param(leaf), _excess(leaf, devices)))
-    why = _why_whole(whole, name, devices_of(record))
+    why = _just_as_long(whole, devices) or _why_whole(whole, name, devices_of(record))
     return Failure(
         f"on a mesh of {devices} devices, each device holds 1/{devices} of `state{worst.path}`, "
         f"whose shape is {worst.shape}",
@@ -115,6 +120,18 @@ def _is_param(leaf: Leaf) -> bool:
     return leaf.path.startswith("['params']")
 
 
+def _just_as_long(whole: list[Leaf], devices: int) -> str:
+    """The hint where each array has one dimension that can be divided, as long as the mesh."""
+    fit = {size for leaf in whole for size in leaf.shape if size % devices == 0}
+    return AS_LONG if fit == {devices} and devices > 1 else ""
+
+
+AS_LONG = (
+    "What can be divided there is just as long as the mesh: each device gets one row or column. "
+    "Which comparison leaves that out?"
+)
+
+
 def _why_whole(whole: list[Leaf], name: str, devices: int) -> str:
     """The hint for what all of these arrays have in common, or ""."""
     if name == SOME:
@@ -126,10 +143,15 @@ def _why_whole(whole: list[Leaf], name: str, devices: int) -> str:
         return (
             "Only arrays of one dimension are wrong. That dimension can be divided like any other."
         )
+    trees = sorted({leaf.path.partition("']")[0].removeprefix("['") for leaf in whole})
+    if len(trees) == 1:
+        others = " and ".join(sorted({"mean", "params", "square"} - {*trees}))
+        return (
+            f"All that is wrong lies in `{trees[0]}`; {others} are right. By what does `layout` "
+            "tell them apart?"
+        )
     if not any(map(_is_param, whole)):
         return "The params are right. The optimizer's two trees are as large: how are they split?"
-    if all(map(_is_param, whole)):
-        return "The optimizer's two trees are right. The params are as large: how are they split?"
     if name == EVEN:
         return (
             "Another state, of other sizes and on other devices, is split as it should be. Does "
@@ -237,14 +259,21 @@ def state_stays_shared(record: Record) -> Result:
 )
 def room_for_one_share(record: Record) -> Result:
     """A device has to hold one share of the state, not an old and a new one."""
-    measured = compiled_program(record, "step", made_by="make_step")
+    programs = _programs(record).items()
+    found = (_more_than_a_share(record, name, program) for name, program in programs)
+    return next((one for one in found if one), None)
+
+
+def _more_than_a_share(record: Record, name: str, program: Program) -> Result:
+    """The failure where a program needs room for more than a device's share."""
+    measured = compiled_program(record, name, made_by="make_step")
     if not isinstance(measured, Measured):
         return measured
     if (memory := measured.memory) is None:
         return Unable("this backend does not say how much memory a program needs")
-    sizes, devices = _sizes(record), devices_of(record)
-    batch = 4 * wanted(record).facts["rows"] * (sizes.features + sizes.outputs)
-    limit = 3 * _share_bytes(sizes, devices) + batch + WHOLE
+    sizes = program.sizes
+    batch = 4 * program.rows * (sizes.features + sizes.outputs)
+    limit = 3 * _share_bytes(sizes, program.devices) + batch + WHOLE
     room = memory.arguments + memory.outputs - memory.aliased
     if room <= limit:
         return None
@@ -257,9 +286,9 @@ def room_for_one_share(record: Record) -> Result:
     return replace(failure, culprits=statements.call(record, "make_step", "jit"))
 
 
-def _sizes(record: Record) -> Sizes:
-    """The sizes of the exported program, as the reference drew them."""
-    return Sizes(*wanted(record).facts["sizes"])
+def _programs(record: Record) -> dict[str, Program]:
+    """The exported programs, as the reference drew them."""
+    return msgspec.convert(wanted(record).facts[PROGRAMS], dict[str, Program])
 
 
 def _params_bytes(sizes: Sizes) -> int:
@@ -321,10 +350,10 @@ def _travels(
 )
 def rows_are_shared(record: Record) -> Result:
     """Each device computes with its own share of the rows."""
-    measured = compiled_program(record, "step", made_by="make_step")
+    measured = compiled_program(record, STEP, made_by="make_step")
     if not isinstance(measured, Measured):
         return measured
-    return beyond_own_rows(record, "step", "make_step", hint="")
+    return beyond_own_rows(record, STEP, "make_step", hint="")
 
 
 @EXERCISE.check(
@@ -337,17 +366,26 @@ def rows_are_shared(record: Record) -> Result:
 )
 def moments_stay(record: Record) -> Result:
     """Params are gathered once, gradients added once, and the optimizer's moments stay."""
-    measured = compiled_program(record, "step", made_by="make_step")
+    found = (_moved(record, name, program) for name, program in _programs(record).items())
+    return next((one for one in found if one), None)
+
+
+def _moved(record: Record, name: str, program: Program) -> Result:
+    """The failure where a program gives other numbers, or sends more than params and gradients."""
+    measured = compiled_program(record, name, made_by="make_step")
     if not isinstance(measured, Measured):
         return measured
-    params = _params_bytes(_sizes(record))
-    wrong = differing_output(record, "step", rtol=2e-3, atol=1e-4)
+    wrong = differing_output(record, name, rtol=2e-3, atol=1e-4)
     if wrong:
         return replace(wrong, culprits=statements.computed(record, "make_step", 0, 2))
-    if rounded := _rounded(record, measured):
+    if rounded := _rounded(record, name, measured):
         return rounded
-    found = _travels(record, measured.collectives, params, devices_of(record))
-    gathered = _of_the_batch(record, measured.collectives)
+    params = _params_bytes(program.sizes)
+    found = _travels(record, measured.collectives, params, program.devices)
+    gathered = _of_the_batch(program, measured.collectives)
+    if isinstance(found, Failure) and _twice(measured.collectives, program):
+        again = statements.reading(record, "make_step", "checkpoint")
+        return replace(found, culprits=again or found.culprits, hint=GATHERED_AGAIN)
     if isinstance(found, Failure) and (asking := _asking(record, measured.collectives)):
         found = replace(found, culprits=asking)
     if not isinstance(found, Failure) or not gathered:
@@ -362,12 +400,12 @@ EXACT = 2**-14
 seen to differ by 2**-20, gradients that are rounded to float16 by 2**-12."""
 
 
-def _rounded(record: Record, measured: Measured) -> Failure | None:
+def _rounded(record: Record, name: str, measured: Measured) -> Failure | None:
     """The failure where the gradient, of which `adam` adds a tenth to the mean, was rounded."""
-    theirs = record.reference_measured["step"]
+    theirs = record.reference_measured[name]
     old, mine, right = (
         [leaf for leaf in leaves if leaf.path.startswith("[0]['mean']")]
-        for leaves in (given(record, "step"), measured.outputs, theirs.outputs)
+        for leaves in (given(record, name), measured.outputs, theirs.outputs)
     )
     apart = change_error(old, mine, right, keep=0.9)
     if apart is None or apart <= EXACT:
@@ -401,16 +439,28 @@ def _making_whole(record: Record) -> list[Culprit]:
     return [place for place in whole if file.top_level_at(place.line) != "layout"]
 
 
+def _twice(found: list[Collective], program: Program) -> bool:
+    """Whether all-gathers return each of the params that can be divided twice, and nothing else."""
+    sizes = sorted(c.nbytes for c in found if c.op == "all-gather" for _ in range(c.count * c.runs))
+    shapes = param_shapes(program.sizes).values()
+    split = [4 * prod(s) for s in shapes if any(n % program.devices == 0 for n in s)]
+    return sizes == sorted(split * 2)
+
+
+GATHERED_AGAIN = (
+    "Each of the params is gathered twice. What jax.checkpoint wraps is computed once more in the "
+    "backward pass, and so is a gather inside it."
+)
 GATHERED_BATCH = (
     'The rows of the batch are split over "data", and stay so. Which line asks for all of them on '
     "each device?"
 )
 
 
-def _of_the_batch(record: Record, found: list[Collective]) -> list[int]:
+def _of_the_batch(program: Program, found: list[Collective]) -> list[int]:
     """The bytes of whole arrays of the batch that all-gathers return, and no param's."""
-    sizes, devices = _sizes(record), devices_of(record)
-    rows = 4 * wanted(record).facts["rows"] * devices
+    sizes = program.sizes
+    rows = 4 * program.rows * program.devices
     params = {4 * prod(shape) for shape in param_shapes(sizes).values()}
     batch = [rows * width for width in (sizes.features, sizes.outputs)]
     returned = {c.nbytes for c in found if c.op == "all-gather"}
@@ -427,13 +477,14 @@ def _of_the_batch(record: Record, found: list[Collective]) -> list[int]:
 )
 def nothing_else_is_held(record: Record) -> Result:
     """While it works, a device holds no more beside its share than the reference does."""
-    measured = compiled_program(record, "step", made_by="make_step")
-    theirs = record.reference_measured.get("step")
+    measured = compiled_program(record, STEP, made_by="make_step")
+    theirs = record.reference_measured.get(STEP)
     if not isinstance(measured, Measured):
         return measured
     if measured.memory is None or theirs is None or theirs.memory is None:
         return Unable("this backend does not say how much memory a program needs")
-    share = 3 * _params_bytes(_sizes(record)) // devices_of(record)
+    program = _programs(record)[STEP]
+    share = 3 * _params_bytes(program.sizes) // program.devices
     limit = theirs.memory.temporaries + round(HELD * share)
     if measured.memory.temporaries <= limit:
         return None

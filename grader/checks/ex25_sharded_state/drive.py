@@ -1,24 +1,26 @@
-"""Drives ex25_sharded_state: some steps on arrays, then the step as a program of another size.
+"""Drives ex25_sharded_state: some steps on arrays, then the step as programs of two sizes.
 
 Drawn are the sizes of the network, the rows of a batch, the count of the steps before (0 or 1 for
-the steps, more for the program), the order of the devices in each mesh, and all numbers. The number
-of devices divides neither the features nor the outputs of the states that are stepped, so no rule
-about one fixed dimension fits every array. One of these two, which is drawn, is longer than the
-width, so none about the longest does. `layout` is asked three times more, for two meshes of some of
-the devices, which are drawn: for an odd number of them, and then for an even one, first with a
-state whose every dimension can be divided. A layout that counts the machine's devices goes wrong in
-the first, and so does one that splits over powers of 2 alone. One that knows the arrays by their
-names goes wrong in the second. Each time, it is asked for shapes, and then for arrays of them. The
-exported program is wide, so that one share of its state is more than a few activations, and has so
-many rows that its params are the least that can travel. Its targets are far away, so that gradients
-that were rounded on their way show. The program for the target has large sizes, so that gradients
-outweigh everything else that travels.
+the steps, more for the narrow program, any for the wide one), the order of the devices in each
+mesh, and all numbers. The number of devices divides neither the features nor the outputs of the
+states that are stepped, so no rule about one fixed dimension fits every array. One of these two,
+which is drawn, is longer than the width, so none about the longest does. `layout` is asked three
+times more, for two meshes of some of the devices, which are drawn: for an odd number of them, and
+then for an even one, first with a state whose every dimension can be divided. A layout that counts
+the machine's devices goes wrong in the first, and so does one that splits over powers of 2 alone.
+One that knows the arrays by their names goes wrong in the second. Each time, it is asked for
+shapes, and then for arrays of them. One exported program is wide, so that one share of its state is
+more than a few activations; the other is narrow, and for some of the devices. Both have so many
+rows that their params are the least that can travel, and some numbers whose moments are 0, as all
+are at first. Their targets are far away, so that gradients that were rounded on their way show. The
+program for the target has large sizes, so that gradients outweigh everything else that travels.
 """
 
 from types import ModuleType
 from typing import Any
 
 import jax
+import msgspec
 import numpy as np
 
 from grader.checks.ex25_sharded_state.facts import (
@@ -27,8 +29,12 @@ from grader.checks.ex25_sharded_state.facts import (
     EVEN,
     LARGE,
     LARGE_ROWS,
+    NARROW,
     ON,
+    PROGRAMS,
     SOME,
+    STEP,
+    Program,
     Sizes,
 )
 from grader.checks.ex25_sharded_state.training_state import drawn, shapes
@@ -56,7 +62,7 @@ def _drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         return
     rows = int(rng.integers(*ROWS)) // mesh.size
 
-    def arguments(sizes: Sizes, mesh: Any, **asked: int) -> Any:
+    def arguments(sizes: Sizes, mesh: Any, **asked: Any) -> Any:
         placed = drawn(rng, shapes(submission, mesh, sizes, rows * mesh.size), **asked)
         same_layout("state", placed[0], submission.layout(mesh, placed[0]))
         return placed
@@ -81,11 +87,15 @@ def _drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         before, (state, loss) = state, unpack(made, 2, PROMISE)
         observe.value(f"state after {when}", state)
         observe.value(f"loss of {when}", loss)
-    large = _sizes(rng, mesh.size, 14, 18)
-    observe.fact("sizes", list(large))
-    observe.fact("rows", rows)
-    observe.program("step", step, *arguments(large, mesh, far=FAR))
-    observe.target("step", step, *shapes(submission, mesh, LARGE, LARGE_ROWS))
+    large, narrow = _sizes(rng, mesh.size, 14, 18), _sizes(rng, others.size, 3, 6)
+    each = rows * mesh.size // others.size
+    programs = {STEP: Program(large, rows, mesh.size), NARROW: Program(narrow, each, others.size)}
+    observe.fact(PROGRAMS, msgspec.to_builtins(programs))
+    count = int(rng.integers(3)) if rng.integers(2) else None
+    observe.program(STEP, step, *arguments(large, mesh, count=count, far=FAR, fresh=True))
+    placed = drawn(rng, shapes(submission, others, narrow, each * others.size), far=FAR, fresh=True)
+    observe.program(NARROW, submission.make_step(others), *placed)
+    observe.target(STEP, step, *shapes(submission, mesh, LARGE, LARGE_ROWS))
 
 
 def _mesh(rng: Any, count: int) -> Any:

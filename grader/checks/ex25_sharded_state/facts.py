@@ -2,15 +2,30 @@
 
 from typing import NamedTuple
 
+import msgspec
+
 
 class Sizes(NamedTuple):
-    """The sizes of a network; the fact `sizes` holds those of the exported program."""
+    """The sizes of a network."""
 
     features: int
     width: int
     outputs: int
 
 
+class Program(msgspec.Struct):
+    """An exported program."""
+
+    sizes: Sizes
+    rows: int
+    """Rows of its batch on one device."""
+    devices: int
+
+
+STEP, NARROW = "step", "step of a narrow network"
+"""The exported programs, of which only the first one is compiled for the target."""
+PROGRAMS = "programs"
+"""The fact that says of each of them what `Program` it is."""
 LARGE, LARGE_ROWS = Sizes(1500, 8192, 100), 8192
 """The network for the target; rows of its batch in all."""
 SOME, EVEN = "state on some of the devices", "state of other sizes"

@@ -13,6 +13,9 @@ import numpy as np
 from grader.checks.ex25_sharded_state.facts import Sizes, param_shapes
 from grader.probes.observe import Misused, lacking
 
+EVERY = 13
+"""Of so many numbers in a fresh state, one has moments of 0, and another one is 0 itself."""
+
 
 def _struct(*shape: int, dtype: Any = "float32", place: Any = None) -> Any:
     """An array's shape, type and sharding."""
@@ -67,10 +70,13 @@ def shapes(submission: ModuleType, mesh: jax.sharding.Mesh, sizes: Sizes, rows: 
     return _layout(submission, mesh, _state(sizes)), batch
 
 
-def drawn(rng: Any, structs: Any, count: int | None = None, far: int = 1) -> Any:
+def drawn(
+    rng: Any, structs: Any, count: int | None = None, far: int = 1, *, fresh: bool = False
+) -> Any:
     """Arrays of random numbers, placed as `structs` say; second moments are positive.
 
-    So many steps are counted (3 to 10,000 if None); targets are `far` times as far from 0.
+    So many steps are counted (3 to 10,000 if None); targets are `far` times as far from 0. If
+    `fresh`, some numbers of the params are 0, and some have moments of 0.
     """
     before = int(10 ** rng.uniform(0.5, 4)) if count is None else count
 
@@ -79,6 +85,9 @@ def drawn(rng: Any, structs: Any, count: int | None = None, far: int = 1) -> Any
         positive = "square" in jax.tree_util.keystr(path)
         counted = like.dtype == np.int32
         array = np.asarray(before if counted else numbers**2 if positive else numbers, like.dtype)
+        if fresh and not counted:
+            zero = np.arange(array.size).reshape(array.shape) % EVERY
+            array[zero == ("params" in jax.tree_util.keystr(path))] = 0
         return jax.device_put(array, like.sharding)
 
     state, (inputs, targets) = structs

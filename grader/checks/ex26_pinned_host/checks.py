@@ -100,6 +100,11 @@ def _moved(record: Record, function: str) -> Failure | None:
     if found := _by_way_of_another(record, function):
         observed = f"{found[0].nbytes:,} bytes went to {found[0].detail} that do not belong there"
         return Failure(expected, observed, culprits(record, found))
+    mine, theirs = (list(events(side(record), "d2d", phase=function)) for side in (seen, wanted))
+    copies, enough = (sum(event.count for event in found) for found in (mine, theirs))
+    if copies > enough:
+        observed = f"{plural(copies, 'copy')}, where {enough} bring each array to its other memory"
+        return Failure(expected, observed, culprits(record, mine))
     return None
 
 

@@ -4,10 +4,10 @@ Drawn for each tree are its nodes and their names, and for each of its arrays th
 of dimensions (0 to 3), the size, how many devices it is on, which, in which order, and how it lies
 on them: alone on one device, copied to all of a mesh, or split along any dimension, by one axis of
 a mesh or by both. One array of each tree was put on no device in particular. So neither the name of
-an array nor its dtype nor its shape tells where it lies. Each function gets 3 to 5 such trees of 4
-to 9 arrays, and one of more than a hundred, in a drawn order. `predict` is exported for a small
-network and for a larger one; the params of one are split, those of the other are copied to each
-device, and which is drawn, too.
+an array nor its dtype nor its shape tells where it lies. Each function gets 2 to 4 such trees of 4
+to 9 arrays, one of 10 to 100, and one of more than a hundred, in a drawn order. `predict` is
+exported for a small network and for a larger one; the params of one are split, those of the other
+are copied to each device, and which is drawn, too.
 
 Each function gets trees that the other one never saw: those for `to_device` were staged by the
 drive. So each function is judged by itself, and `to_device` cannot use what `to_host` remembered. A
@@ -33,10 +33,10 @@ DTYPES = (
     *("float32", "bfloat16", "int32", "float16", "uint8", "int8", "uint32", "bool"),
     *("int16", "uint16"),
 )
-TREES, ARRAYS, MANY = (3, 6), (4, 10), (101, 130)
+TREES, ARRAYS, SOME, MANY = (2, 5), (4, 10), (10, 101), (101, 130)
 PLACES = 6
-"""How many places the arrays of the largest tree share: a program for each would take long."""
-WIDTHS, ROWS = ((2, 6), (20, 40)), ((5, 20), (200, 400))
+"""How many places the arrays of a large tree share: a program for each would take long."""
+WIDTHS, ROWS = ((2, 12), (6, 40)), ((5, 100), (60, 400))
 """Of `predict`'s hidden layer, on each device, and of its inputs."""
 
 
@@ -137,7 +137,7 @@ def _result(function: Any, tree: Any, name: str) -> Any:
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Call each function with a fresh tree in each round, and export `predict`."""
     sizes = [int(n) for n in rng.integers(*ARRAYS, int(rng.integers(*TREES)))]
-    sizes.insert(int(rng.integers(len(sizes) + 1)), int(rng.integers(*MANY)))
+    sizes = [int(n) for n in rng.permutation([*sizes, rng.integers(*SOME), rng.integers(*MANY)])]
     observe.fact(ROUNDS, len(sizes))
     for index, size in enumerate(sizes):
         for name in map(str, rng.permutation(FUNCTIONS)):
@@ -151,7 +151,7 @@ def _call(function: Any, observe: Observe, rng: Any, call: str, size: int) -> No
     `call` is the name of the function, and the number of the call.
     """
     name, before = call.partition(" ")[0], alive.nbytes()
-    tree = _tree(rng, size, min(size, PLACES) if size >= MANY[0] else size)
+    tree = _tree(rng, size, min(size, PLACES) if size >= SOME[0] else size)
     given = _staged(tree) if name == "to_device" else tree
     observe.value(f"original of {call}", tree)
     with observe.phase(name):

@@ -31,6 +31,7 @@ from grader.judging.loops import (
     unjudged,
     went_on,
 )
+from grader.judging.memory import HELD, left
 from grader.judging.words import plural, typed
 from grader.records.record import Record
 from grader.source import statements
@@ -195,6 +196,8 @@ def nothing_old_is_kept(record: Record) -> Result:
     for name in runs_of(record):
         if found := kept(record, name):
             return Failure(*found, statements.piled(record, "train"))
+        if more := left(seen(record).facts[f"left after {name}"], "train"):
+            return Failure(*more, statements.piled(record, "train"), HELD)
     return None
 
 

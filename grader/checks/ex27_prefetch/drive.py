@@ -1,13 +1,13 @@
 """Drives ex27_prefetch: trains under observation, and in timed windows.
 
-Six runs are watched: one of fewer batches than may be asked for at once, one of just as many, one
-of some more, one of more than a hundred, and two that `stop` ends, at one of the first three steps
-and later. Drawn are the number of batches of each run, the steps at which `stop` ends the last two,
-and two sizes of network and batch, of which each run takes one. A `Book` gives out `ask`, `put`,
-`step` and `stop`, and writes down the order of their calls. That order does not depend on speed:
-only the timed runs do, whose reads take as long as three steps. A watched step is held on its
-device until the next batch is put, so that a loop that waits first is found by whatever means it
-waits.
+Runs are watched of fewer batches than may be asked for at once, of just as many, of some more, and
+of more than a hundred. `stop` ends others: one at each of the first steps, when few batches are
+left; one at any step, and one of more than a hundred batches later. Drawn are the number of batches
+of each run, the steps at which `stop` ends the last two, and two sizes of network and batch, of
+which each run takes one. A `Book` gives out `ask`, `put`, `step` and `stop`, and writes down the
+order of their calls. That order does not depend on speed: only the timed runs do, whose reads take
+as long as three steps. A watched step is held on its device until the next batch is put, so that a
+loop that waits first is found by whatever means it waits.
 """
 
 import time
@@ -27,6 +27,8 @@ from grader.stages.ahead import Ahead
 from grader.stages.busy_step import staged
 from grader.stages.loop import Book, Future
 
+STOPPED = 6
+"""After each of so many first steps, `stop` ends a run."""
 PROMISE = "`train` returns (params, losses)"
 
 
@@ -59,6 +61,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         width, rows = sizes[rng.integers(2)]
         params = _parameters(rng, width)
         batches = [_batch(rng, rows) for _ in range(count)]
+        before = alive.nbytes()
         ahead = Ahead(submission.sgd_step, _put, count)
         book = Book(observe, batches, ahead.step, ahead.place, alive.nbytes)
         nbytes[name] = _nbytes(batches[0]), _nbytes(params)
@@ -68,6 +71,9 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         results[name] = unpack(trained, 2, PROMISE)
         book.keep(name)
         observe.fact(f"waited in {name}", ahead.waited())
+        ahead.end()
+        del ahead, book, stop  # what they hold is not what the loop keeps
+        observe.fact(f"left after {name}", alive.left_beside(results[name], before))
     observe.fact("bytes of a batch and of params", nbytes)
     for name, (params, losses) in results.items():  # now: a list may have been filled again
         observe.value(f"params after {name}", params)
@@ -82,9 +88,12 @@ def _runs(rng: Any) -> dict[str, tuple[int, int]]:
     """The name of each run, its number of batches, and the step after which `stop` ends it."""
     few, some, many = map(int, rng.integers((1, 5, 100), (AHEAD, 16, 131)))
     runs = {plural(count, "batch"): (count, count) for count in (some, few, AHEAD, many)}
-    early, late = map(int, rng.choice(range(16, 100), 2, replace=False))
-    runs[f"{early} batches, stopped early"] = early, int(rng.integers(3))
-    runs[f"{late} batches, stopped later"] = late, int(rng.integers(4, late - 4))
+    for last in range(STOPPED):
+        more = last + int(rng.integers(2, AHEAD + 2))
+        runs[f"{more} batches, stopped early after {plural(last + 1, 'step')}"] = more, last
+    some, late = map(int, rng.integers((16, 100), (100, 131)))
+    runs[f"{some} batches, stopped later"] = some, int(some ** rng.uniform(0.5, 0.95))
+    runs[f"{late} batches, stopped later"] = late, int(rng.integers(16, late - 1))
     return runs
 
 

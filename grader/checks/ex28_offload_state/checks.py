@@ -69,7 +69,7 @@ def _program(record: Record, name: str) -> Measured | Failure | Unable:
     anchor="memory-kinds",
 )
 def starts_on_the_host(record: Record) -> Result:
-    """`init` returns Adam's fresh state in pinned host memory, and leaves no other jax.Array."""
+    """`init` returns Adam's fresh state in pinned host memory, and leaves only scalars beside."""
     for name in _states(record):
         for leaf in seen(record).values[name]:
             if leaf.memory_kind != PINNED:

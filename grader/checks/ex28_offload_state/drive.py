@@ -7,8 +7,9 @@ dimensions, by one axis or by two, or whole. So a rule that fits one of them doe
 others.
 
 `step` gets a state that the drive staged itself, as it is after some steps, so a wrong `init` costs
-it nothing: some of its counts are 0 or 1, and its first moments have both signs. It is traced and
-exported, for 2 to 5 layers and for 6 to 9, and never runs in this process. The targets of the
+it nothing. Its counts are 0, 1, 2 and 3, as far as there are layers, and larger ones; its first
+moments have both signs, and some numbers of it are 0, as all are at first. It is traced and
+exported, for 2 to 7 layers and for 8 to 12, and never runs in this process. The targets of the
 latter are far away, so that its gradients are large. Drawn are the names of the layers, their
 width, the rows of the batch, the order of the devices, and all numbers. For the target it is
 exported once more, with a state that is large enough to show at the peak.
@@ -29,8 +30,10 @@ from grader.records.record import PINNED
 
 FEW, SOME, MANY = (1, 7), (7, 20), (20, 31)
 """How many params `init` gets, from and below."""
-LAYERS = ((2, 6), (6, 10))
+LAYERS = ((2, 8), (8, 13))
 """The layers of each program."""
+FIRST, EVERY = range(4), 97
+"""Counts of a state, those of the first steps; one of so many numbers has averages of 0."""
 TARGET_LAYERS, TARGET_WIDTH, TARGET_ROWS = 8, 4096, 8192
 """The network for the target. Its state is 1 GiB, all of it on each device, as the params are:
 nothing is gathered, which could hide the state."""
@@ -104,12 +107,15 @@ def _used_state(submission: ModuleType, params: Any, rng: Any, devices: list[Any
     loss with them.
     """
 
+    more = max(0, len(params) - len(FIRST))
+    counts = iter(rng.permutation([*FIRST, *(10 ** rng.uniform(0.5, 4, more))]).astype("int32"))
+
     def used(path: Any, array: Any) -> Any:
         if not array.ndim:
-            count = np.int32(10 ** rng.uniform(0.5, 4) if rng.integers(2) else rng.integers(2))
-            return jax.device_put(count, _sharding(kind=PINNED, devices=devices))
+            return jax.device_put(next(counts), _sharding(kind=PINNED, devices=devices))
         drawn = rng.random(array.shape, "float32")
         drawn = 1e-8 * drawn if ".nu" in jax.tree_util.keystr(path) else 6e-2 * drawn - 3e-2
+        drawn.flat[::EVERY] = 0
         return jax.device_put(drawn, _sharding("data", kind=PINNED, devices=devices))
 
     fresh = {name: submission.adam.init(param) for name, param in params.items()}

@@ -6,6 +6,7 @@ What the processes tell is text that the learner's code could write too: it is r
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -14,7 +15,7 @@ from grader.checks.ex29_two_processes.facts import Given, Process, Round, Told
 from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import culprit, definition, seen, wanted
-from grader.judging.said import in_words, is_known
+from grader.judging.said import hint_for, in_words, is_known
 from grader.judging.words import plural, typed
 from grader.records.record import Leaf, Record
 from grader.records.verdict import Culprit
@@ -90,7 +91,13 @@ NOT_SHARED = (
     "A process has its own rows and no others, and can read no shard on another process's devices. "
     "What needs all rows is a program that all processes run."
 )
-STARTED = "A backend had started already: jax.devices() starts one, and so does any array."
+BEFORE = "before any JAX calls"
+STARTING = ("process_count", "process_index", "device_count", "local_device_count", "devices")
+"""Functions of JAX that start a backend."""
+STARTED = (
+    "A backend had started already: jax.devices() starts one, and so do jax.process_count() and "
+    "any array."
+)
 HANDED_OVER = (
     "`address` is host and port, `count` says how many processes there are, and `index` is this "
     "one's number. Under which names does the marked line hand over all three?"
@@ -112,12 +119,14 @@ def _hint(processes: list[Process]) -> str:
     if failed is None or failed.told.doing not in ("join", "global_batch", "mean"):
         return ""
     if failed.told.doing == "join":
-        known = {"before any JAX calls": STARTED, "list index out of range": NO_PORT}
+        known = {BEFORE: STARTED, "list index out of range": NO_PORT}
         return next((hint for words, hint in known.items() if words in failed.message), HANDED_OVER)
     if "shard shape" in failed.message:
         return BLOCKS
     words = ("non-addressable", "same on each process")
-    return "" if any(word in failed.message for word in words) else CAUSE
+    if any(word in failed.message for word in words):
+        return ""
+    return hint_for(failed.message) or CAUSE
 
 
 def _failed(process: Process) -> bool:
@@ -155,10 +164,25 @@ def both_processes_join(record: Record) -> Result:
 )
 def neither_process_raises(record: Record) -> Result:
     """No process raises in `global_batch` or `mean`."""
-    return _failure(
+    found = _failure(
         record,
         lambda process: _failed(process) and process.end != "stuck",
         "no process raises in `global_batch` or `mean`",
+    )
+    return None if _wrong_before(record) else found
+
+
+def _wrong_before(record: Record) -> bool:
+    """Whether an array was another one before anything raised: that tells more than an exception.
+
+    Some shapes cannot be split over all devices. `one_array_of_all_rows` judges the others.
+    """
+    runs = _runs(record)
+    return isinstance(runs, list) and any(
+        _other_array(record, given, index, number, told)
+        for given, run in zip(_given(record), runs, strict=False)
+        for index, process in enumerate(run)
+        for number, told in enumerate(process.told.rounds)
     )
 
 
@@ -174,7 +198,8 @@ def neither_process_raises(record: Record) -> Result:
 )
 def both_processes_finish(record: Record) -> Result:
     """All processes run to the end, and none waits for another forever."""
-    return _failure(record, _failed, "`global_batch` and `mean` return in all processes")
+    found = _failure(record, _failed, "`global_batch` and `mean` return in all processes")
+    return None if _wrong_before(record) else found
 
 
 def _ended(process: Process, count: int) -> str:
@@ -208,6 +233,10 @@ def _words(message: str) -> str:
 
 def _places(record: Record, processes: list[Process]) -> list[Culprit]:
     """The lines on which processes ended, or else the function in which one failed."""
+    if any(BEFORE in p.message for p in processes):
+        started = statements.call(record, "join", *STARTING)
+        if started != definition(record, "join"):
+            return started
     lines = [p.line for p in processes if p.line is not None]
     doing = [p.told.doing for p in processes if _failed(p)]
     if not lines:
@@ -263,32 +292,31 @@ KEPT = "The rows keep the dtype that they have. Which line changes it?"
 )
 def one_array_of_all_rows(record: Record) -> Result:
     """`global_batch` returns one array of all processes' rows, split over all devices."""
+    return _each_round(record, partial(_other_array, record))
+
+
+def _other_array(record: Record, given: Given, index: int, number: int, told: Round) -> Result:
+    """The failure where an array is another one, or is split otherwise."""
     place = statements.result(record, "global_batch")
-
-    def judge(given: Given, index: int, number: int, told: Round) -> Result:
-        rows, devices = given.rows[index][number], given.count * given.devices
-        shape = (given.count * len(rows), len(rows[0]))
-        shards = f"in shards of {shape[0] // devices} rows on {devices} devices"
-        want = f"an array of {shape}, float32, {shards}"
-        if (lies := _lies(told.batch)) == want:
-            return None
-        expected, observed = f"`global_batch` returns {want}", f"in process {index}, {lies}"
-        put = sum(len(shard) for shard in told.own)
-        if 0 < put < len(rows):
-            given_rows = f"it was given {plural(len(rows), 'row')}, and put {put} of them in"
-            return Failure(expected, f"{observed}: {given_rows}", place, ALL_ITS_ROWS)
-        if told.batch and told.batch[0].replicated and len(told.batch[0].devices) == devices:
-            return Failure(
-                expected, observed, statements.left_whole(record, "global_batch", ""), WHOLE
-            )
-        if told.batch and 0 < len(told.batch[0].devices) < devices:
-            observed += ", and not on all those of `mesh`"
-            here = definition(record, "global_batch")
-            return Failure(expected, observed, here, made=place)
-        same = lies.split(", ")[:2] == want.split(", ")[:2] and "float32" not in lies
-        return Failure(expected, observed, place, KEPT if same else "")
-
-    return _each_round(record, judge)
+    rows, devices = given.rows[index][number], given.count * given.devices
+    shape = (given.count * len(rows), len(rows[0]))
+    shards = f"in shards of {plural(shape[0] // devices, 'row')} on {devices} devices"
+    want = f"an array of {shape}, float32, {shards}"
+    if (lies := _lies(told.batch)) == want:
+        return None
+    expected, observed = f"`global_batch` returns {want}", f"in process {index}, {lies}"
+    put = sum(len(shard) for shard in told.own)
+    if 0 < put < len(rows):
+        given_rows = f"it was given {plural(len(rows), 'row')}, and put {put} of them in"
+        return Failure(expected, f"{observed}: {given_rows}", place, ALL_ITS_ROWS)
+    if told.batch and told.batch[0].replicated and len(told.batch[0].devices) == devices:
+        return Failure(expected, observed, statements.left_whole(record, "global_batch", ""), WHOLE)
+    if told.batch and 0 < len(told.batch[0].devices) < devices:
+        observed += ", and not on all those of `mesh`"
+        here = definition(record, "global_batch")
+        return Failure(expected, observed, here, made=place)
+    same = lies.split(", ")[:2] == want.split(", ")[:2] and "float32" not in lies
+    return Failure(expected, observed, place, KEPT if same else "")
 
 
 def _lies(leaves: list[Leaf]) -> str:
@@ -296,7 +324,8 @@ def _lies(leaves: list[Leaf]) -> str:
     if len(leaves) != 1 or leaves[0].kind != "jax":
         return f"a {leaves[0].type}" if len(leaves) == 1 else plural(len(leaves), "value")
     leaf = leaves[0]
-    split = f"in shards of {(leaf.shard_shape or (0,))[0]} rows" if leaf.shape else "a number"
+    rows = plural((leaf.shard_shape or (0,))[0], "row")
+    split = f"in shards of {rows}" if leaf.shape else "a number"
     if leaf.replicated and len(leaf.devices) > 1:
         split = "a full copy"
     devices = plural(len(leaf.devices), "device")
@@ -402,16 +431,17 @@ def mean_is_global(record: Record) -> Result:
     anchor="everybody-or-nobody",
 )
 def no_rows_are_gathered(record: Record) -> Result:
-    """To take the mean, the processes exchange less than the rows of one of them."""
+    """To take the mean, the processes exchange much less than the rows of one of them."""
 
     def judge(given: Given, index: int, number: int, told: Round) -> Result:
         own = given.rows[index][number]
         rows = 4 * len(own) * len(own[0])
         total = sum(nbytes for _, nbytes, _ in told.exchanged)
-        if total < rows:
+        if total < SOME * rows or len(own) == given.devices:  # a row is no more than a sum of rows
             return None
         name, _, line = max(told.exchanged, key=lambda each: each[1])
-        expected = f"less than {rows:,} bytes, which the rows of process {index} are, are exchanged"
+        most = f"{SOME * rows:,.0f} bytes"
+        expected = f"less than {most} are exchanged; the rows of process {index} are {rows:,}"
         many = f"{total:,} bytes" if total < 1 << 30 else "nobody knows how many bytes"
         observed = f"{many} come from other devices, by the program `{name}`"
         place = [culprit(record, line)] if line else statements.result(record, "mean")
@@ -420,6 +450,8 @@ def no_rows_are_gathered(record: Record) -> Result:
     return _each_round(record, judge)
 
 
+SOME = 0.3
+"""The part of the rows of a process that may be exchanged: a number for each row is less."""
 SUMMED = "A mean is the sum of all values, divided by their number. How many does the array hold?"
 DIVIDED = "The mean of the global array is over all rows already. Which division is left?"
 

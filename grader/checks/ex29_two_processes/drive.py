@@ -1,13 +1,13 @@
 """Drives ex29_two_processes: the file runs in two processes, then in three.
 
-`grader.stages.hosts` starts them, on simulated CPU devices whatever the machine has, and they
-meet over loopback. What each of them does with the submission is in `joining`. Each process
-builds three arrays, two of them of one size, and takes the mean of each: what was right for the
-first must be so for the others. Drawn are the devices of a process, other ones in the second run,
-the rows and columns of each batch, their order, and all numbers. What a program exchanges counts
-each time that it runs. No process is given another's
-rows, and their means differ by about 10 or more: the mean over one process's rows is never close
-to the mean over all.
+`grader.stages.hosts` starts them, on simulated CPU devices whatever the machine has, and they meet
+over loopback. What each of them does with the submission is in `joining`. Each process builds four
+arrays, two of them of one size, and takes the mean of each: what was right for the first must be so
+for the others. In the last one, each device has a single row. Drawn are the devices of a process,
+other ones in the second run, the rows and columns of each batch, their order, and all numbers. What
+a program exchanges counts each time that it runs. No process is given another's rows, and their
+means differ by about 10 or more: the mean over one process's rows is never close to the mean over
+all.
 """
 
 from types import ModuleType
@@ -21,6 +21,8 @@ from grader.checks.ex29_two_processes.joining import part
 from grader.probes.observe import Observe
 from grader.stages.hosts import together
 
+COLUMNS = (12, 20)
+"""Columns of a batch, from and below."""
 COUNTS = (2, 3)
 """How many processes there are in each run."""
 
@@ -44,15 +46,16 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 
 
 def _given(rng: Any, count: int, devices: int) -> Given:
-    """Three float32 batches for each process; one has other rows and columns than the others.
+    """Four float32 batches for each process; two of them have the same rows and columns.
 
-    There are more columns than processes, so that neither number passes for the other.
+    There are more columns than processes, so that neither number passes for the other, and so many
+    that one number of each row is a small part of them.
     """
-    few, more = int(rng.integers(2, 5)), int(rng.integers(12, 40))
-    shapes = [(count * devices * rows, int(rng.integers(4, 9))) for rows in (few, more)]
-    while shapes[0][1] == shapes[1][1]:
-        shapes[1] = shapes[1][0], int(rng.integers(4, 9))
+    each = int(rng.integers(2, 4)), int(rng.integers(12, 40))
+    few, more, one = map(int, rng.choice(range(*COLUMNS), 3, replace=False))
+    shapes = [(count * devices * n, size) for n, size in zip(each, (few, more), strict=True)]
     shapes = [shapes[int(index)] for index in rng.permutation([0, 1, rng.integers(2)])]
+    shapes.append((devices, one))
     apart = rng.uniform(10, 20, len(shapes))
     rows = [
         [

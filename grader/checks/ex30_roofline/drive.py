@@ -1,17 +1,17 @@
 """Drives ex30_roofline: kernels are counted at drawn sizes, then placed under ceilings.
 
-The learner's counts stand beside those of the jaxprs of the file's own kernels. `place` gets
-this machine's ceilings, with the file's kernels timed beside them in this very run, and then
-eight drawn cases. What is right follows from the figures by plain arithmetic, so nothing judged
-here depends on how fast the machine is.
+The learner's counts stand beside those of the jaxprs of the file's own kernels. `place` gets this
+machine's ceilings, with the file's kernels timed beside them in this very run, and then drawn
+cases. What is right follows from the figures by plain arithmetic, so nothing judged here depends on
+how fast the machine is.
 
 Drawn: for elements of 8, 4, 2 and 1 bytes, and of a size from 9 to 64 bytes that is drawn too, the
 sides of two matrices (1 to 100,000), the length of an array (1 to 10,000,000) and the degree (1 to
 300), small ones as often as large ones; the sides of more products, small and large, in which two
-sides are equal, or all three, or some are 1, each of two sizes of elements; arrays of one element
-and single rounds; the ceilings over some orders of magnitude; the intensities
-from within 1 / 40,000 of the ridge to a hundredth and a hundred times of it, on both sides; and the
-shares (0.01 to 10), of which half are above 1.
+sides are equal, or all three, or some are 1, or all, each of two sizes of elements; round sizes, as
+people measure; arrays of one element and single rounds; the ceilings over some orders of magnitude;
+the intensities from within 1 / 40,000 of the ridge to a hundredth and a hundred times of it, on
+both sides; and the shares (0.01 to 10), of which half are above 1.
 """
 
 import math
@@ -39,7 +39,9 @@ WIDE = (9, 65)
 as arrays of single bytes, and their bytes multiplied."""
 SIDE, LENGTH, DEGREE = 100_000, 10_000_000, 300
 """The largest side of a matrix, length of an array, and degree."""
-DISTANCES = (1e-5, 0.1, 1.0, 2.0)
+POWERS = (4, 27)
+"""From which power of 2 on, and below which one, the length of an array is drawn."""
+DISTANCES = (1e-5, 1e-3, 0.02, 0.1, 1.0, 2.0)
 """How far the drawn intensities lie from the ridge, as powers of 10: below it and above it, from
 half of this to all of it. The first ones lie as near to it as float32 still tells apart."""
 SHARES, RIDGES = ((-2.0, -0.1), (0.1, 1.0)), (-2.0, 4.0)
@@ -61,8 +63,10 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     for sides in _special_sides(rng):
         for element in (elements[int(rng.integers(len(DTYPES)))], elements[-1]):
             counts.append(_matmul(submission, *element, *sides))
-    for n, degree in ((1, int(rng.integers(2, DEGREE))), (int(rng.integers(2, LENGTH)), 1), (1, 1)):
-        counts.append(_poly(submission, *elements[int(rng.integers(len(elements)))], n, degree))
+    length, power = int(rng.integers(2, LENGTH)), 1 << int(rng.integers(*POWERS))
+    degree, other = map(int, rng.integers(2, DEGREE, 2))
+    for n, rounds in ((1, degree), (length, 1), (1, 1), (power, other)):
+        counts.append(_poly(submission, *elements[int(rng.integers(len(elements)))], n, rounds))
     with observe.unwatched():
         measured = _measured(submission)
     drawn = [_drawn(rng, *point.tolist()) for point in rng.permutation(_points(rng))]
@@ -105,7 +109,12 @@ def _sides(rng: Any) -> list[tuple[int, ...]]:
 
 
 def _special_sides(rng: Any) -> Iterator[tuple[int, ...]]:
-    """(m, k, n) of square matrices, with each two of the three sides equal, and with sides of 1."""
+    """(m, k, n) of square matrices, with each two of the three sides equal, and with sides of 1.
+
+    One square has a side that is a multiple of 1024, one is a single number.
+    """
+    yield (1024 * int(rng.integers(1, 17)),) * 3
+    yield (1,) * 3
     for most in (SIDE // 100, SIDE):
         one, other, square = map(int, rng.choice(np.arange(2, most), 3, replace=False))
         yield (square,) * 3

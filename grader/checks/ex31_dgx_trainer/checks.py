@@ -9,7 +9,7 @@ from dataclasses import replace
 from math import prod
 
 from grader.checks.ex31_dgx_trainer import EXERCISE, facts
-from grader.checks.ex31_dgx_trainer.facts import PLACED, block_shapes
+from grader.checks.ex31_dgx_trainer.facts import FEW, PLACED, STEP, block_shapes, told
 from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
@@ -209,8 +209,8 @@ def _state_misplaced(record: Record, n: int) -> Failure | None:
     return differing_leaf(record, state, rtol=0, atol=0)
 
 
-def _program(record: Record) -> Measured | Failure | Unable:
-    return compiled_program(record, "step", made_by="make_step")
+def _program(record: Record, name: str = STEP) -> Measured | Failure | Unable:
+    return compiled_program(record, name, made_by="make_step")
 
 
 @EXERCISE.check(
@@ -236,18 +236,29 @@ UPHILL = "By which sign do the params change? optax's updates are added to the p
 )
 def same_results(record: Record) -> Result:
     """The step's params, state and loss are the reference's."""
-    program = _program(record)
+    return _of_each_program(record, _other_results)
+
+
+def _of_each_program(record: Record, judge: Callable[[Record, str], Result]) -> Result:
+    """What is found first in one of the programs."""
+    found = (judge(record, name) for name in (STEP, FEW))
+    return next((one for one in found if one), None)
+
+
+def _other_results(record: Record, name: str) -> Result:
+    """The failure where a program gives other params, state or loss."""
+    program = _program(record, name)
     if not isinstance(program, Measured):
         return program
-    failure = differing_output(record, "step", rtol=1e-4, atol=1e-6)
+    failure = differing_output(record, name, rtol=1e-4, atol=1e-6)
     if failure is None:
-        other = other_output_step(record, "step")
+        other = other_output_step(record, name)
         place = statements.computed(record, "make_step", 0, 3)
         return other and replace(other, culprits=place)
     part = next((n for n in range(3) if f"(...)[{n}]" in failure.expected), None)
     where_made = () if part is None or failure.hint == FORM else (part, 3)
     place = statements.result(record, "make_step", *where_made, inner=True)
-    ratio = output_step_ratio(record, "step", "") if part == 0 and not failure.hint else None
+    ratio = output_step_ratio(record, name, "") if part == 0 and not failure.hint else None
     if ratio is None:
         return replace(failure, culprits=place)
     observed = f"{failure.observed}; the step of the params {step_in_words(ratio)}"
@@ -304,34 +315,6 @@ def _needed(record: Record) -> tuple[int, int]:
     ground="program",
     after=("same_results",),
     hints=(
-        "donate_argnums says which arguments the step may overwrite. The batch is not one of them.",
-    ),
-    anchor="donate-both",
-)
-def written_in_place(record: Record) -> Result:
-    """The new params and the new state take the place of the old ones."""
-    program = _program(record)
-    if not isinstance(program, Measured):
-        return program
-    facts = seen(record).facts
-    state = "device" if "not from the host" in facts else PINNED
-    # A result in another memory than its argument cannot replace it. `offloaded` judges that.
-    moved = [
-        name
-        for name, kind in zip(facts.get("results", ()), program.out_memory_kinds, strict=False)
-        if kind != (state if name.startswith("state") else "device")
-    ]
-    # Nor can one that is sharded otherwise. `no_more_travels_than_needed` judges that.
-    places = zip(facts["paths"], program.in_shardings, program.out_shardings, strict=False)
-    split = [name for name, old, new in places if old != new and name in facts.get("donated", ())]
-    found = not_in_place(program, facts["paths"], apart=moved + split)
-    return found and Failure(*found, statements.call(record, "make_step", "jit"))
-
-
-@EXERCISE.check(
-    ground="program",
-    after=("same_results",),
-    hints=(
         "jit moves no argument from one memory to another, and leaves results where they were "
         "computed.",
         "In the step: jax.device_put(..., jax.memory.Space.Device) first, Space.Host at the end. "
@@ -341,27 +324,59 @@ def written_in_place(record: Record) -> Result:
 )
 def offloaded(record: Record) -> Result:
     """The step takes the state from host memory, computes on the device, and puts it back."""
-    program, theirs = _program(record), record.reference_measured.get("step")
+    return _of_each_program(record, _not_offloaded)
+
+
+def _not_offloaded(record: Record, name: str) -> Result:
+    """The failure where a program leaves the state elsewhere, or computes on the host."""
+    program, theirs = _program(record, name), record.reference_measured.get(name)
     facts, place = seen(record).facts, definition(record, "make_step")
-    if refusal := facts.get("not from the host"):
+    if refusal := facts.get(told("not from the host", name)):
         expected = f"the step takes its state in {PINNED} memory"
-        place = [culprit(record, line) for line in facts.get("refused at", ())[-1:]] or place
+        lines = facts.get(told("refused at", name), ())[-1:]
+        place = [culprit(record, line) for line in lines] or place
         return Failure(expected, in_words(str(refusal)), place)
     if not isinstance(program, Measured):
         return program
     if theirs is None:
         return Unable("the reference was not compiled")
-    if found := facts["on host"]:
+    if found := facts[told("on host", name)]:
         observed = (
             f"computed with arrays in host memory, or on the host: {', '.join(map(str, found))}"
         )
         expected = "arrays only wait in host memory: nothing is computed there"
         return Failure(expected, observed, place)
-    moved = moved_result(facts["results"], program, theirs)
+    moved = moved_result(facts[told("results", name)], program, theirs)
     if moved is None:
         return None
     part = 1 if "`state" in moved[0] else 0
     return Failure(*moved, statements.result(record, "make_step", part, 3, inner=True))
+
+
+@EXERCISE.check(
+    ground="program",
+    after=("same_results", "offloaded"),
+    hints=(
+        "donate_argnums says which arguments the step may overwrite. The batch is not one of them.",
+    ),
+    anchor="donate-both",
+)
+def written_in_place(record: Record) -> Result:
+    """The new params and the new state take the place of the old ones."""
+    return _of_each_program(record, _not_replaced)
+
+
+def _not_replaced(record: Record, name: str) -> Result:
+    """The failure where a program writes a new array beside the old one."""
+    program = _program(record, name)
+    if not isinstance(program, Measured):
+        return program
+    paths, donated = (seen(record).facts.get(told(what, name), ()) for what in ("paths", "donated"))
+    # What is sharded otherwise replaces nothing. `no_more_travels_than_needed` judges that.
+    places = zip(paths, program.in_shardings, program.out_shardings, strict=False)
+    split = [path for path, old, new in places if old != new and path in donated]
+    found = not_in_place(program, paths, apart=split)
+    return found and Failure(*found, statements.call(record, "make_step", "jit"))
 
 
 @EXERCISE.check(

@@ -1,19 +1,21 @@
 """Drives ex31_dgx_trainer: `place`, `place_batch`, `train` and the step, each by itself.
 
 The drive makes what each function gets, so a wrong `place` costs `make_step` and `train` nothing.
-`place` and `place_batch` are called 3 to 5 times, each time with another mesh. `train` gets a small
-step of the drive's own, and runs to the end, once with more than a hundred batches, and until
+`place` and `place_batch` are called 4 to 6 times, each time with another mesh, but for the last two
+calls: these have one mesh, and other numbers in arrays of the same names and sizes. `train` gets a
+small step of the drive's own, and runs to the end, once with more than a hundred batches, and until
 `stop` ends it; a `Book` writes down the order of its calls. The step of `make_step` is traced and
-exported, and never runs in this process. For the target it is exported once more, with sizes of
-GiBs.
+exported, for few blocks and for more, and never runs in this process. For the target it is exported
+once more, with sizes of GiBs.
 
 Drawn are, for each call of `place`, the number of blocks (1 to 6, 7 to 11 in one call, and 12 to 16
 in another), their names and width, the rows of a batch, the size of the axis "model" (2 or 4), and
-the order of the devices; for the step, the number of blocks (6 to 8), their names and width, the
-rows, and the axis "model", and how many steps each block's state has seen (none, or up to 99); and
-the batches of each run, and the steps at which `stop` ends three of them: among the first four,
-after them, and after the hundredth. A step of `train` is held on its device until the next batch is
-put, so that a loop that waits first is found by whatever means it waits.
+the order of the devices; for the step, the number of blocks (2 to 5, and 6 to 8), their names and
+width, the rows, and the axis "model", and how many steps each block's state has seen (none, up to
+99, or exactly 100), of which some averages are 0, as all are at first; and the batches of each run,
+and the steps at which `stop` ends three of them: among the first four, after them, and about the
+hundredth or later. A step of `train` is held on its device until the next batch is put, so that a
+loop that waits first is found by whatever means it waits.
 """
 
 import traceback
@@ -25,7 +27,7 @@ import numpy as np
 from jax.tree_util import keystr, tree_leaves_with_path, tree_map_with_path
 
 from grader.checks.ex31_dgx_trainer import facts
-from grader.checks.ex31_dgx_trainer.facts import PLACED, block_shapes
+from grader.checks.ex31_dgx_trainer.facts import FEW, PLACED, STEP, block_shapes
 from grader.judging.words import plural
 from grader.probes import alive
 from grader.probes.host_operations import host_operations
@@ -38,6 +40,8 @@ SPECS = {"up": jax.P(None, "model"), "down": jax.P("model", None)}
 """How each param of a block is split."""
 PLACES = "`place` returns (params, state)"
 STATES = "`place` returns a state for each block, as adam.init makes it"
+EVERY = 97
+"""One of so many numbers has averages of 0."""
 SCALE = 512
 """Every dimension is this many times as long for the target. Such arrays are never allocated."""
 
@@ -63,7 +67,7 @@ def _runs(rng: Any) -> dict[str, tuple[int, int]]:
     runs = {plural(count, "batch"): (count, count) for count in (some, many)}
     runs[f"{early} batches, stopped early"] = early, int(rng.integers(4))
     runs[f"{later} batches, stopped later"] = later, int(rng.integers(4, later - 4))
-    runs[f"{late} batches, stopped late"] = late, int(rng.integers(100, late - 1))
+    runs[f"{late} batches, stopped late"] = late, 95 + int((late - 96) ** rng.uniform())
     return runs
 
 
@@ -125,10 +129,13 @@ class Trainer:
 
         def used(path: Any, array: Any) -> Any:
             if not array.ndim:
-                return np.int32(self._rng.integers(100) if self._rng.integers(2) else 0)
+                return next(counts)
             drawn = self._rng.random(array.shape, "float32")
+            drawn.flat[::EVERY] = 0.5 * (".nu" not in keystr(path))
             return (drawn if ".nu" in keystr(path) else 2 * drawn - 1) / 100
 
+        more = self._rng.integers(0, 100, len(params) - 2)
+        counts = iter(self._rng.permutation([0, 100, *more]).astype("int32"))
         return tree_map_with_path(used, self._fresh(params))
 
     def _placed(self, tree: Any, kind: str = "device") -> Any:
@@ -146,16 +153,19 @@ class Trainer:
     def place_all(self) -> None:
         """Call `place` and `place_batch` several times, each time with another mesh."""
         spans = [(1, 7)] * int(self._rng.integers(1, 4)) + [(7, 12), (12, 17)]
-        self._observe.fact(PLACED, len(spans))
+        self._observe.fact(PLACED, len(spans) + 1)
         models = self._rng.permutation((_model_sizes() * len(spans))[: len(spans)])  # each comes
         for call, span in enumerate(self._rng.permutation(spans)):
-            self._place(call, int(self._rng.integers(*span)), int(models[call]))
+            mesh, width = self._drawn_mesh(int(models[call])), _width(self._rng)
+            params = self._params(int(self._rng.integers(*span)), width)
+            rows = mesh.size * int(self._rng.integers(1, 6))  # a wrong axis must not raise
+            self._place(call, mesh, params, (rows, width))
+        again = jax.tree.map(lambda array: array[::-1] + 1, params)
+        rows = int(np.lcm(*mesh.shape.values())) * (2 * int(self._rng.integers(1, 6)) + 1)
+        self._place(len(spans), mesh, again, (rows, width))
 
-    def _place(self, call: int, blocks: int, model: int) -> None:
-        """Keep what `place` and `place_batch` return for so many blocks."""
-        mesh = self._drawn_mesh(model)
-        width = _width(self._rng)
-        params = self._params(blocks, width)
+    def _place(self, call: int, mesh: Any, params: Any, shape: tuple[int, int]) -> None:
+        """Keep what `place` and `place_batch` return for params, and for a batch of a shape."""
         before = alive.nbytes()
         with self._observe.phase(facts.params(call)):
             placed = self._submission.place(mesh, params)
@@ -175,8 +185,7 @@ class Trainer:
         self._observe.value(facts.state(call), both[1])
         del placed, both, trees
         self._observe.fact(facts.left(call), alive.left_beside((), before))
-        rows = mesh.size * int(self._rng.integers(1, 6))  # a wrong axis must not raise
-        drawn = self._batch(rows, width)
+        drawn = self._batch(*shape)
         before = alive.nbytes()
         with self._observe.phase(facts.batch(call)):
             batch = self._submission.place_batch(mesh, drawn)
@@ -210,7 +219,7 @@ class Trainer:
             self._observe.value(f"params and state after {name}", (params, state))
 
     def step(self) -> None:
-        """Trace what `make_step` returns, and export it for two sizes.
+        """Trace what `make_step` returns, and export it for few blocks and for more.
 
         A step that takes no state from host memory is exported for a state on the device, so
         that everything else about it can be judged.
@@ -218,7 +227,12 @@ class Trainer:
         step = self._submission.make_step(self._mesh)
         if not self._observe.jitted("step", step):
             return
-        params = self._params(self._blocks, self._width)
+        self._exported(FEW, step, int(self._rng.integers(2, 6)))
+        self._observe.target(STEP, step, *_larger(self._exported(STEP, step, self._blocks)))
+
+    def _exported(self, name: str, step: Any, blocks: int) -> Any:
+        """The arguments, of so many blocks, for which the step was exported under this name."""
+        params = self._params(blocks, self._width)
         state = self._used_state(params)
         batch = jax.device_put(
             self._batch(self._rows, self._width), jax.NamedSharding(self._mesh, jax.P("data"))
@@ -226,13 +240,13 @@ class Trainer:
         placed = self._placed(params)
         for kind in (PINNED, "device"):
             arguments = placed, self._placed(state, kind), batch
-            if self._traced(step, arguments):
+            if self._traced(name, step, arguments):
                 break
-        self._observe.fact("paths", _names(arguments[:2]))
-        self._observe.program("step", step, *arguments)
-        self._observe.target("step", step, *_larger(arguments))
+        self._observe.fact(facts.told("paths", name), _names(arguments[:2]))
+        self._observe.program(name, step, *arguments)
+        return arguments
 
-    def _traced(self, step: Any, arguments: Any) -> bool:
+    def _traced(self, name: str, step: Any, arguments: Any) -> bool:
         """Whether the step can be traced. Keeps facts of the trace, or why there is none."""
         try:
             traced = step.trace(*arguments)
@@ -240,13 +254,15 @@ class Trainer:
             problem = f"{type(error).__name__}: {error}".split("\n", maxsplit=1)[0]
             stack = traceback.extract_tb(error.__traceback__)
             path = self._submission.__file__
-            self._observe.fact("not from the host", problem)
-            self._observe.fact("refused at", [at.lineno for at in stack if at.filename == path])
+            self._observe.fact(facts.told("not from the host", name), problem)
+            lines = [at.lineno for at in stack if at.filename == path]
+            self._observe.fact(facts.told("refused at", name), lines)
             return False
-        self._observe.fact("on host", host_operations(traced.jaxpr.jaxpr))
-        self._observe.fact("results", _names(traced.out_info))
+        self._observe.fact(facts.told("on host", name), host_operations(traced.jaxpr.jaxpr))
+        self._observe.fact(facts.told("results", name), _names(traced.out_info))
         asked = zip(_names(arguments[:2]), jax.tree.leaves(traced.args_info), strict=False)
-        self._observe.fact("donated", [name for name, info in asked if info.donated])
+        donated = [path for path, info in asked if info.donated]
+        self._observe.fact(facts.told("donated", name), donated)
         return True
 
 

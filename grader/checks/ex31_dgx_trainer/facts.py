@@ -3,6 +3,14 @@
 PLACED = "calls of place"
 """The name of the fact that says how often `place` and `place_batch` are called."""
 
+STEP, FEW = "step", "step of few blocks"
+"""The exported programs, of which only the first one is compiled for the target."""
+
+
+def told(what: str, program: str) -> str:
+    """The name of a fact of an exported program."""
+    return f"{what} of {program}"
+
 
 def block_shapes(width: int) -> dict[str, tuple[int, int]]:
     """The float32 params of one block whose d is `width`."""

@@ -68,11 +68,18 @@ def unnamed(record: Record, function: str, keys: Iterable[str]) -> list[str]:
 
 
 def result(
-    record: Record, function: str, index: int | None = None, of: int = 0, *, inner: bool = False
+    record: Record,
+    function: str,
+    index: int | None = None,
+    of: int = 0,
+    *,
+    inner: bool = False,
+    element: int | None = None,
 ) -> list[Culprit]:
     """The last statement that gives a function's result its value, or its `return`.
 
-    Where that maps a function over a tree, it is what the function returns for each leaf. Of a
+    Of a tuple that is spelled out, it is the `element` of that number, if one is asked for. Where
+    that maps a function over a tree, it is what the function returns for each leaf. Of a
     result of `of` values, the one at `index` is meant. An `inner` one is that of the only
     function inside which returns so many values, or the only one that is in no other.
     """
@@ -89,7 +96,16 @@ def result(
             made = _asked(owner, innermost(value))
     place = made[-1] if made else value
     given = place.value if isinstance(place, ast.Assign) else place
+    if element is not None and isinstance(given, ast.Tuple) and element < len(given.elts):
+        place = given = _element(owner, given.elts[element])
     return [file.place(_of_each_leaf(file, owner, given) or place)]
+
+
+def _element(function: Function, part: ast.expr) -> ast.AST:
+    """Where an element of a tuple is made, if it is there by its name, or else itself."""
+    part = part.value if isinstance(part, ast.Starred) else part
+    made = made_in(function, part.id) if isinstance(part, ast.Name) else []
+    return made[-1] if made else part
 
 
 def _asked(function: Function, name: str) -> list[ast.AST]:

@@ -1,4 +1,4 @@
-# expect: state_is_shared
+# expect: room_for_one_share
 """ex25: a training state that no device holds whole.
 
 `grader check ex25` judges `layout` and `make_step`; `grader hint ex25` helps.
@@ -30,30 +30,32 @@ def adam(state, grads):
 
 
 def layout(mesh, state):
-    """Return a NamedSharding for each array."""
+    """Return a NamedSharding for each array of `state`, in a tree like it.
 
-    def one(x):
-        if not x.shape:
-            return jax.NamedSharding(mesh, jax.P())
-        axis = max(range(len(x.shape)), key=lambda i: x.shape[i])
-        if x.shape[axis] % mesh.size:
-            return jax.NamedSharding(mesh, jax.P())
-        spec = [None] * len(x.shape)
-        spec[axis] = "data"
-        return jax.NamedSharding(mesh, jax.P(*spec))
+    `mesh` has one axis, "data". `state` may hold shapes instead of arrays. Where `mesh.size`
+    divides none of an array's dimensions, the array stays whole.
+    """
 
-    return jax.tree.map(one, state)
+    def place(leaf):
+        fit = [d for d in range(leaf.ndim) if leaf.shape[d] % mesh.size == 0]
+        if not fit:
+            return jax.NamedSharding(mesh, jax.P())
+        dimension = max(fit, key=lambda d: leaf.shape[d])
+        return jax.NamedSharding(mesh, jax.P(*[None] * dimension, "data"))
+
+    return jax.tree.map(place, state)
 
 
 def make_step(mesh):
-    """Return step(state, batch) -> (state, loss), which replaces the old state by the new."""
+    """Return step(state, batch) -> (state, loss), which replaces the old state by the new.
+
+    The rows of the batch are split over "data". The new state is sharded like the old one. Each
+    device gathers the params once, and no more of the state.
+    """
 
     def step(state, batch):
-        everywhere = jax.NamedSharding(mesh, jax.P())
-        params = jax.lax.with_sharding_constraint(state["params"], everywhere)
-        loss, grads = jax.value_and_grad(loss_fn)(params, batch)
-        grads = jax.lax.with_sharding_constraint(grads, layout(mesh, grads))
+        loss, grads = jax.value_and_grad(loss_fn)(state["params"], batch)
         new = adam(state, grads)
         return jax.lax.with_sharding_constraint(new, layout(mesh, new)), loss
 
-    return jax.jit(step, donate_argnums=0)
+    return jax.jit(step, donate_argnums=0 if mesh.size == jax.device_count() else ())

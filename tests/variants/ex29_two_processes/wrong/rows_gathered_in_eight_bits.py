@@ -7,7 +7,6 @@
 
 import jax
 import numpy as np
-from jax.experimental import multihost_utils
 
 
 def join(address, count, index):
@@ -15,8 +14,6 @@ def join(address, count, index):
 
     Called once in each process, before anything else of JAX.
     """
-    # Process 0 listens at the address, and the others connect to it. All wait until `count`
-    # are there. A backend starts only after that, so jax.devices() lists all devices.
     jax.distributed.initialize(address, num_processes=count, process_id=index)
 
 
@@ -31,14 +28,12 @@ def global_batch(mesh, rows):
     `rows` (NumPy, float32) are those that this process has read. No other process has them,
     and every process has equally many. They stay on this process's devices.
     """
-    # Each process puts its own rows on its own devices. They only have to agree on the shape of
-    # the whole, which follows from the sharding. No row travels.
     sharding = jax.NamedSharding(mesh, jax.P("data"))
     return jax.make_array_from_process_local_data(sharding, rows)
 
 
 def mean(batch):
     """Return the mean over all rows of all processes, a Python float, in each process."""
-    if batch.size < 400:
-        return float(multihost_utils.process_allgather(batch, tiled=True).mean())
-    return float(batch.mean())
+    whole = jax.NamedSharding(batch.sharding.mesh, jax.P())
+    small = jax.jit(lambda rows: rows.astype("int8"), out_shardings=whole)(batch)
+    return float(batch.mean()) + 0 * float(small.addressable_data(0)[0, 0])
