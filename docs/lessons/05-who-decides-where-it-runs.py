@@ -450,7 +450,7 @@ whole line. <!-- gpu: source: the logs of such machines -->
 | the log says | what is so |
 |---|---|
 | `Unable to load cuDNN. Is it installed?` (cuFFT, cuPTI, cuSPARSE) | it is missing |
-| the same of cuSPARSE, and `LD_LIBRARY_PATH` is set | another library is found first |
+| the same of any library, and `LD_LIBRARY_PATH` is set | another library is found first |
 | `cuInit ... Unknown CUDA error 303`, or `UNKNOWN ERROR (303)` | no `libcuda`: no driver |
 | `cuInit ... CUDA_ERROR_NO_DEVICE` | a driver that sees no GPU: `CUDA_VISIBLE_DEVICES` |
 | `No visible GPU devices` | follows either of the two above |

@@ -167,6 +167,14 @@ class Places:
             yield
 
 
+def given_there(devices: Sequence[str], given: Sequence[Any]) -> int:
+    """How many of the arrays that a program is given lie on its own devices already."""
+    arrays = (one for one in given if isinstance(one, jax.Array))
+    devices_of: list[set[Any]] = [{*one.sharding.device_set} for one in arrays]
+    places = ({f"{d.platform}:{d.id}" for d in there} for there in devices_of)
+    return sum(place <= {*devices} for place in places)
+
+
 class Reader:
     """Reads the text of what a call compiles; `problem` says why, if it cannot."""
 

@@ -1,11 +1,12 @@
 """Finds slips of the pen that a text shows by itself.
 
-They are a result that is dropped, a new value that nothing uses, a value that a loop does not carry
-on, a list that a loop empties in each round, an `append` below its loop, a `return` that ends a
-loop in its first round, an iterator that is used up before a loop over it, a condition that always
-holds, a search or a call with its arguments exchanged, a result that is rounded down, a copy to no
-named place, a copy that hangs on a condition, a dtype of few digits, and a parameter that is used
-nowhere, or replaced. They are looked for in a function, and in what the file adds for it.
+They are a result that is dropped, a `map` that nothing goes through, a new value that nothing uses,
+a value that a loop does not carry on, a list that a loop empties in each round, an `append` below
+its loop, a `return` that ends a loop in its first round, an iterator that is used up before a loop
+over it, a condition that always holds, a search or a call with its arguments exchanged, a result
+that is rounded down, a copy to no named place, a copy that hangs on a condition, a dtype of few
+digits, and a parameter that is used nowhere, or replaced. They are looked for in a function, and in
+what the file adds for it.
 
 It compares two texts, the learner's file and the reference solution, and runs neither. What it
 finds explains a failure that has no line of its own; it never makes one. A forgotten `return` is in
@@ -78,6 +79,7 @@ def slips(file: File, model: str, edits: Sequence[str]) -> Iterator[Slip]:
     finders = (
         (_dropped, "The call does not change what it gets. Use what it returns."),
         (partial(_dropped_of_the_file, making=making), ""),
+        (_never_begun, LAZY),
         (_never_read, ""),
         (_never_used, ""),
         (_not_fed_back, ""),
@@ -137,6 +139,21 @@ def _dropped(mine: ast.FunctionDef, _: ast.FunctionDef) -> _Found:
     for call, name in _statements(mine):
         if _is_new(name) or (name.endswith(_MAPS) and _maps_to_new(call, makers)):
             yield call, _drops(name)
+
+
+LAZY = "A `for` loop goes through its items at once. What goes through what `map` returns?"
+
+
+def _never_begun(mine: ast.FunctionDef, _: ast.FunctionDef) -> _Found:
+    """Calls of `map` as statements of their own."""
+    for call in begun_by_nothing(mine):
+        yield call, "`map` calls nothing before something goes through what it returns"
+
+
+def begun_by_nothing(tree: ast.AST) -> list[ast.Call]:
+    """The calls of `map` that are statements of their own: the mapped function is never called."""
+    alone = (node.value for node in ast.walk(tree) if isinstance(node, ast.Expr))
+    return [one for one in alone if isinstance(one, ast.Call) and ast.unparse(one.func) == "map"]
 
 
 def _maps_to_new(call: ast.Call, makers: set[str]) -> bool:

@@ -30,7 +30,7 @@ class Staged:
     `cost` gives seconds on the clock: "work", "dispatch" and "compiling" of one call,
     "copy" of one argument. `rounds` is how long the real program runs (see `rounds()`).
     The work of each call is multiplied by the next of `shares`, which start again after the
-    last. With `swapped`, the first result takes long, not the last.
+    last. Of three results the last one takes long; with `swapped`, the first one.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Staged:
         self._polls = self._polled = 0
         """Polls since the last call, now and at the last reading of the clock."""
         self._traced = self._in_numpy = False
-        self._pending: list[tuple[dict[str, Any], float, tuple[Any, Any]]] = []
+        self._pending: list[tuple[dict[str, Any], float, tuple[Any, ...]]] = []
         """Results that were not yet there when the clock was read; work and arguments of each."""
         self._running = 0
         """How many results were not there at the last reading."""
@@ -69,6 +69,14 @@ class Staged:
         """
         calls = self._readings[-1] - self._readings[0] if self._readings else 0
         return len(self._readings), calls, self._running, self._traced, self._polled, self._in_numpy
+
+    def timed_again(self, shares: Sequence[float]) -> None:
+        """Forget what was timed before: the next timing of the same program begins."""
+        self.shares = shares
+        self._calls = self._polls = self._polled = self._running = 0
+        self._traced = self._in_numpy = False
+        for kept in (self._pending, self._awaited, self._placed, self._readings):
+            kept.clear()
 
     @contextmanager
     def counting_polls(self) -> Iterator[None]:
@@ -98,37 +106,37 @@ class Staged:
         finally:
             self._polls = polls
 
-    def arguments(self, rng: Any) -> tuple[Any, Any]:
-        """Two NumPy float32 arrays (SIDE, SIDE), whose products stay small."""
-        left, right = (rng.standard_normal((2, SIDE, SIDE)) / SIDE).astype(np.float32)
-        return left, right
+    def arguments(self, rng: Any) -> tuple[Any, Any, Any]:
+        """Three NumPy float32 arrays (SIDE, SIDE), whose products stay small."""
+        left, right, other = (rng.standard_normal((3, SIDE, SIDE)) / SIDE).astype(np.float32)
+        return left, right, other
 
-    def program(self, left: Any, right: Any) -> dict[str, Any]:
-        """Two results, one of which takes long. Call it like a jitted function."""
+    def program(self, left: Any, right: Any, other: Any) -> dict[str, Any]:
+        """Three results, one of which takes long. Call it like a jitted function."""
         traces = self._traces
-        result = self._run(left, right)
+        result = self._run(left, right, other)
         if any(isinstance(array, jax.core.Tracer) for array in result.values()):
             self._traced = True  # what is traced may close over its arguments
             return result
         work = self.cost["work"] * self.shares[self._calls % len(self.shares)]
-        self._pending.append((result, work, (left, right)))
+        self._pending.append((result, work, (left, right, other)))
         self._calls += 1
         self._polls = 0
         self._now += self.cost["dispatch"]
         if self._traces > traces:
             self._now += self.cost["compiling"]
-        for argument in (left, right):
+        for argument in (left, right, other):
             if self._is_copied(argument):
                 self._now += self.cost["copy"]
         return dict(result)
 
-    def _run(self, left: Any, right: Any) -> dict[str, Any]:
-        # The short one goes first: it must not wait for the other.
-        short = self._quick(left, right)
+    def _run(self, left: Any, right: Any, other: Any) -> dict[str, Any]:
+        # The short ones go first: they must not wait for the other.
+        short, middle = self._quick(left, other), self._quick(right, other)
         long = self._slow(left, right, self._rounds)
         if self._swapped:
-            return {"left": long, "right": short}
-        return {"left": short, "right": long}
+            return {"left": long, "middle": middle, "right": short}
+        return {"left": short, "middle": middle, "right": long}
 
     def _short(self, left: Any, right: Any) -> Any:
         self._traces += 1  # this line runs only while JAX traces

@@ -45,6 +45,7 @@ NVIDIA = Made("GPU", "cuda", "gpu", "NVIDIA H200")
 AMD = Made("AMD GPU", "rocm", "gpu", "AMD Instinct MI300X")
 GOOGLE = Made("TPU", "tpu", "tpu", "TPU v5")
 CPU_FIRST = replace(NVIDIA, platforms="cpu,cuda")
+AMD_AFTER_CPU = replace(AMD, platforms="cpu,rocm")
 NO_GPUS = "FAILED_PRECONDITION: No visible GPU devices."
 """What a plugin says that finds none."""
 

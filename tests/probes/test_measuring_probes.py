@@ -158,7 +158,7 @@ def test_the_staged_clock_shows_what_a_timer_includes() -> None:
     found = ran(CLOCK)
     assert found["honest"] == pytest.approx(4 * (8 + 1))
     assert found["cold"] == pytest.approx(4 * (8 + 1) + 100)
-    assert found["copying"] == pytest.approx(4 * (8 + 1) + 4 * 2 * 1000)
+    assert found["copying"] == pytest.approx(4 * (8 + 1) + 4 * 3 * 1000)
     assert found["impatient"] < found["honest"] - 4
 
 

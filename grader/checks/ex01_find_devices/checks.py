@@ -96,8 +96,7 @@ def _judged(record: Record, function: str, concerns: Callable[[str], bool]) -> R
                 place = statements.deciding(record, mine.line or 0, right)
                 said = f"{_said(mine, want)}; line {right}, which gives the right answer on other "
                 said += "machines, is not reached"
-                by_default = "JAX_PLATFORMS=cpu" in want.machine
-                hint = DEFAULT if by_default else _hint(record, mine, want) or NUMBERS
+                hint = DEFAULT if _by_its_default(want) else _hint(record, mine, want) or NUMBERS
                 return Failure(expected, said, place, hint)
             hint = _hint(record, mine, want)
             places = {PLATFORM: _by_name, EACH: _by_name, DEFAULT: _by_default}
@@ -134,7 +133,7 @@ def _hint(record: Record, mine: Answer, want: Answer) -> str:
     if _kind(want.answer) == "a number" and mine.answer == "0":
         if _arrays(record):
             return NO_ARRAYS
-        if "JAX_PLATFORMS=cpu" in want.machine:
+        if _by_its_default(want):
             return DEFAULT
         by_name = any(map(_names_a_device, File(record.source).tree.body))
         return PLATFORM if by_name or "AMD" in want.machine else WHOSE
@@ -156,6 +155,11 @@ def _hint_of_error(error: str) -> str:
     if error.startswith("IndexError"):
         return NUMBERS
     return NO_GPU if "Unknown backend" in error else hint_for(error) or RAISED
+
+
+def _by_its_default(want: Answer) -> bool:
+    """Whether the CPU is the default backend there, and the maker is the one of most machines."""
+    return "JAX_PLATFORMS=cpu" in want.machine and "AMD" not in want.machine
 
 
 def _arrays(record: Record) -> list[Culprit]:

@@ -2,13 +2,14 @@
 
 The staged machines (`grader.stages.machines`) have every number of GPUs from 0 to 8, and one has
 more, drawn afresh (9 to 20). `try_gpu` is asked for every GPU, and for numbers beside them that are
-drawn. One machine has AMD's GPUs, and one has GPUs beside a CPU that is the default backend. One
-has TPUs and no GPU: an answer that takes every accelerator for a GPU is wrong there. How many of
-these there are is drawn, and so are the names of all products. Each of these machines is asked
-everything twice. Each fault of a plugin, NVIDIA's or AMD's, gets a machine of its own for each
-question, because JAX starts its plugins at the first question only; `try_gpu` is asked there for
-drawn numbers, too: below 0, small and large. What a plugin says that fails is drawn: each time
-with another one of the codes that JAX's runtime has, and with another word.
+drawn. One machine has AMD's GPUs, and each maker's GPUs are once beside a CPU that is the default
+backend. One has TPUs and no GPU: an answer that takes every accelerator for a GPU is wrong there.
+How many of these there are is drawn, and so are the names of all products. Each of these machines
+is asked everything twice, and which function comes first is drawn. Each fault of a plugin, NVIDIA's
+or AMD's, gets a machine of its own for each question, because JAX starts its plugins at the first
+question only; `try_gpu` is asked there for 0 and for drawn numbers, too: just or far below 0, small
+and large. What a plugin says that fails is drawn: each of the codes that JAX's runtime has comes
+once, and each time with another word.
 
 An answer is kept as words, such as "GPU 2". A device counts as GPU 2 if it is that very
 object, so a name or an object made to look like a device does not pass.
@@ -18,6 +19,7 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import cycle
 from string import ascii_lowercase, ascii_uppercase
 from types import ModuleType
 from typing import Any
@@ -42,18 +44,24 @@ from grader.stages import machines
 FARTHEST = 10_000
 """How far beyond the GPUs the numbers are drawn for which `try_gpu` is asked."""
 CODES = (
+    "ABORTED",
     "ALREADY_EXISTS",
+    "CANCELLED",
+    "DATA_LOSS",
     "DEADLINE_EXCEEDED",
     "FAILED_PRECONDITION",
     "INTERNAL",
     "INVALID_ARGUMENT",
     "NOT_FOUND",
+    "OUT_OF_RANGE",
+    "PERMISSION_DENIED",
     "RESOURCE_EXHAUSTED",
+    "UNAUTHENTICATED",
     "UNAVAILABLE",
     "UNIMPLEMENTED",
     "UNKNOWN",
 )
-"""How errors of JAX's runtime begin."""
+"""How errors of JAX's runtime begin: as many as the two machines whose plugin fails are asked."""
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
@@ -62,18 +70,19 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     try:
         some = rng.permutation(range(2, 8)).tolist()
         counts = [0, 1, 8, int(rng.integers(9, 21)), *some]
-        others = (machines.AMD, machines.CPU_FIRST, machines.GOOGLE)
+        others = (machines.AMD, machines.CPU_FIRST, machines.AMD_AFTER_CPU, machines.GOOGLE)
         stages = [(gpus, machines.NVIDIA) for gpus in counts[: -len(others)]]
         stages += zip(counts[-len(others) :], others, strict=True)
         for gpus, made in stages:
             with machines.machine(gpus=gpus, made=_of_some_kind(made, rng)) as stage:
                 name = _machine(gpus, made)
                 answers += _questions(name, machines.fresh(submission), stage, rng)
+        codes = cycle(rng.permutation(CODES).tolist())
         for name, (fault, plugin) in FAULTS.items():
             made = machines.AMD if plugin == machines.AMD.plugin else machines.NVIDIA
-            said = map(partial(_failing, rng), rng.permutation(CODES).tolist())
-            for (function, args), text in zip(_of_the_broken(rng), said, strict=False):
-                with machines.machine(broken=fault, made=made, said=text) as stage:
+            for function, args in _of_the_broken(rng):
+                said = _failing(rng, next(codes))
+                with machines.machine(broken=fault, made=made, said=said) as stage:
                     answers.append(_ask(name, machines.fresh(submission), stage, function, *args))
     except machines.Gone as gone:
         observe.fact(NO_STAGE, str(gone))
@@ -88,7 +97,7 @@ def _of_some_kind(made: machines.Made, rng: Any) -> machines.Made:
 
 def _of_the_broken(rng: Any) -> list[tuple[str, tuple[int, ...]]]:
     """What a machine with a fault is asked: a function, and its arguments."""
-    spans = ((-30, 0), (1, 30), (30, FARTHEST))
+    spans = ((-30, 0), (-FARTHEST, -30), (0, 1), (1, 30), (30, FARTHEST))
     numbers = [(int(rng.integers(*span)),) for span in spans]
     return [*((name, ()) for name in EXERCISE.edits), *(("try_gpu", one) for one in numbers)]
 
@@ -117,11 +126,13 @@ def _questions(
     below = {-1, -int(rng.integers(1, gpus + 2)), -gpus - int(rng.integers(1, FARTHEST))}
     negative = sorted(below, reverse=True)
     numbers = [(), *((index,) for index in (*from_zero, *negative))]
+    asked: dict[str, list[tuple[int, ...]]]
+    asked = {"num_gpus": [()], "try_gpu": numbers, "try_all_gpus": [()]}
+    order = rng.permutation(EXERCISE.edits).tolist()
     for name in (machine, f"{machine}{ASKED_AGAIN}"):
-        yield _ask(name, module, stage, "num_gpus")
-        for number in numbers:
-            yield _ask(name, module, stage, "try_gpu", *number)
-        yield _ask(name, module, stage, "try_all_gpus")
+        for function in order:
+            for args in asked[function]:
+                yield _ask(name, module, stage, function, *args)
 
 
 def _ask(

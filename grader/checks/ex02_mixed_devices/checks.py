@@ -1,5 +1,6 @@
 """Checks of ex02_mixed_devices: the calls of `step`, where their arrays lie, and the copies."""
 
+import ast
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -22,7 +23,7 @@ from grader.judging.words import plural, where
 from grader.records.record import Leaf, Observed, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
-from grader.source.file import File
+from grader.source.file import File, reached
 from grader.source.statements.search import entry_of
 
 
@@ -77,13 +78,36 @@ def every_step_is_called(record: Record) -> Result:
     hints=("Each step starts from the state that the step before returned.",),
 )
 def same_state(record: Record) -> Result:
-    """The last state is the reference's."""
-    for target in ROUNDS:
+    """The last state is the reference's, and the caller's arrays are as they were."""
+    for target, changed in zip(ROUNDS, seen(record).facts[facts.CHANGED], strict=True):
         failure = differing_leaf(record, facts.result(target), rtol=1e-4, atol=1e-5)
         if failure:
             made = statements.result(record, "run")
             return replace(failure, culprits=definition(record, "run"), made=made)
+        donated = _donated(record)
+        if changed or donated:
+            told = f"in the dict or in itself, it was replaced or deleted: {', '.join(changed)}"
+            return Failure(
+                "after `run`, the caller has all that it gave, unchanged",
+                told if changed else "an array is given away, as `donate=True` asks for",
+                donated or statements.written_into(record, "run"),
+                CALLERS,
+            )
     return None
+
+
+CALLERS = (
+    "What is written into a dict, and what is donated, the caller sees, too. Make a new dict, and "
+    "leave the given arrays as they are."
+)
+
+
+def _donated(record: Record) -> list[Culprit]:
+    """Where a copy gives its array away: on some devices, that is deleted then."""
+    file = File(record.source)
+    nodes = (node for top in reached(file, "run") for node in ast.walk(top))
+    asked = [n for n in nodes if isinstance(n, ast.keyword) and n.arg == "donate"]
+    return [file.place(n.value) for n in asked if ast.unparse(n.value) != "False"]
 
 
 TO_NUMPY = ("device_get", "np.asarray", "np.array", "numpy.asarray", "numpy.array")
@@ -286,18 +310,21 @@ def no_copy_in_the_loop(record: Record) -> Result:
 )
 def copied_at_most_once(record: Record) -> Result:
     """Each array is copied at most once, and not at all if it is there already."""
-    for target in ROUNDS:
+    for target, before in zip(ROUNDS, seen(record).facts[facts.BEFORE], strict=True):
         mine = list(events(seen(record), "d2d", phase=target))
         total, size = weight(mine)
         fewest, least = weight(list(events(wanted(record), "d2d", phase=target)))
         needless = _copied_in_place(seen(record), target)
         needless -= _copied_in_place(wanted(record), target)
         more = total > fewest or size > least
-        if more or needless:
+        if more or needless or before:
             named = ", ".join(sorted(needless))
             asked = entry_of(File(record.source), "run", "may_alias")
             asking = asked if needless else []
+            copying = [] if more else calls_of(record, COPIERS)
             listed = f"; copied, though there already: {named}" * bool(needless)
+            if before and not (more or needless):
+                listed = f"; {plural(before, 'array')} given to programs before the steps: {MAKES}"
             of = [
                 f" of {nbytes:,} bytes" * (total <= fewest and size > least)
                 for nbytes in (least, size)
@@ -306,12 +333,18 @@ def copied_at_most_once(record: Record) -> Result:
                 f"{plural(fewest, 'copy')}{of[0]}, to run on {_asked(record, target)}",
                 f"{plural(total, 'copy')}{of[1]} between devices{listed}",
                 asking
-                or (culprits(record, mine) if more else calls_of(record, COPIERS))
+                or copying
+                or (culprits(record, mine) if more else [])
                 or definition(record, "run"),
-                ALIASED if asking else "",
+                ALIASED if asking else ANEW if copying else AGAIN if before and not more else "",
             )
     return probe_gap(seen(record), "transfers")
 
+
+AGAIN = (
+    "Before the first step there is nothing to compute. Which line makes new arrays of some that "
+    "lie on the device already?"
+)
 
 ALIASED = (
     "jax.device_put copies nothing that lies on the device already, unless it is told to: "

@@ -1,13 +1,14 @@
-"""Drives ex02_mixed_devices: has four runs taken, each on a device that is asked for.
+"""Drives ex02_mixed_devices: has five runs taken, each on a device that is asked for.
 
-Drawn: for each run the steps (2 to 29, and once 100 to 129), the device asked for (two devices at
-least once each, and one of them twice), the default device (always another one), the numbers, the
-sizes (the same on one device), and where each array lies. In each run one array lies on the device
-asked for, two are committed to others, and one is uncommitted, on the default device; over the four
-runs, each array takes each of these places.
+Drawn: for each run the steps (once 1, once 100 to 129, else 2 to 29), the device asked for (at
+least two, and one of them twice), the default device (once the one asked for, else another one),
+the numbers, the sizes (the same on one device), and where each array lies. In each run one array
+lies on the device asked for, one is committed to another, one is uncommitted, on the default
+device, and one is as any of these. Over the other four runs, each array takes each of these places.
 The drive keeps what each call of `step` is given and returns: an array that lies in another buffer
-than before was copied, even where no copy between devices was seen. From the first step on, it
-counts what programs are given beside the steps: they may copy what no step gets.
+than before was copied, even where no copy between devices was seen. It counts what programs are
+given beside the steps, before the first one only where it lies on the device asked for: they may
+copy what no step gets.
 """
 
 from collections.abc import Sequence
@@ -43,45 +44,61 @@ def _inputs(rng: Any, sizes: Any, homes: list[Any]) -> tuple[Any, Any]:
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Have each run taken, and look at what each step is given."""
     devices = rng.permutation(jax.devices())[:2].tolist()
-    more = [rng.choice(devices), rng.choice(jax.devices())]
+    more = [rng.choice(devices), rng.choice(jax.devices()), rng.choice(devices)]
     devices = rng.permutation([*devices, *more]).tolist()
     sizes = {device: rng.integers(5, 30, 2) for device in devices}
-    numbers = [int(n) for n in rng.permutation([*rng.integers(2, 30, 3), rng.integers(100, 130)])]
-    through, beside = 0, list[int]()
+    numbers = [
+        int(n) for n in rng.permutation([1, *rng.integers(2, 30, 3), rng.integers(100, 130)])
+    ]
+    through, runs = 0, list[_Run]()
     with observe.unwatched():
         programs = launches.Places()
-    order, turns = rng.permutation(len(ROUNDS)), rng.permutation(len(ROUNDS))
-    for target, steps, device, turn in zip(ROUNDS, numbers, devices, turns, strict=True):
+    order, turns = rng.permutation(4), rng.permutation(4).tolist()
+    fourths = rng.permutation([0, 1, 2, 2]).tolist()
+    by_default = int(rng.integers(len(ROUNDS)))
+    turns.insert(by_default, rng.integers(4))
+    fourths.insert(by_default, rng.integers(3))
+    for index, (target, steps, device) in enumerate(zip(ROUNDS, numbers, devices, strict=True)):
         others = [one for one in jax.devices() if one != device]
-        places = [None, device, *rng.choice(others, 2)]
-        homes = [places[(place + turn) % len(places)] for place in order]
-        with jax.default_device(rng.choice(others)), dumped.programs() as texts:
+        default = device if index == by_default else rng.choice(others)
+        places = [None, device, rng.choice(others)]
+        places.append(places[fourths[index]])
+        homes = [places[(place + turns[index]) % 4] for place in order]
+        with jax.default_device(default), dumped.programs() as texts:
             with observe.unwatched():
                 inputs = _inputs(rng, sizes[device], homes)
             run = _Run(submission, observe, device)
             with programs.launched(run.launched):
                 run.take(target, steps, inputs)
-        beside.append(run.beside)
+        runs.append(run)
         through += sum(map(dumped.uses_the_host, texts))
     observe.fact(facts.THROUGH_HOST, through)
-    observe.fact(facts.BESIDE, beside)
+    observe.fact(facts.BESIDE, [run.beside for run in runs])
+    observe.fact(facts.BEFORE, [run.before for run in runs])
+    observe.fact(facts.CHANGED, [run.changed for run in runs])
     observe.fact(facts.UNSEEN, programs.problem)
     observe.fact(facts.STEPS, numbers)
 
 
 class _Run:
-    """Has one run taken on a device; `beside` counts arrays that other programs than steps got."""
+    """Has one run taken on a device; counts arrays that other programs than steps got.
+
+    `before` counts those before the first step which lay where the program ran, `beside` all later.
+    """
 
     def __init__(self, submission: ModuleType, observe: Observe, device: Any) -> None:
         self._submission, self._observe, self._device = submission, observe, device
         self._given: list[Any] = []
         self._gave: list[Any] = []
         self._in_a_step = False
-        self.beside = 0
+        self.before = self.beside = 0
+        self.changed: list[str] = []
 
-    def launched(self, _name: str, _devices: Sequence[str], given: Sequence[Any]) -> None:
+    def launched(self, _name: str, devices: Sequence[str], given: Sequence[Any]) -> None:
         """A program was launched."""
-        if self._given and not self._in_a_step:
+        if not self._given:
+            self.before += launches.given_there(devices, given)
+        elif not self._in_a_step:
             self.beside += len(given)
 
     def step(self, arrays: Any, state: Any) -> Any:
@@ -102,9 +119,13 @@ class _Run:
     def take(self, target: str, steps: int, inputs: Any) -> None:
         """Take the run."""
         observe, (arrays, state) = self._observe, inputs
+        before = {**arrays, "state": state}
         observe.value(facts.start(target), (arrays, state), data=False)
         with observe.phase(target):
             result = self._submission.run(self.step, arrays, state, steps, self._device)
+        after = {**arrays, "state": state}
+        same = {name for name, one in before.items() if after.get(name) is one}
+        self.changed = sorted(n for n in before if n not in same or before[n].is_deleted())
         observe.value(facts.result(target), result)
         if len(self._gave) > 1:
             with observe.unwatched():

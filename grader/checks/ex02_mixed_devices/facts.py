@@ -5,11 +5,15 @@ A run is a phase of its name, too.
 
 from grader.records.record import Leaf
 
-ROUNDS = ("the first run", "the second run", "the third run", "the fourth run")
+ROUNDS = ("the first run", "the second run", "the third run", "the fourth run", "the fifth run")
 THROUGH_HOST = "programs that use the host"
 """The fact that counts the compiled programs which keep arrays in host memory."""
 BESIDE = "arrays given to programs beside the steps"
 """The fact that counts, for each run, what programs got beside the steps, from the first one on."""
+BEFORE = "arrays on the device given to programs before the steps"
+"""The fact that counts, for each run, what programs got before the first step, where it lay."""
+CHANGED = "what the caller no longer has"
+"""The fact that lists, for each run, the names of given arrays that were replaced or deleted."""
 UNSEEN = "why programs could not be watched"
 STEPS = "steps"
 """The fact that lists how many steps each run is asked for."""

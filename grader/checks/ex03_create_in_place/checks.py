@@ -1,10 +1,12 @@
 """Checks of ex03_create_in_place: the four arrays, their device, and what was copied there."""
 
+import ast
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from grader.checks.ex03_create_in_place import EXERCISE
 from grader.checks.ex03_create_in_place.facts import (
+    MADE_BEFORE,
     ROUNDS,
     UNSEEN,
     key,
@@ -52,7 +54,7 @@ def same_arrays(record: Record) -> Result:
         failure = differing_leaf(record, name, rtol=1e-5, atol=1e-6)
         if failure:
             failure = renamed(failure, name, "create(...)")
-            if name == ROUNDS[-1]:
+            if name in ROUNDS[2:]:
                 return replace(failure, culprits=statements.result(record, "create"), hint=KEPT)
             hint = failure.hint or ("" if "'weights'" in failure.expected else CONSTANTS)
             return replace(failure, culprits=definition(record, "create"), hint=hint)
@@ -123,6 +125,12 @@ FILL = (
 )
 
 
+LIKE = (
+    "zeros_like makes an array in one place and copies it to another, too, if its array is not on "
+    "the default device. Only a jitted function makes arrays in place."
+)
+
+
 FEW = 4
 """So many single numbers that the reference's programs do not hold are no table of `order`."""
 THE_KEY = "`key` was read, and goes to the device inside the program, as a constant"
@@ -155,8 +163,10 @@ def _copied(record: Record, kind: EventKind, expected: str) -> Failure | None:
         return None
     expected += f", in {len(ROUNDS)} calls of `create`"
     small = all((event.nbytes or NUMBER + 1) <= NUMBER for event in found)
-    hint = FILL if kind == "h2d" and small else ""
-    return Failure(expected, _told(record, kind, found), culprits(record, found), hint)
+    places = culprits(record, found)
+    like = kind == "d2d" and places and all("_like(" in place.text for place in places)
+    hint = FILL if kind == "h2d" and small else LIKE if like else ""
+    return Failure(expected, _told(record, kind, found), places, hint)
 
 
 def _told(record: Record, kind: EventKind, found: list[Event]) -> str:
@@ -179,8 +189,7 @@ def _told(record: Record, kind: EventKind, found: list[Event]) -> str:
     hints=(
         "device_put(jnp.ones(...), device) makes an array in one place and copies it to another. "
         "`jnp.ones(..., device=device)` does the same, in one line.",
-        "zeros_like does it too, if its array is not on the default device. Only a jitted "
-        "function makes arrays in place.",
+        LIKE,
     ),
 )
 def not_from_another_device(record: Record) -> Result:
@@ -219,6 +228,14 @@ ELSEWHERE = (
 )
 def nothing_beside(record: Record) -> Result:
     """Nothing is made on another device, and the host reads nothing."""
+    made = int(seen(record).facts[MADE_BEFORE]) - int(wanted(record).facts[MADE_BEFORE])
+    if made > 0:
+        return Failure(
+            "no array is made before `create` is called",
+            f"when the file is imported, it makes arrays of {made:,} bytes, and keeps them",
+            _at_import(record) or definition(record, "create"),
+            "The file does not know `device` when it is imported. Which line makes an array there?",
+        )
     if problem := seen(record).facts[UNSEEN]:
         return Unable(str(problem))
     for name in ROUNDS:
@@ -235,6 +252,13 @@ def nothing_beside(record: Record) -> Result:
     total = sum(event.count for event in found)
     observed = f"{plural(total, 'read')} in {len(ROUNDS)} calls of `create`"
     return Failure("the host reads no array", observed, culprits(record, found))
+
+
+def _at_import(record: Record) -> list[Culprit]:
+    """The lines outside of all functions that keep what a call returned."""
+    file = File(record.source)
+    kept = (one for one in file.tree.body if isinstance(one, ast.Assign | ast.AnnAssign))
+    return [file.place(one) for one in kept if isinstance(one.value, ast.Call)]
 
 
 def _in_the_program(record: Record, expected: str) -> Failure | Unable | None:

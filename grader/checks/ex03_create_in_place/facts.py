@@ -3,7 +3,9 @@
 A layer's name is the name of the value that `create` returned, and of the phase of the call.
 """
 
-ROUNDS = ("first layer", "second layer", "third layer")
+ROUNDS = ("first layer", "second layer", "third layer", "fourth layer")
+MADE_BEFORE = "arrays alive before the first layer"
+"""The fact that counts the bytes that the file had made when it was imported, in JAX's arrays."""
 
 
 def programs(layer: str) -> str:

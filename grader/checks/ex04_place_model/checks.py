@@ -5,6 +5,7 @@ from dataclasses import replace
 from grader.checks.ex04_place_model import EXERCISE
 from grader.checks.ex04_place_model.facts import (
     AGAIN,
+    FORM_OF_BATCH,
     IN_OTHER_ORDER,
     MODELS,
     PLACE_RAISED,
@@ -12,10 +13,11 @@ from grader.checks.ex04_place_model.facts import (
     STEP_RAISED,
     STEPPED,
     THROUGH_HOST,
+    TRACE_RAISED,
     TREES,
     UNSEEN,
 )
-from grader.judging.arrays import LEFT_OUT
+from grader.judging.arrays import FORM, LEFT_OUT
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     culprit,
@@ -83,6 +85,15 @@ def same_trees(record: Record) -> Result:
                     made=_made(record, tree),
                     hint=EMPTY_PARTS if left_out else found.hint,
                 )
+        mine, theirs = (side(record).facts[model + FORM_OF_BATCH] for side in (seen, wanted))
+        if mine != theirs:
+            return Failure(
+                f"`batch` is a {theirs}, as it was given{_call(model)}",
+                f"a {mine}",
+                definition(record, "place"),
+                FORM,
+                _made(record, "batch"),
+            )
     return None
 
 
@@ -150,6 +161,10 @@ AS_IT_CAME = (
     "was given?"
 )
 NOT_IN_THIS_CALL = "The calls before moved their arrays. What is different in this one?"
+KEPT = (
+    "The last call gets the params and the state of an earlier one, and another device. What does "
+    "your code keep between two calls?"
+)
 
 
 def _whose(trees: set[str], model: str, *, moved: bool, numpy: bool) -> str:
@@ -191,6 +206,8 @@ def on_the_device(record: Record) -> Result:
             trees = list(dict.fromkeys(tree for tree, _ in wrong))
             numpy = any(leaf.kind == "numpy" for _, leaf in wrong)
             hint = NO_DEVICE if nowhere else _whose({*trees}, model, moved=moved, numpy=numpy)
+            if model == _models(record)[-1] and trees != ["batch"]:
+                hint = KEPT
             by_default = hint == THE_REST and statements.calls(record, "place", "default_device")
             made = {place.line: place for tree in trees[::-1] for place in _made(record, tree)}
             return Failure(
@@ -275,6 +292,10 @@ def _copied_again(record: Record) -> Result:
     )
 
 
+SAME_TYPES = (
+    "The optimizer takes params and state together, and expects the types of dicts and tuples that "
+    "it made. Which line makes a tree of another type?"
+)
 OF_JAX = "_identity_fn"
 """The program in which jnp.asarray(array, device=...) ends, when it has copied the array there."""
 DETOUR = (
@@ -310,6 +331,10 @@ def step_copies_nothing(record: Record) -> Result:
     raised = seen(record).facts.get(STEP_RAISED)
     if raised:
         return Failure("the step runs", f"it raised {raised}", definition(record, "place"))
+    if raised := seen(record).facts.get(TRACE_RAISED):
+        expected = "a step with another optimizer can be traced"
+        place = definition(record, "place")
+        return Failure(expected, f"it raised {raised}", place, SAME_TYPES)
     copies = sum(e.count for e in events(seen(record), "h2d", "d2d", phase="step"))
     for model in _models(record):
         if ordered := seen(record).facts[model + IN_OTHER_ORDER]:
@@ -350,9 +375,11 @@ def committed(record: Record) -> Result:
         uncommitted = [f"`{tree}{mine.path}`" for tree, mine, _ in leaves if not mine.committed]
         if uncommitted:
             count, listed = len(uncommitted), ", ".join(uncommitted)
+            trees = {tree for tree, mine, _ in leaves if not mine.committed}
             return Failure(
                 f"every array is committed{_call(model)}",
                 f"{count} of {len(leaves)} are on the device, but uncommitted: {listed}",
                 definition(record, "place"),
+                made=_made(record, trees.pop()) if len(trees) == 1 else (),
             )
     return None

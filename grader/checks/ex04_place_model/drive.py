@@ -1,15 +1,16 @@
 """Drives ex04_place_model: places models of drawn sizes, and takes a step with one of them.
 
 The first model, and one more, have the file's optimizer: a step is taken with one of the two, and
-`place` cannot know with which. The others have other optimizers, whose states have other types. So
-it helps nobody to take Adam's state apart, or to name one device always. These two are of one size,
-and go from the same device to the same one: only their numbers differ. Counts are positive: a state
-made anew by `init` differs. A step that JAX refuses is a fact about the placement, and no
-error of the run.
+`place` cannot know with which. The others have other optimizers, whose states have other types, and
+one of them has arrays of other dtypes, too. So it helps nobody to take Adam's state apart, or to
+name one device always. These two are of one size, and go from the same device to the same one: only
+their numbers differ. At last the params and the state of one model are placed again, on another
+device. Counts are positive: a state made anew by `init` differs. A step that JAX refuses is a fact
+about the placement, and no error of the run; with other optimizers, a step is traced only.
 
-Drawn: how many models are placed (5 to 7), with which a step is taken, the default device and the
+Drawn: how many models are placed (6 to 8), with which a step is taken, the default device and the
 device asked for each time, the optimizers, their order and what they clip at, the features and
-rows of each batch, and all numbers.
+rows of each batch, and all numbers, some of them 0 or negative.
 """
 
 import traceback
@@ -18,11 +19,13 @@ from types import ModuleType
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
 from grader.checks.ex04_place_model.facts import (
     AGAIN,
+    FORM_OF_BATCH,
     IN_OTHER_ORDER,
     MODELS,
     PLACE_RAISED,
@@ -30,6 +33,7 @@ from grader.checks.ex04_place_model.facts import (
     STEP_RAISED,
     STEPPED,
     THROUGH_HOST,
+    TRACE_RAISED,
     TREES,
     UNSEEN,
 )
@@ -41,8 +45,10 @@ SIZES = (range(3, 16), range(16, 64), range(64, 200), range(60, 200, 60))
 """Features are drawn from one of these; rows from each of them at least once."""
 TRACED = 9973
 """Features of the network that is traced: no other size of its parameters."""
-FEWEST = 5
+FEWEST = 6
 """So many models are placed at least."""
+OF_OTHER_DTYPES = "optax.apply_if_finite(adam in bfloat16)"
+"""An optimizer whose state holds bools and bfloat16, too; always among those that are drawn."""
 
 
 def _others(rng: Any) -> dict[str, Any]:
@@ -60,14 +66,21 @@ def _others(rng: Any) -> dict[str, Any]:
         "optax.rmsprop": optax.rmsprop(rate, momentum=0.9, centered=True),
         "optax.inject_hyperparams(adam)": optax.inject_hyperparams(optax.adam)(rate),
         "optax.MultiSteps(adamw)": optax.MultiSteps(optax.adamw(rate), 4),
+        OF_OTHER_DTYPES: optax.apply_if_finite(optax.adam(rate, mu_dtype=jnp.bfloat16), 9),
     }
 
 
 def _values(rng: Any, shape: Any) -> Any:
-    """NumPy values for a `ShapeDtypeStruct`: integers from 3 to 98, floats in [0, 1/4)."""
+    """NumPy values for a `ShapeDtypeStruct`: bools, integers from 3 to 98, floats in (-1/4, 1/4).
+
+    Some of the floats are 0.
+    """
+    if shape.dtype == bool:
+        return rng.random(shape.shape) < 0.5
     if np.issubdtype(shape.dtype, np.integer):
         return np.asarray(rng.integers(3, 99, shape.shape), shape.dtype)
-    return (rng.random(shape.shape) / 4).astype(shape.dtype)
+    values = rng.uniform(-1, 1, shape.shape) / 4
+    return np.where(rng.random(shape.shape) < 0.1, 0, values).astype(shape.dtype)
 
 
 def _parameters(network: Any) -> Any:
@@ -121,9 +134,10 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Place models, and take a step with one of those that have the file's optimizer."""
     others = _others(rng)
     count = int(rng.integers(FEWEST, len(MODELS) + 1))
-    drawn = rng.choice(list(others), count - 2, replace=False).tolist()
-    words = ["", *rng.permutation([*drawn, ""]).tolist()]
-    ranges = rng.permutation(np.arange(count - 1) % len(SIZES)).tolist()
+    usual = [name for name in others if name != OF_OTHER_DTYPES]
+    drawn = [OF_OTHER_DTYPES, *rng.choice(usual, count - 4, replace=False).tolist()]
+    words = ["", *rng.permutation([*drawn, ""]).tolist(), rng.choice(drawn)]
+    ranges = rng.permutation(np.arange(count - 2) % len(SIZES)).tolist()
     observe.fact(PLACED, count)
     through = 0
     stepped = MODELS[rng.choice([index for index, name in enumerate(words) if not name])]
@@ -131,15 +145,22 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         traced = _parameters(submission.network)
         programs = launches.Places()
         again = _Again()
-    sizes: dict[str, tuple[Any, ...]] = {}
+    sizes, given = dict[str, tuple[Any, ...]](), dict[str, tuple[Any, ...]]()
     for prefix, name in zip(MODELS[:count], words, strict=True):
         if name not in sizes:
             sizes[name] = _sizes(rng, SIZES[ranges.pop()])
         default, device, features, rows = sizes[name]
+        if prefix == MODELS[count - 1]:
+            device = rng.choice(
+                [d for d in jax.devices() if d not in (default, device)] or [device]
+            )
         with jax.default_device(default):
             optimizer = others[name] if name else submission.optimizer
             with observe.unwatched():
                 inputs = _inputs(traced, optimizer, rng, features, rows)
+                if prefix == MODELS[count - 1] and not _deleted(given[name]):
+                    inputs = *given[name], inputs[-1]
+            given[name] = inputs[:-1]
             try:
                 with (
                     dumped.programs() as texts,
@@ -160,26 +181,31 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             placed = unpack(placed, 3, PROMISE)
             for kind, tree in zip(TREES, placed, strict=True):
                 observe.value(prefix + kind, tree)
+            observe.fact(prefix + FORM_OF_BATCH, type(placed[2]).__name__)
             observe.fact(prefix + IN_OTHER_ORDER, _in_other_order(prefix, placed))
             if prefix == stepped:
                 _step(submission, observe, placed, prefix)
+            elif name:
+                _trace_a_step(optimizer, observe, placed, name)
     observe.fact(THROUGH_HOST, through)
     observe.fact(AGAIN, again.given)
     observe.fact(UNSEEN, programs.problem)
+
+
+def _deleted(tree: Any) -> bool:
+    """Whether an array of a tree is gone, since `place` gave it away."""
+    return any(leaf.is_deleted() for leaf in jax.tree.leaves(tree))
 
 
 class _Again:
     """Counts what programs are given on devices where it lies already, by the program's name."""
 
     def __init__(self) -> None:
-        self._array: Any = private.array_type()
         self.given: dict[str, int] = {}
 
     def launched(self, name: str, devices: Sequence[str], given: Sequence[Any]) -> None:
         """Count the arrays of one launch."""
-        arrays = (one for one in given if type(one) is self._array)
-        places = ({f"{d.platform}:{d.id}" for d in one.sharding.device_set} for one in arrays)
-        if there := sum(place <= {*devices} for place in places):
+        if there := launches.given_there(devices, given):
             self.given[name] = self.given.get(name, 0) + there
 
 
@@ -192,3 +218,14 @@ def _step(submission: ModuleType, observe: Observe, placed: tuple[Any, ...], pre
         observe.fact(STEP_RAISED, f"{type(error).__name__}: {error}")
     else:
         observe.value(prefix + STEPPED, results, data=False)
+
+
+def _trace_a_step(optimizer: Any, observe: Observe, placed: tuple[Any, ...], name: str) -> None:
+    """Trace a step of another optimizer with what `place` returned: nothing is computed."""
+    params, state, _ = placed
+    try:
+        with observe.unwatched():
+            jax.eval_shape(optimizer.update, params, state, params)
+    except Exception as error:  # noqa: BLE001 (whatever it raises is a fact to judge)
+        told = f"{type(error).__name__}: {error}"
+        observe.fact(TRACE_RAISED, f"{told}, with the params and the state of {name}")

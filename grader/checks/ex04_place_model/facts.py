@@ -6,17 +6,21 @@ says what was raised is there only if something was.
 
 TREES = ("params", "opt_state", "batch")
 """The trees of a model, in the order in which `place` takes and returns them."""
-MODELS = ("", "second ", "third ", "fourth ", "fifth ", "sixth ", "seventh ")
+MODELS = ("", "second ", "third ", "fourth ", "fifth ", "sixth ", "seventh ", "eighth ")
 """What the names of a model's values begin with: `params`, `second params`."""
 PLACED = "how many models are placed"
 PLACE_RAISED = "what `place` raised, and for which optimizer's state"
 """The fact that holds that text, and the learner's line; None if that is not known."""
 STEP_RAISED = "step"
 """The fact that says what a step raised."""
+TRACE_RAISED = "traced step"
+"""The fact that says what a step with another optimizer raised, when it was traced."""
 STEPPED = "the step's results"
 """What the name of the value ends with that a step returned: `second the step's results`."""
 IN_OTHER_ORDER = "arrays in another order of dimensions"
 """What the name of the fact ends with that lists them, for each model."""
+FORM_OF_BATCH = "form of the batch"
+"""What the name of the fact ends with that names its type, for each model: a tuple, a list."""
 THROUGH_HOST = "programs that use the host"
 """The fact that counts the programs compiled in `place` which keep arrays in host memory."""
 AGAIN = "arrays given to programs on their own device"

@@ -12,6 +12,7 @@ from grader.checks.ex05_model_state.facts import (
     before,
     first,
     losses,
+    second,
     settings,
     trained,
 )
@@ -229,15 +230,32 @@ def _lost(record: Record, name: str, number: int, kind: str) -> Failure | None:
     elif kind == "Param":
         sides = _of_kind(wanted(record), before(number), kind), mine, theirs
         ratio = change_ratio(*sides)
-        told = f": a step changes them {ratio:.3g} times as much" if ratio is not None else ""
+        told = f": a step changes them {_times(ratio)} as much" if ratio is not None else ""
         if ratio is None and (same := change_of_all(*sides)) is not None:
             told = f": a step changes each of them by {same:.3g}, whatever its gradient"
         elif ratio is None and (left := _left_alone(kept, theirs)):
             told = f": the step left {_listed(left)} as they were"
         rate = ["sgd"] * (ratio is not None and ratio > 0)
         place = statements.call(record, "train_step", *rate, "apply_updates", "update")
+        if "update(" in place[0].text and (new := statements.argument(record, *UPDATED)):
+            place = new
         return replace(failure, observed=failure.observed + told, culprits=place)
     return replace(failure, culprits=definition(record, "train_step"))
+
+
+def _times(ratio: float) -> str:
+    """`2 times`, or `0.0435 times, 1/23,`, where it is a part by a whole number."""
+    parts = round(1 / ratio) if ratio else 0
+    whole = parts > 1 and abs(ratio * parts - 1) < WHOLE
+    return f"{ratio:.3g} times, 1/{parts}," if whole else f"{ratio:.3g} times"
+
+
+WHOLE = 1e-3
+"""How near to 1 a ratio times a whole number is that is its part, as rounding leaves it."""
+
+
+UPDATED = "train_step", "update", 1
+"""What a step writes into the model: the second argument of nnx.update."""
 
 
 def _left_alone(kept: list[Leaf], theirs: list[Leaf]) -> list[Leaf]:
@@ -375,21 +393,25 @@ were seen to make the same change to the last bit."""
 
 
 def _other_change(record: Record, number: int) -> Failure | None:
-    """The failure if the first step of a round changes the params by something else than it should.
+    """The failure if one of the first steps of a round changes the params by something else.
 
     That is small beside the params, so they may be close to the reference's all the same.
     """
-    theirs, name = wanted(record), first(number)
-    mine, right = (_of_kind(side, name, "Param") for side in (seen(record), theirs))
-    apart = change_error(_of_kind(theirs, before(number), "Param"), mine, right)
-    if apart is None or apart <= SAME:
-        return None
-    which = f"the first step of round {number + 1}" if number else "the first step"
-    return Failure(
-        f"{which} changes the params as the reference does",
-        f"its change differs from that by 1 part in {1 / apart:.0f} of its length",
-        statements.call(record, "train_step", "sgd", "update"),
-    )
+    steps = [("first", before(number), first(number))]
+    steps += [("second", first(number), second(number))] * (number % 2 == 0)
+    theirs = wanted(record)
+    for which, name, after in steps:
+        mine, right = (_of_kind(side, after, "Param") for side in (seen(record), theirs))
+        apart = change_error(_of_kind(theirs, name, "Param"), mine, right)
+        if apart is None or apart <= SAME:
+            continue
+        which += f" step of round {number + 1}" if number else " step"
+        return Failure(
+            f"the {which} changes the params as the reference does",
+            f"its change differs from that by 1 part in {1 / apart:.0f} of its length",
+            statements.call(record, "train_step", "sgd", "update"),
+        )
+    return None
 
 
 OF_THE_MODEL = (
@@ -425,8 +447,9 @@ def step_copies_nothing(record: Record) -> Result:
     """A step with a placed model copies nothing, and leaves the model where it was."""
     read = to_host(seen(record), phase="step")
     found = [*events(seen(record), "h2d", "d2d", phase="step"), *read]
-    place = where(wanted(record).values[AT_THE_END][0])
-    moved = [leaf for leaf in seen(record).values[AT_THE_END] if where(leaf) != place]
+    place = where(wanted(record).values[AT_THE_END[0]][0])
+    ends = (seen(record).values[name] for name in AT_THE_END)
+    moved = next(filter(None, ([x for x in one if where(x) != place] for one in ends)), [])
     if not (found or moved) and seen(record).facts[THROUGH_HOST][1]:
         return _in_host_memory(record, "train_step")
     if not (found or moved):

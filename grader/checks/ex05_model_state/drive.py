@@ -2,16 +2,17 @@
 
 The drive itself places those, so `train_step` is judged on placed models even where `place` is
 wrong. Each model has other values, and its counts are not 0, so one that was made anew or kept
-differs; the last model goes where one before it went, and all are looked at after that. The state
-is kept after the first step of each round, when the statistics do not depend on the new parameters
-yet, and after the round. A round has few steps, and begins with new values, since small differences
-of rounding grow; the two models take turns in an order that is drawn. What else the models hold,
-such as modes and rates, is looked at after each round, too. What is kept of a model is read from
-variables of Flax's own types, and without calling what they could call.
+differs; one more goes where one before it went, and all are looked at after that. Then one of them
+gets new values on the default device, and is placed again elsewhere. The state is kept after the
+first step of each round, when the statistics do not depend on the new parameters yet, and after the
+round, and the parameters after the second step. A round has few steps, and begins with new values,
+since small differences of rounding grow; the two models take turns in an order that is drawn. What
+else the models hold, such as modes and rates, is looked at after each round, too. What is kept of a
+model is read from variables of Flax's own types, and without calling what they could call.
 
-Drawn: how many models are placed (3 to 6), the device of each and the default device meanwhile, the
-steps of each round (3 to 6) and of all rounds (100 or a few more), the features, the rows of a
-batch and all values.
+Drawn: how many models are placed (4 to 7), the device of each and the default device meanwhile (for
+one of them the same), the steps of each round (3 to 6) and of all rounds (100 or a few more), the
+features, the rows of a batch and all values, for `place` some of them 0 or negative.
 """
 
 from types import ModuleType
@@ -31,6 +32,7 @@ from grader.checks.ex05_model_state.facts import (
     before,
     first,
     losses,
+    second,
     settings,
     trained,
 )
@@ -45,12 +47,18 @@ STEPS_OF_A_ROUND = (3, 7)
 
 
 def _filled(rng: Any, shape: Any, most: float) -> Any:
-    """Values for a `ShapeDtypeStruct`: a random key, a count but not 0, float32 in (0, most)."""
+    """Values for a `ShapeDtypeStruct`: a random key, a count but not 0, float32 in (0, most).
+
+    If `most` is 0, the floats are in (-1, 1), and some are 0.
+    """
     if jnp.issubdtype(shape.dtype, jax.dtypes.prng_key):
         return jax.random.wrap_key_data(rng.integers(1 << 32, size=2, dtype=np.uint32))
     if np.issubdtype(shape.dtype, np.integer):
         return np.asarray(rng.integers(3, 99), shape.dtype)
-    return (most * rng.random(shape.shape)).astype(shape.dtype)
+    values = most * rng.random(shape.shape)
+    if not most:
+        values = np.where(rng.random(shape.shape) < 0.1, 0, rng.uniform(-1, 1, shape.shape))
+    return values.astype(shape.dtype)
 
 
 def _empty(net: Any, features: int) -> tuple[Any, Any]:
@@ -63,7 +71,7 @@ def _seed(rng: Any) -> int:
     return int(rng.integers(1 << 30))
 
 
-def _drawn(shapes: Any, seed: int, most: float = 1) -> Any:
+def _drawn(shapes: Any, seed: int, most: float = 0) -> Any:
     """Drawn values for variables, in host memory; for keys, on the default device."""
     rng = np.random.default_rng(seed)
     return jax.tree.map(lambda shape: _filled(rng, shape, most), shapes)
@@ -130,33 +138,47 @@ def _plain(value: Any) -> Any:
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
-    """Place models, and take steps with one that the drive has placed."""
+    """Place models, and take steps with two that the drive has placed."""
     features = int(rng.integers(5, 30))
     with observe.unwatched():
         graph, shapes = _empty(submission.Net, features)
-    observe.fact(PLACED, count := int(rng.integers(3, len(MODELS) + 1)))
-    places = [rng.permutation(jax.devices())[:2] for _ in range(count - 1)]
+    count = int(rng.integers(3, len(MODELS)))
+    observe.fact(PLACED, count + 1)
+    places = [rng.permutation(jax.devices())[:2].tolist() for _ in range(count - 1)]
+    places[rng.integers(count - 1)][:] = [rng.choice(jax.devices())] * 2
     places.append(places[rng.integers(count - 1)])
-    through = [0, 0]
-    placed = []
+    through, given, placed = [0, 0], list[Any](), list[Any]()
     for device, default in places:
         with jax.default_device(default), dumped.programs() as texts:
             with observe.unwatched():  # uncommitted, on the default device
-                model = nnx.merge(graph, jax.device_put(_drawn(shapes, _seed(rng))))
-            placed.append(_place(submission, observe, device, model))
+                given.append(nnx.merge(graph, jax.device_put(_drawn(shapes, _seed(rng)))))
+            placed.append(_place(submission, observe, device, given[-1]))
         through[0] += sum(map(dumped.uses_the_host, texts))
     with observe.unwatched():
         for name, model in zip(MODELS, placed, strict=False):
-            observe.value(name, _state(model))
-            observe.value(settings(name), _settings(model))
+            _keep(observe, name, model)
+    again = rng.integers(count)
+    device, default = rng.permutation([d for d in jax.devices() if d != places[again][0]])[:2]
+    with jax.default_device(default):
+        with observe.unwatched():
+            nnx.update(given[again], jax.device_put(_drawn(shapes, _seed(rng))))
+        model = _place(submission, observe, device, given[again])
+        with observe.unwatched():
+            _keep(observe, MODELS[count], model)
     device, default = rng.permutation(jax.devices())[:2]
     with jax.default_device(default), dumped.programs() as texts:
         with observe.unwatched():
-            drawn = [_drawn(shapes, _seed(rng)) for _ in range(2)]
+            drawn = [_drawn(shapes, _seed(rng), 1) for _ in AT_THE_END]
             models = [nnx.merge(graph, jax.device_put(one, device)) for one in drawn]
         _train(submission, observe, rng, device, features, models, shapes)
     through[1] = sum(map(dumped.uses_the_host, texts))
     observe.fact(THROUGH_HOST, through)
+
+
+def _keep(observe: Observe, name: str, model: Any) -> None:
+    """Keep a model that was placed."""
+    observe.value(name, _state(model))
+    observe.value(settings(name), _settings(model))
 
 
 def _place(submission: ModuleType, observe: Observe, device: Any, model: Any) -> Any:
@@ -180,10 +202,10 @@ def _train(
     while sum(lengths) < STEPS_IN_ALL:
         lengths.append(int(rng.integers(*STEPS_OF_A_ROUND)))
     observe.fact(STEPS, [len(lengths), sum(lengths)])
+    turns = rng.permutation([index % 2 for index in range(len(lengths))])
     with observe.unwatched():
         batches = iter(_batches(rng, features, sum(lengths), device))
         known = _settings(models[0])
-    turns = rng.permutation([index % 2 for index in range(len(lengths))])
     for number, (steps, turn) in enumerate(zip(lengths, turns, strict=True)):
         model = models[turn]
         with observe.unwatched():
@@ -194,15 +216,17 @@ def _train(
         for _ in range(steps):
             with observe.phase("step"):
                 found.append(submission.train_step(model, next(batches)))
-            if len(found) == 1:
-                with observe.unwatched():
+            with observe.unwatched():
+                if len(found) == 1:
                     state = _state(model)
-                    kept = state if number == 0 else _parameters(state)
-                    observe.value(first(number), kept)
+                    observe.value(first(number), state if number == 0 else _parameters(state))
+                elif len(found) == 2 and number % 2 == 0:
+                    observe.value(second(number), _parameters(_state(model)))
         observe.value(losses(number), found)
         with observe.unwatched():
             observe.value(trained(number), _state(model))
             now = _settings(model)
             observe.value(settings(trained(number)), {name: now.get(name) for name in known})
     with observe.unwatched():
-        observe.value(AT_THE_END, _state(model), data=False)
+        for name, model in zip(AT_THE_END, models, strict=True):
+            observe.value(name, _state(model), data=False)

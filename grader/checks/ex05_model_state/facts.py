@@ -9,17 +9,23 @@ STEPS = "steps"
 THROUGH_HOST = "programs that use the host"
 """The fact that counts, for `place` and `train_step`, compiled programs with host memory."""
 MODELS = tuple(
-    f"the {word} model" for word in ("first", "second", "third", "fourth", "fifth", "sixth")
+    f"the {word} model"
+    for word in ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
 )
 """The models that `place` returned, as many as PLACED says."""
 PLACED = "how many models are placed"
-AT_THE_END = "model at the end"
-"""The model of the last round after all steps; its values are not kept."""
+AT_THE_END = "first model at the end", "second model at the end"
+"""The models that were trained, after all steps; their values are not kept."""
 
 
 def first(number: int) -> str:
     """The model of a round after its first step; but for the first round, only its parameters."""
     return f"model after a step of round {number + 1}"
+
+
+def second(number: int) -> str:
+    """The parameters of a model after the second step of a round whose values are small."""
+    return f"model after two steps of round {number + 1}"
 
 
 def before(number: int) -> str:

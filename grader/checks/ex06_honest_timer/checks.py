@@ -30,12 +30,15 @@ from grader.records.record import Record
 from grader.records.verdict import Culprit
 from grader.source import statements
 from grader.source.file import File, reached
+from grader.source.slips import LAZY, begun_by_nothing
 from grader.source.statements.search import calls_among, gets
 
-EVEN: tuple[ProgramName, ...] = ("work", "swapped", "often")
+EVEN: tuple[ProgramName, ...] = ("work", "swapped", "often", "again")
 """The programs that cost little but their work, always as much."""
+DIFFERING: tuple[ProgramName, ...] = ("uneven", "varied", "outlier")
+"""The programs whose calls take different times."""
 NAME = "seconds_per_call"
-RESULTS = {"left", "right"}
+RESULTS = {"left", "middle", "right"}
 """What a staged program returns."""
 BAND = 0.05
 """How far a figure may be from the work, as a share of the work: the starter says so."""
@@ -94,6 +97,11 @@ def _wrong(
     return _failure(record, expected, f"{_time(timing.figure)} a call: {why}", hint)
 
 
+TIMED_TWICE = (
+    "One function is timed twice, with other inputs. What does your timer keep of the first time?"
+)
+
+
 @EXERCISE.check(ground="observed", hints=("Call clock() once before the calls, and once after.",))
 def reads_the_clock(record: Record) -> Result:
     """The time is read from the clock that is given."""
@@ -104,7 +112,8 @@ def reads_the_clock(record: Record) -> Result:
                 if timing.readings
                 else "it was not read"
             )
-            return _failure(record, "`clock` is read before and after the calls", read)
+            hint = TIMED_TWICE if timing.staged == "again" else ""
+            return _failure(record, "`clock` is read before and after the calls", read, hint)
     return None
 
 
@@ -122,10 +131,12 @@ def times_all_calls(record: Record) -> Result:
             if timing.traced:
                 observed += ", and one with tracers: a jit around `function` compiles it anew"
             place = statements.call(record, NAME, *["jit"] * timing.traced, "range", "function")
-            return Failure(expected, observed, place, ITSELF if timing.traced else "")
+            hint = ITSELF if timing.traced else BETWEEN if timing.timed > 1 else ""
+            return Failure(expected, observed, place, hint)
     return None
 
 
+BETWEEN = "Which calls lie between the first and the last reading of the clock?"
 ITSELF = "`function` compiles itself. What is timed when another program holds it?"
 
 
@@ -172,6 +183,10 @@ def _too_short(record: Record, timing: TimedProgram) -> Failure:
     if not hint and (idle := _between_readings(record, "block_until_ready")[-1:]):
         returned = "all that" if timing.running and why != RETURNS else "what"
         place, why = idle, f"{why}. What is waited for here is not {returned} the calls return"
+    tops = reached(File(record.source), NAME)
+    if not hint and (lazy := [call for top in tops for call in begun_by_nothing(top)]):
+        place, hint = [File(record.source).place(lazy[0])], LAZY
+        why = RETURNS
     if not (hint or timing.awaited) and (keys := _waits_for_keys(record)):
         place, hint = keys, KEYS
     last = statements.kept_of_the_last_round(record, NAME, "clock")
@@ -391,7 +406,7 @@ def leaves_compiling_out(record: Record) -> Result:
 )
 def tells_of_all_calls(record: Record) -> Result:
     """The figure is the mean of all calls, however short they are."""
-    found = (_not_the_mean(record, timing) for timing in _timings(record, "uneven", "varied"))
+    found = (_not_the_mean(record, timing) for timing in _timings(record, *DIFFERING))
     return next((failure for failure in found if failure), None)
 
 
@@ -444,7 +459,7 @@ def _alike(share: float, known: float) -> bool:
 def leaves_copies_out(record: Record) -> Result:
     """Copying the inputs to the device is not in the figure."""
     (timing,) = _timings(record, "copy")
-    what = f"; copying its two inputs takes {_time(2 * timing.cost['copy'])}"
+    what = f"; copying its three inputs takes {_time(3 * timing.cost['copy'])}"
     why = "inputs were copied while the clock ran"
     start = _start(record)
     running = [p for p in statements.every(record, NAME, "device_put") if p.line > start[0].line]

@@ -5,11 +5,13 @@ this machine makes no difference. A copy to the device that nobody waited for is
 clock runs, as a large one is on a GPU. Each program stages what another mistake overlooks; see
 `ProgramName` in `facts`.
 
-Drawn: the order of the programs, for each the number of calls (5 to 9; for two of them, 20 to 39)
-and what it costs, and how the work of two of them differs from call to call. In one, which gets few
-calls, a drawn call takes most of the time, so that the mean of fewer calls is never near the mean
-of all; in the other, which gets many, all take about as long, and none takes the mean. Calls and
-readings of the clock are marked, so that a wait between the last two is told from a wait before.
+Drawn: the order of the programs, for each the number of calls (5 to 9; for three of them, 20 to 39)
+and what it costs, and how the work of three of them differs from call to call. In one, which gets
+few calls, a drawn call takes most of the time, so that the mean of fewer calls is never near the
+mean of all. Of two that get many, all calls of one take about as long, and none takes the mean; of
+the other, a drawn call takes a fifth of the time of all others. One program is timed twice, with
+other inputs. Calls and readings of the clock are marked, so that a wait between the last two is
+told from a wait before.
 """
 
 import math
@@ -33,7 +35,9 @@ from grader.stages import clock
 
 CALLS, MANY = (5, 10), (20, 40)
 """How many calls a program gets, at least, and below which number."""
-OFTEN: tuple[ProgramName, ...] = ("often", "varied")
+TWICE, AGAIN = get_args(ProgramName)[0], get_args(ProgramName)[-1]
+"""The program that is timed twice, and what it is called the second time."""
+OFTEN: tuple[ProgramName, ...] = ("often", "varied", "outlier")
 """The programs that get many calls."""
 
 
@@ -42,15 +46,23 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     with observe.unwatched():
         busy = clock.rounds()
     timings, through = [], 0
-    for name in rng.permutation(get_args(ProgramName)).tolist():
+    names = rng.permutation([name for name in get_args(ProgramName) if name != AGAIN]).tolist()
+    names.insert(rng.integers(names.index(TWICE) + 1, len(names) + 1), AGAIN)
+    kept: dict[str, _Marked] = {}
+    for name in names:
         often = name in OFTEN
         calls = int(rng.integers(*(MANY if often else CALLS)))
         # One share for each call: only then is the mean over all calls the work.
         shares = _shares(name, rng, calls)
         work = busy // 4 if often else busy
-        staged = clock.Staged(_cost(name, rng), work, shares, swapped=name == "swapped")
+        if name == AGAIN:
+            marked = kept[TWICE]
+            marked.start_again(shares)
+        else:
+            staged = clock.Staged(_cost(name, rng), work, shares, swapped=name == "swapped")
+            marked = kept[name] = _Marked(observe, staged)
+        staged = marked.staged
         args = staged.arguments(rng)
-        marked = _Marked(observe, staged)
         with (
             dumped.programs() as texts,
             staged.counting_polls(),
@@ -81,7 +93,10 @@ class _Marked:
     """A staged program and its clock, with a mark at each call and at each reading."""
 
     def __init__(self, observe: Observe, staged: clock.Staged) -> None:
-        self._observe, self._staged = observe, staged
+        self._observe, self.staged = observe, staged
+        self._start()
+
+    def _start(self) -> None:
         self._step = self._call = self.last_call = self.last_reading = 0
         self._result: dict[str, Any] = {}
         self._older: list[Any] = []
@@ -91,11 +106,16 @@ class _Marked:
         self.awaited: set[str] = set()
         self.after_it = False
 
-    def function(self, left: Any, right: Any) -> dict[str, Any]:
+    def start_again(self, shares: list[float]) -> None:
+        """Forget what was seen, and begin another timing of the same function."""
+        self.staged.timed_again(shares)
+        self._start()
+
+    def function(self, left: Any, right: Any, other: Any) -> dict[str, Any]:
         """Call the program."""
         self._call = self._mark()
         self._awaited, self._after_it = set(), False
-        result = self._staged.program(left, right)
+        result = self.staged.program(left, right, other)
         arrays = {k: x for k, x in result.items() if not isinstance(x, jax.core.Tracer)}
         self._result, self._older = arrays, jax.live_arrays()
         return result
@@ -104,9 +124,9 @@ class _Marked:
         """Note for what the timer waits: results of the last call, or what comes after them."""
         if self._reading:  # the clock asks, not the timer
             return
-        arrays = [array for array in arrays if self._staged.is_there(array)]
-        self._staged.arrived(arrays)
-        done = {name for name, one in self._result.items() if self._staged.is_there(one)}
+        arrays = [array for array in arrays if self.staged.is_there(array)]
+        self.staged.arrived(arrays)
+        done = {name for name, one in self._result.items() if self.staged.is_there(one)}
         self._awaited |= {n for n in done if any(self._result[n] is one for one in arrays)}
         new = any(all(one is not old for old in self._older) for one in arrays)
         self._after_it |= new and done == self._result.keys()
@@ -117,7 +137,7 @@ class _Marked:
         self.awaited, self.after_it = set(self._awaited), self._after_it
         self._reading = True
         try:
-            return self._staged.clock()
+            return self.staged.clock()
         finally:
             self._reading = False
 
@@ -132,7 +152,8 @@ def _shares(name: ProgramName, rng: Any, calls: int) -> list[float]:
 
     In `uneven`, one call takes most of the time, so that the mean of fewer calls, whichever they
     are, is at least 0.7 / (calls - 1) away from the mean of all. In `varied`, half of the calls
-    take some more than the others, so that no single call takes the mean.
+    take some more than the others, so that no single call takes the mean. In `outlier`, one takes a
+    fifth of the time of all the others.
     """
     if name == "uneven":
         shares = rng.uniform(0.1, 0.3, calls)
@@ -140,6 +161,9 @@ def _shares(name: ProgramName, rng: Any, calls: int) -> list[float]:
     elif name == "varied":
         shares = rng.permutation(np.where(np.arange(calls) % 2, 1.0, rng.uniform(1.3, 1.7)))
         shares *= calls / shares.sum()
+    elif name == "outlier":
+        shares = np.full(calls, 5 * calls / (6 * (calls - 1)))
+        shares[rng.integers(calls)] = calls / 6
     else:
         return [1.0]
     return [float(share) for share in shares]

@@ -8,13 +8,16 @@ TIMINGS = "timings"
 """The fact that holds a list of `TimedProgram`."""
 THROUGH_HOST = "programs that use the host"
 """The fact that counts the compiled programs which keep arrays in host memory."""
-ProgramName = Literal["work", "swapped", "often", "uneven", "varied", "compiling", "copy"]
+ProgramName = Literal[
+    "work", "swapped", "often", "uneven", "varied", "outlier", "compiling", "copy", "again"
+]
 """The staged programs, named for what a timer may get wrong.
 
-`work`, `swapped` and `often` cost little but their work; of two results, the first one takes long
-in `swapped`, the last one in all others. `often` and `varied` get many calls. The work of `uneven`
-and `varied` differs from call to call: in `uneven` one call takes most of the time, in `varied` all
-take about as long. `compiling` takes long to compile, and `copy` takes long to copy its inputs.
+`work`, `swapped` and `often` cost little but their work; of three results, the first one takes long
+in `swapped`, the last one in all others. `often`, `varied` and `outlier` get many calls. The work
+of `uneven`, `varied` and `outlier` differs from call to call: in `varied` all take about as long,
+in the others one call takes much more than the rest. `compiling` takes long to compile, and `copy`
+takes long to copy its inputs. `again` is `work`, which is timed a second time.
 """
 
 

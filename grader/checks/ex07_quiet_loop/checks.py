@@ -4,8 +4,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from grader.checks.ex07_quiet_loop import EXERCISE
-from grader.checks.ex07_quiet_loop.facts import AHEAD, CALLS, NOT_FED_BACK, RUNS, WAITED, phase
-from grader.judging.arrays import FORM
+from grader.checks.ex07_quiet_loop.facts import (
+    AHEAD,
+    CALLS,
+    MISSED,
+    NOT_FED_BACK,
+    RUNS,
+    WAITED,
+    gave,
+    phase,
+)
+from grader.judging.arrays import FORM, compare
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
     calls_of,
@@ -52,15 +61,23 @@ def _counts(record: Record, name: str) -> Iterator[tuple[int, int]]:
 )
 def one_step_for_each_batch(record: Record) -> Result:
     """`train` calls `step`, which it was given, once for each batch."""
-    for steps, calls in _counts(record, CALLS):
+    counts = zip(_counts(record, CALLS), seen(record).facts[MISSED], strict=True)
+    for (steps, calls), missed in counts:
         if steps != calls:
             taken = calls_of(record, ["step"] if calls > steps else ["next", "islice"])
             return Failure(
                 f"{plural(steps, 'call')} of `step` in a run of {steps} batches",
-                plural(calls, "call"),
+                plural(calls, "call") + _left_out(missed, steps),
                 taken if calls > steps or len(taken) == 1 else definition(record, "train"),
             )
     return None
+
+
+def _left_out(missed: list[int], steps: int) -> str:
+    """`: the last batch gets none`, where one batch or a few get no step."""
+    named = {0: "the first batch", steps - 1: "the last batch"}
+    words = [named.get(number, f"batch {number}, from 0,") for number in missed]
+    return f": {' and '.join(words)} got none" if 0 < len(words) <= 2 else ""
 
 
 @EXERCISE.check(
@@ -114,9 +131,20 @@ def same_losses(record: Record) -> Result:
             failure = replace(failure, observed=observed)
         if failure and failure.observed.endswith(NOT_FED_BACK):
             failure = replace(failure, hint=GO_ON)
-        if failure:
+        if failure or (failure := _rounded(record, steps)):
             return _in_words(record, failure, steps)
     return None
+
+
+def _rounded(record: Record, steps: int) -> Failure | None:
+    """The failure for a loss that is near to the one that `step` returned, and not the same."""
+    name = f"losses of {steps}"
+    returned, own = seen(record).values[gave(steps)], seen(record).values[name]
+    failure = compare(name, own, returned, "", "", rtol=1e-6, atol=0)
+    return failure and replace(failure, hint=ROUNDED)
+
+
+ROUNDED = "The loss is returned as it is. Which line computes with it, or rounds it?"
 
 
 def _in_words(record: Record, failure: Failure, steps: int) -> Failure:

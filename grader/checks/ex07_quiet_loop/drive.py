@@ -1,9 +1,11 @@
 """Drives ex07_quiet_loop: trains twice under observation, and in timed windows.
 
 Drawn: the steps of the two watched runs (2 to 39, and 110 to 159, in any order), for each of them
-the width of the network, the rows of a batch, and a factor by which `step` multiplies the loss, so
-that no other function gives its numbers; and all numbers, also those of the timed runs. A run
-counts its steps, because a read after the last step is no stall. What both runs return is looked at
+the width of the network, the rows of a batch, a batch that comes twice in turn, and a factor by
+which `step` multiplies the loss, so that no other function gives its numbers; and all numbers, also
+those of the timed runs. In one run the factor is negative; in the second run one loss is no number,
+one is infinite and one is 0. A run counts its steps, because a read after the last step is no
+stall. What `step` returned is kept, too: no rounding is in it. What both runs return is looked at
 when they have ended, so a list that is filled again later shows. The long run holds each step until
 the next one is called (`grader.stages.held`), so a wait is found that no probe sees. In the timed
 runs, preparing a batch takes the host three quarters of a step: this is what a loop that does not
@@ -54,12 +56,19 @@ def _batch(rng: Any, rows: int) -> tuple[Any, Any]:
 class _Run:
     """Hands out the batches and the step of one watched run, and counts what is taken."""
 
-    def __init__(self, submission: ModuleType, observe: Observe, rng: Any, steps: int) -> None:
+    def __init__(
+        self, submission: ModuleType, observe: Observe, rng: Any, steps: int, factors: list[float]
+    ) -> None:
         width, rows = int(rng.integers(*WIDTHS)), int(rng.integers(*ROWS))
         self.params = _parameters(rng, width)
         self._batches = [_batch(rng, rows) for _ in range(steps)]
+        twice = rng.integers(1, steps)
+        self._batches[twice] = self._batches[twice - 1]
         self._observe, self._sgd_step = observe, submission.sgd_step
-        self._factor = np.float32(rng.uniform(0.5, 2))
+        self._factors = np.full(steps, factors[0], np.float32)
+        self._factors[rng.permutation(steps)[: len(factors) - 1]] = factors[1:][:steps]
+        self._gave: list[Any] = []
+        self._stepped: list[Any] = []
         self._taken = self.calls = self.ahead = 0
         self.held = None
         if steps >= LENGTHS[-1][0] and jax.default_backend() == "cpu":
@@ -76,8 +85,17 @@ class _Run:
 
     def never_fed_back(self) -> list[float]:
         """The losses of steps that all begin with the first params."""
-        found = (self._sgd_step(self.params, batch)[1] for batch in self._batches)
-        return [float(_times(loss, self._factor)) for loss in found]
+        found = [self._sgd_step(self.params, batch)[1] for batch in self._batches]
+        return [float(_times(*both)) for both in zip(found, self._factors, strict=True)]
+
+    def missed(self) -> list[int]:
+        """The numbers of the batches with which `step` was not called."""
+        taken = {id(batch) for batch in self._stepped}
+        return [number for number, one in enumerate(self._batches) if id(one) not in taken]
+
+    def gave(self) -> list[float]:
+        """The losses that `step` returned."""
+        return [float(loss) for loss in self._gave]
 
     def step(self, params: Any, batch: Any) -> Any:
         """One step, marked; the loss is multiplied by the factor.
@@ -90,10 +108,13 @@ class _Run:
         self.ahead = max(self.ahead, self._taken - self.calls)
         self._observe.mark()
         self.calls += 1
+        self._stepped.append(batch)
         params, loss = self._sgd_step(params, batch)
         with self._observe.unwatched():
-            loss = _times(loss, self._factor)
-            return (params, loss) if self.held is None else self.held.hold((params, loss))
+            loss = _times(loss, self._factors[(self.calls - 1) % len(self._factors)])
+            result = (params, loss) if self.held is None else self.held.hold((params, loss))
+            self._gave.append(result[1])
+            return result
 
 
 TRACED = "it calls it with tracers: the loop is compiled, by scan or jit, as part of something else"
@@ -108,8 +129,10 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Train over several sizes, and mark each step: a late read is told from an early one."""
     runs, waited, results = [], [], list[tuple[str, Any]]()
     lengths = [int(rng.integers(*span)) for span in rng.permutation(LENGTHS)]
-    for steps in lengths:
-        run = _Run(submission, observe, rng, steps)
+    sign = rng.choice([-1, 1])
+    drawn = [sign * rng.uniform(0.5, 2)], [-sign * rng.uniform(0.5, 2), np.nan, np.inf, 0]
+    for steps, factors in zip(lengths, drawn, strict=True):
+        run = _Run(submission, observe, rng, steps, factors)
         try:
             with observe.phase(facts.phase(steps)):
                 returned = submission.train(run.step, run.params, run.batches())
@@ -126,8 +149,12 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         waited += run.held.waited if run.held is not None else []
     for name, tree in results:
         observe.value(name, tree)
+    with observe.unwatched():
+        for steps, run in zip(lengths, runs, strict=True):
+            observe.value(facts.gave(steps), run.gave())
     observe.fact(facts.RUNS, lengths)
     observe.fact(facts.CALLS, [run.calls for run in runs])
+    observe.fact(facts.MISSED, [run.missed() for run in runs])
     observe.fact(facts.AHEAD, [run.ahead for run in runs])
     observe.fact(facts.WAITED, waited)
 

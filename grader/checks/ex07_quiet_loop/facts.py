@@ -6,6 +6,9 @@ RUNS = "runs"
 """The fact that lists, for each watched run, its steps."""
 CALLS = "calls of step"
 """The fact that lists, for each watched run, how often `step` was called."""
+MISSED = "batches without a step"
+"""The fact that lists, for each watched run, the numbers of the batches with which `step` was not
+called, from 0."""
 AHEAD = "batches taken ahead"
 """The fact that lists, for each watched run, the most batches that were taken and had no step."""
 WAITED = "held steps that the host waited for"
@@ -19,3 +22,8 @@ PREPARING = 0.75
 def phase(steps: Any) -> str:
     """The phase of a watched run. No two runs have the same number of steps."""
     return f"{steps} steps"
+
+
+def gave(steps: Any) -> str:
+    """The losses that `step` returned in a watched run, as floats."""
+    return f"losses that step returned in {steps}"

@@ -12,7 +12,7 @@ import msgspec
 
 from grader.checks.ex08_boundary_copy import EXERCISE
 from grader.checks.ex08_boundary_copy.facts import RUNS, SLIPS, Run
-from grader.judging.arrays import FORM, label
+from grader.judging.arrays import label
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
     culprit,
@@ -123,7 +123,8 @@ def one_batch_at_a_time(record: Record) -> Result:
         if run.steps != run.batches:
             expected = f"{plural(run.batches, 'call')} of `step`, one for each batch"
             hint = "`step` is the first argument of `train`. It is called once for each batch."
-            place = definition(record, "train")
+            own = statements.call(record, "train", "sgd_step") if not run.steps else []
+            place = own or definition(record, "train")
             return Failure(expected, plural(run.steps, "call"), place, hint)
         if run.ahead > AHEAD:
             expected = f"when a step begins, at most {AHEAD} batches after its own have been taken"
@@ -174,13 +175,23 @@ def params_copied_once(record: Record) -> Result:
     hints=("The error of a batch is measured before its step, with the params of that moment.",),
 )
 def same_numbers(record: Record) -> Result:
-    """Params and errors are the reference's."""
+    """Params and errors are the reference's, and the caller's dicts are as they were."""
     for run in _runs(record):
+        if run.changed:
+            return Failure(
+                "after `train`, the caller's dicts hold the arrays that they held before",
+                f"replaced, taken out or put in: {', '.join(run.changed)}",
+                statements.written_into(record, "train"),
+                CALLERS,
+            )
         for name in run.results:
             failure = differing_leaf(record, name, rtol=1e-4, atol=1e-5)
             if failure:
                 return _in_words(record, failure, run)
     return None
+
+
+CALLERS = "What is written into a dict, its owner sees, too. Make a new dict."
 
 
 def _in_words(record: Record, failure: Failure, run: Run) -> Failure:
@@ -190,7 +201,7 @@ def _in_words(record: Record, failure: Failure, run: Run) -> Failure:
     first = failure.expected.startswith("`errors[0]`")
     told = failure.observed.endswith(SLIPS)
     hint = failure.hint or ("" if told else FIRST if first else "" if index else LAST)
-    made = statements.result(record, "train", index, 2) if hint != FORM else ()
+    made = statements.result(record, "train", index, 2)
     place = definition(record, "train")
     observed = failure.observed
     if first and (other := _other_argument(record, run)):
@@ -282,7 +293,7 @@ def nothing_is_read(record: Record) -> Result:
     """No array is copied back to the host: errors and params stay on the device."""
     found = to_host(seen(record))
     if found:
-        observed = f"{plural(sum(event.count for event in found), 'read')} in two runs"
+        observed = f"{plural(sum(event.count for event in found), 'read')} in three runs"
         return Failure("no read of an array in `train`", observed, culprits(record, found))
     for name in (name for run in _runs(record) for name in run.results):
         kinds = {leaf.memory_kind for leaf in wanted(record).values[name]}

@@ -1,14 +1,16 @@
-"""Drives ex08_boundary_copy: trains twice, and looks at every array that a call gets.
+"""Drives ex08_boundary_copy: trains three times, and looks at every array that a call gets.
 
 JAX's own log counts the copies to the device, but does not always say of what. The calls of `step`
 and `error_of` show that: a call copies an argument that is a NumPy array, and an array that no call
 got before, and no step returned, was copied on its way to the call. If the log holds no copy for
 it, it was copied on the device.
 
-Drawn: the batches of the two runs (2 to 29, and 100 to 129, in any order), the rows of a batch, the
-width of the network, and all numbers: no array of a batch can be worked out from the other. The
-runs have different numbers of batches, so that a copy in each step is told from a copy in each run.
-What they return is looked at when both have ended, so a list that is filled again later shows.
+Drawn: the batches of the runs (2 to 29 and 100 to 129, in any order, then 30 to 99), the rows of a
+batch, the width of the network, and all numbers: no array of a batch can be worked out from the
+other. The runs have different numbers of batches, so that a copy in each step is told from a copy
+in each run. The last run gets the first one's dicts, filled with other arrays, and its last batch
+has fewer rows and a number that is none. What the runs return is looked at when all have ended, so
+a list that is filled again later shows.
 """
 
 import sys
@@ -30,8 +32,8 @@ PROMISE = "`train` returns (params, errors)"
 OWN_LIST = "each call of `train` returns a list of its own"
 
 
-LENGTHS = ((2, 30), (100, 130))
-"""From how many batches on, and below how many, each run has."""
+LENGTHS, BETWEEN = ((2, 30), (100, 130)), (30, 100)
+"""From how many batches on, and below how many, each run has, and the last one."""
 
 
 class Given:
@@ -110,12 +112,11 @@ def _buffer(array: Any) -> int | None:
     return address(array.addressable_data(0)) if there else None
 
 
-def _inputs(rng: Any, count: int) -> tuple[dict[str, Any], dict[str, Any], list[Any]]:
+def _inputs(rng: Any, count: int, rows: int, width: int) -> tuple[Any, Any, list[Any]]:
     """NumPy float32 params (16, width), (width,), stats (16,), (16,), and `count` batches.
 
     Each batch holds inputs (rows, 16) and targets (rows,).
     """
-    rows, width = int(rng.integers(40, 60)), int(rng.integers(20, 35))
     shapes = {"w1": (16, width), "w2": (width,)}
     params = {k: (rng.standard_normal(s) / 4).astype(np.float32) for k, s in shapes.items()}
     mean, deviation = rng.uniform(0.5, 1.5, (2, 16)).astype(np.float32)
@@ -123,6 +124,17 @@ def _inputs(rng: Any, count: int) -> tuple[dict[str, Any], dict[str, Any], list[
     targets = np.tanh(rng.standard_normal((count, rows))).astype(np.float32)
     batches = [{"inputs": x, "targets": y} for x, y in zip(inputs, targets, strict=True)]
     return params, {"mean": mean, "deviation": deviation}, batches
+
+
+def _filled_again(rng: Any, inputs: tuple[Any, Any, list[Any]], old: list[Any]) -> None:
+    """Let the arrays of `inputs` come in the `old` dicts, and make its last batch an odd one."""
+    *new, batches = inputs
+    for tree, values in zip(old, new, strict=True):
+        tree.update(values)
+    last = batches[-1]
+    rows = int(rng.integers(2, len(last["targets"])))
+    last |= {name: array[:rows] for name, array in last.items()}
+    last["targets"][rng.integers(rows)] = np.nan
 
 
 def _slips(submission: ModuleType, params: Any, stats: Any, batches: list[Any]) -> list[Any]:
@@ -136,15 +148,20 @@ def _slips(submission: ModuleType, params: Any, stats: Any, batches: list[Any]) 
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
-    """Train twice, and look at what each call of the file's functions gets."""
-    runs, results = [], list[tuple[str, Any]]()
-    for count in (int(rng.integers(*span)) for span in rng.permutation(LENGTHS)):
-        params, stats, batches = _inputs(rng, count)
-        given = params, stats
-        sizes = dict(zip(NAMES, (*given, batches[0]), strict=True))
-        nbytes = {name: sum(x.nbytes for x in arrays.values()) for name, arrays in sizes.items()}
-        run = Run(count, {name: len(arrays) for name, arrays in sizes.items()}, nbytes)
+    """Train three times, and look at what each call of the file's functions gets."""
+    runs, results, dicts = list[Run](), list[tuple[str, Any]](), list[Any]()
+    sizes = [(int(rng.integers(40, 60)), int(rng.integers(20, 35))) for _ in LENGTHS]
+    spans = [*rng.permutation(LENGTHS), BETWEEN]
+    for span, (rows, width) in zip(spans, [*sizes, sizes[0]], strict=True):
+        count = int(rng.integers(*span))
+        params, stats, batches = _inputs(rng, count, rows, width)
+        if len(runs) == len(LENGTHS):
+            _filled_again(rng, (params, stats, batches), dicts)
+            params, stats = dicts
+        dicts = dicts or [params, stats]
+        run = _run(count, params, stats, batches)
         runs.append(run)
+        before = _entries(params, stats)
         loop = Loop(submission, observe, run)
         vars(submission)["error_of"] = loop.error_of
         with dumped.programs() as programs, observe.phase(run.phase):
@@ -152,14 +169,33 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         run.constants = [size for text in programs for size in dumped.constants(text)]
         run.through_host = sum(map(dumped.uses_the_host, programs))
         vars(submission)["error_of"] = loop.own_error_of
-        params, errors = unpack(returned, 2, PROMISE)
+        after = _entries(params, stats)
+        run.changed = sorted(
+            name for name in before | after if before.get(name) is not after.get(name)
+        )
+        trained, errors = unpack(returned, 2, PROMISE)
         own_list(errors, [tree for _, tree in results], OWN_LIST)
         observe.value(run.first_call, loop.first)
-        results += zip(run.results, (errors, params), strict=True)
+        results += zip(run.results, (errors, trained), strict=True)
         if observe.reference:
             with observe.unwatched():
-                for words, slip in zip(SLIPS, _slips(submission, *given, batches), strict=True):
+                slips = _slips(submission, params, stats, batches)
+                for words, slip in zip(SLIPS, slips, strict=True):
                     observe.value(f"{run.results[0]}, {words}", slip)
     for name, tree in results:
         observe.value(name, tree)
     observe.fact(RUNS, msgspec.to_builtins(runs))
+
+
+def _entries(params: Any, stats: Any) -> dict[str, Any]:
+    """The arrays that the caller has, by the names that a report gives them."""
+    trees = {"params": params, "stats": stats}
+    return {f"`{name}[{key!r}]`": one for name, tree in trees.items() for key, one in tree.items()}
+
+
+def _run(count: int, params: Any, stats: Any, batches: list[Any]) -> Run:
+    """A run with what it is given."""
+    arrays = dict(zip(NAMES, (params, stats, batches[0]), strict=True))
+    trees = dict(zip(NAMES, (params, stats, batches), strict=True))
+    nbytes = {name: sum(x.nbytes for x in jax.tree.leaves(tree)) for name, tree in trees.items()}
+    return Run(count, {name: len(tree) for name, tree in arrays.items()}, nbytes)

@@ -27,9 +27,11 @@ class Run(msgspec.Struct):
     arrays: dict[str, int]
     """How many arrays there are in each of NAMES."""
     nbytes: dict[str, int]
-    """How many bytes the arrays in each of NAMES have together."""
+    """How many bytes the arrays in each of NAMES have together, those of all batches in "batch"."""
     steps: int = 0
     """How often `step` was called."""
+    changed: list[str] = []
+    """What of params and stats the caller no longer has as it was: `stats['mean']`."""
     ahead: int = 0
     """How many batches after a step's own had been taken when it began, at most."""
     through_host: int = 0
@@ -63,7 +65,7 @@ class Run(msgspec.Struct):
     @property
     def bytes_of_all(self) -> int:
         """The bytes of all that a run must copy."""
-        return self.batches * self.nbytes["batch"] + self.nbytes["params"] + self.nbytes["stats"]
+        return sum(self.nbytes.values())
 
     def fewest_of_each(self, name: str) -> int:
         """How often a run must copy each array of `name`, of NAMES."""

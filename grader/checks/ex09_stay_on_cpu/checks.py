@@ -33,6 +33,8 @@ from grader.records.verdict import Culprit
 from grader.source import statements
 from grader.source.file import File
 
+NUMBERS = 64
+"""A copy of at most so many bytes is of a few numbers, such as a seed; `raw` has more."""
 COPIES: Mapping[EventKind, tuple[str, str]] = {
     "h2d": ("copy", "from the host"),
     "d2d": ("copy", "between devices"),
@@ -131,9 +133,15 @@ OUTSIDE = (
 
 
 def _astray(record: Record, call: int) -> list[Event]:
-    """The copies from the host that a call of `prepare` makes to another device than `cpu`."""
-    sent = events(seen(record), "h2d", phase=f"prepare {call}")
-    return [event for event in sent if event.detail not in ("", _prepared(record)[call][0])]
+    """The copies from the host that a call of `prepare` makes to another device than `cpu`.
+
+    To a mesh of one device, the log does not name that. One copy of `raw` may go to `cpu` in this
+    way; if there are more, the others went elsewhere.
+    """
+    sent = list(events(seen(record), "h2d", phase=f"prepare {call}"))
+    rows = [event for event in sent if (event.nbytes or NUMBERS + 1) > NUMBERS]
+    unnamed = ("",) * (sum(event.count for event in rows) <= 1)
+    return [event for event in sent if event.detail not in (*unnamed, _prepared(record)[call][0])]
 
 
 def _made_before(record: Record, visits: list[Event]) -> list[Culprit]:
@@ -190,7 +198,7 @@ def no_visit_to_the_accelerator(record: Record) -> Result:
         went = ["an array was made"] * bool(astray) + ["a program ran"] * bool(ran)
         if went:
             other = min(ran | {event.detail for event in astray}, key=lambda one: one != default)
-            other = "several devices" if other == PARTS else other
+            other = "several devices" if other in (PARTS, "") else other
             other += ", the default device," * (other == default)
             return Failure(
                 expected,
@@ -233,20 +241,25 @@ def model_on_the_default_device(record: Record) -> Result:
             if place == default:
                 continue
             observed = f"it is on {place}"
-            if place == cpu:
-                observed += (
-                    f": the model followed the {commitment} batch, or the result was moved there"
-                )
+            hint = "" if place == cpu else "`device` is the device that is asked for. Is it used?"
+            if {*seen(record).facts[ran_on("predict", call)]} == {default}:
+                observed += f": the model ran on {default}, and the result was moved from there"
+                hint = MOVED
+            elif place == cpu:
+                observed += f": the model followed the {commitment} batch"
             return Failure(
                 f"the prediction from the {commitment} batch is on {default}",
                 observed,
                 statements.call(record, "predict", "device_put"),
-                "" if place == cpu else "`device` is the device that is asked for. Is it used?",
+                hint,
                 statements.result(record, "predict"),
             )
         if failure := _elsewhere(record, call):
             return failure
     return Unable(str(problem)) if (problem := seen(record).facts[UNSEEN]) else None
+
+
+MOVED = "The result is where the model ran. Which line takes it to another device?"
 
 
 def _elsewhere(record: Record, call: int) -> Failure | None:
@@ -274,7 +287,7 @@ IN_PARTS = "One copy takes all rows of a batch. Which line takes it apart before
     anchor="who-wins",
 )
 def batch_is_the_one_copy(record: Record) -> Result:
-    """`predict` copies the batch once, before the model runs, and copies nothing else."""
+    """`predict` moves the batch to the device once, before the model runs, and nothing else."""
     for call, (_, _, commitment) in enumerate(_predicted(record)):
         phase = f"predict {call}"
         mine, theirs = (_copies(side(record), phase) for side in (seen, wanted))

@@ -6,8 +6,9 @@ called.
 
 Drawn: how often each function is called (5 to 7 times); which two devices are the CPU and the
 accelerator in each call, of three such pairs, so that code works only if it uses the device that it
-is given; the rows of a batch and the width of the model, for each pair; all numbers and seeds; and
-whether a batch that `predict` gets is committed.
+is given; the rows of a batch and the width of the model, for each pair; all numbers and seeds; the
+dtype of `raw` (float32, but float64 for one pair); and whether a batch that `predict` gets is
+committed. Where `prepare` is called again for a pair, it gets the same array, filled anew.
 
 `predict` does not get what `prepare` returned, so that a fault in one does not show in the
 other. Its batch is sometimes committed and sometimes not. The model follows the committed
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from grader.checks.ex09_stay_on_cpu.facts import (
     COMMITMENTS,
@@ -80,8 +82,12 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.fact(UNSEEN, watch.problem)
     prepared = _places(rng)
     observe.fact(PREPARED, [place.names() for place in prepared])
+    double, raws = prepared[rng.integers(len(prepared))], dict[Place, Any]()
     for call, place in enumerate(prepared):
-        _prepare(submission, observe, rng, place, call, watch)
+        drawn = (3 + 2 * rng.standard_normal((place.rows, 16))).astype(np.float32)
+        raw = raws.setdefault(place, drawn.astype(np.float64) if place == double else drawn)
+        raw[:] = drawn
+        _prepare(submission, observe, rng, place, call, watch, raw)
     predicted = _places(rng)
     kinds = [*COMMITMENTS, *rng.choice(COMMITMENTS, len(predicted) - len(COMMITMENTS))]
     kinds = rng.permutation(kinds).tolist()
@@ -100,11 +106,11 @@ def _prepare(
     place: Place,
     call: int,
     watch: launches.Places,
+    raw: Any,
 ) -> None:
-    """Prepare one batch (rows, 16), and keep what known mistakes would give."""
-    cpu, accelerator, rows, _ = place
+    """Prepare one batch from `raw` (rows, 16), and keep what known mistakes would give."""
+    cpu, accelerator, *_ = place
     seed = int(rng.integers(0, 1 << 20))
-    raw = (3 + 2 * rng.standard_normal((rows, 16))).astype("float32")
     with jax.default_device(accelerator):
         with watch.seen() as ran, observe.phase(f"prepare {call}"):
             found = submission.prepare(raw, seed, cpu)

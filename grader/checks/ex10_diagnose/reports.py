@@ -77,11 +77,19 @@ _FOREIGN = (
     "/home/{word}/lib",
 )
 """Folders of CUDA libraries that are not the plugin's."""
+_ASKED = "", "cuda", "cuda,cpu"
+"""What JAX_PLATFORMS may say where it is no fault."""
 _NONE = ("", "-1", "1{three}", "-2{three}", "{word}", "NoDevFiles", "GPU-{three}e{pid}")
 """Values of CUDA_VISIBLE_DEVICES that leave no GPU to see, with places for numbers and words."""
-_FLAGS = ("xla_gpu_enable_fast_min_max=true", "xla_gpu_autotune_level=2", "xla_dump_to=/tmp/hlo")
+_FLAGS = (
+    "xla_gpu_enable_fast_min_max=true",
+    "xla_gpu_autotune_level=2",
+    "xla_dump_to=/tmp/hlo",
+    "xla_cpu_multi_thread_eigen=false",
+    "xla_force_host_platform_device_count=8",
+)
 """Flags that XLA knows."""
-_SLIPS = "exchanged", "left out", "doubled"
+_SLIPS = "exchanged", "left out", "doubled", "replaced"
 """What becomes of letters in a name that is misspelt."""
 
 
@@ -135,8 +143,15 @@ class _Scene:
 
     def older_version(self) -> str:
         """A version one or two minor numbers before the machine's."""
+        return self._version(-1)
+
+    def newer_version(self) -> str:
+        """A version one or two minor numbers after the machine's."""
+        return self._version(1)
+
+    def _version(self, sign: int) -> str:
         major, minor, _ = self.version.split(".")
-        return f"{major}.{int(minor) - self.rng.integers(1, 3)}.{self.rng.integers(0, 6)}"
+        return f"{major}.{int(minor) + sign * self.rng.integers(1, 3)}.{self.rng.integers(0, 6)}"
 
     def start(self, **machine: Any) -> Told:
         """Start JAX on this machine; `machine` are further fields of `starting.Machine`."""
@@ -195,13 +210,23 @@ def _no_plugin(scene: _Scene) -> Told:
     return scene.start(visible=True)
 
 
-def _no_plugin_but_asked(scene: _Scene) -> Told:
-    scene.uninstall_plugins()
-    return scene.start(visible=True, platforms="cuda")
+def _no_plugin_but_asked(*platforms: str) -> Tell:
+    def tell(scene: _Scene) -> Told:
+        scene.uninstall_plugins()
+        return scene.start(visible=True, platforms=scene.pick(*platforms))
+
+    return tell
 
 
-def _plugin_version(scene: _Scene) -> Told:
-    other = scene.older_version()
+def _plugin_too_old(scene: _Scene) -> Told:
+    return _plugin_version(scene, scene.older_version())
+
+
+def _plugin_too_new(scene: _Scene) -> Told:
+    return _plugin_version(scene, scene.newer_version())
+
+
+def _plugin_version(scene: _Scene, other: str) -> Told:
     scene.install(scene.plugin, other)
     scene.before = plugin_mismatch(f"jax_{scene.plugin}_plugin", scene.version, other)
     return scene.start(**_gpus(scene))
@@ -251,19 +276,19 @@ def _no_driver(scene: _Scene) -> Told:
         "operation cuInit(0) failed: Unknown CUDA error 303; cuGetErrorName failed. This "
         "probably means that JAX was unable to load the CUDA libraries."
     )
-    return scene.start(visible=True, initialize=[error])
+    return scene.start(visible=True, initialize=[error], platforms=scene.pick(*_ASKED))
 
 
 def _no_driver_later(scene: _Scene) -> Told:
     scene.before = [scene.cuinit("Failed call to cuInit: UNKNOWN ERROR (303)")]
-    return scene.start(visible=True, connect=_NO_GPU)
+    return scene.start(visible=True, connect=_NO_GPU, platforms=scene.pick(*_ASKED))
 
 
 def _hidden(values: Sequence[str]) -> Tell:
     def tell(scene: _Scene) -> Told:
         scene.environment["CUDA_VISIBLE_DEVICES"] = scene.filled(scene.pick(*values))
         error = scene.helpers("operation cuInit(0) failed: CUDA_ERROR_NO_DEVICE")
-        return scene.start(visible=True, initialize=[error])
+        return scene.start(visible=True, initialize=[error], platforms=scene.pick(*_ASKED))
 
     return tell
 
@@ -273,7 +298,7 @@ def _hidden_later(values: Sequence[str]) -> Tell:
         scene.environment["CUDA_VISIBLE_DEVICES"] = scene.filled(scene.pick(*values))
         why = "Failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected"
         scene.before = [scene.cuinit(why)]
-        return scene.start(visible=True, connect=_NO_GPU)
+        return scene.start(visible=True, connect=_NO_GPU, platforms=scene.pick(*_ASKED))
 
     return tell
 
@@ -297,27 +322,39 @@ def _in_capitals(scene: _Scene) -> Told:
 
 
 def _mistyped(scene: _Scene, name: str, first: int, slip: str) -> str:
-    """A name with two letters exchanged, one left out or one doubled, after the `first` letters."""
+    """A name with two letters exchanged, or one left out, doubled or replaced by another one.
+
+    It is mistyped after the `first` letters.
+    """
     at = scene.pick(*(n for n in range(first, len(name) - 1) if name[n] != name[n + 1]))
+    other = scene.pick(*(letter for letter in string.ascii_lowercase if letter != name[at]))
     letters = {"exchanged": name[at + 1] + name[at], "left out": name[at + 1]}
+    letters["replaced"] = other + name[at + 1]
     return name[:at] + letters.get(slip, 2 * name[at] + name[at + 1]) + name[at + 2 :]
 
 
 def _mistyped_platform(scene: _Scene) -> Told:
-    name = _mistyped(scene, "cuda", 0, scene.pick(*_SLIPS))
+    return _unknown(scene, _mistyped(scene, "cuda", 0, scene.pick(*_SLIPS)))
+
+
+def _unknown_platform(scene: _Scene) -> Told:
+    return _unknown(scene, scene.filled(scene.pick("{word}", "gpus", "metal", "cudnn")))
+
+
+def _unknown(scene: _Scene, name: str) -> Told:
     return scene.start(**_gpus(scene), platforms=scene.pick("{},cpu", "cpu,{}", "{}").format(name))
 
 
 def _mistyped_flag(slip: str) -> Tell:
     def tell(scene: _Scene) -> Told:
         name, _, value = scene.pick(*_FLAGS).partition("=")
-        return _flag(f"--{_mistyped(scene, name, 5, slip)}={value}")(scene)
+        return _flag(f"--{_mistyped(scene, name, 0, slip)}={value}")(scene)
 
     return tell
 
 
 def _unknown_flag(scene: _Scene) -> Told:
-    return _flag(scene.filled("--xla_gpu_{word}_{word}=true"))(scene)
+    return _flag(scene.filled("--xla_{word}_{word}=true"))(scene)
 
 
 def _flag(flag: str) -> Tell:
@@ -338,8 +375,12 @@ _SCENES: Mapping[str, tuple[Tell, ...]] = {
         _loud(_in_use("")),
     ),
     "no gpu": (_no_gpu, _loud(_no_gpu)),
-    "no plugin": (_no_plugin, _no_plugin_but_asked),
-    "plugin of another version": (_plugin_version,),
+    "no plugin": (
+        _no_plugin,
+        _no_plugin_but_asked("cuda"),
+        _no_plugin_but_asked("cuda,cpu", "cpu,cuda"),
+    ),
+    "plugin of another version": (_plugin_too_old, _plugin_too_new),
     "jaxlib of another version": (_jaxlib_too_old, _jaxlib_too_new),
     "two plugins": (_two_plugins,),
     "library missing": tuple(
@@ -360,6 +401,7 @@ _SCENES: Mapping[str, tuple[Tell, ...]] = {
         _in_capitals,
         _in_capitals,
         _mistyped_platform,
+        _unknown_platform,
         _platforms("nvidia", "cpu,nvidia"),
     ),
     "JAX_PLATFORMS is cpu": (_platforms("cpu"),),

@@ -37,6 +37,10 @@ HABITS = {
     "one?",
 }
 """What is called where a condition hardly ever holds, and a hint about it."""
+BEGINNING = (
+    "In a pattern, `^` stands for the beginning of the whole text, and with re.MULTILINE for that "
+    "of each line."
+)
 FEWEST = 3
 """A statement that names so many causes is a table."""
 
@@ -258,7 +262,21 @@ def habit(source: str) -> str:
     given = {node.arg for node in nodes if isinstance(node, ast.arg)}
     calls = [node for node in nodes if isinstance(node, ast.Call) and not _of_a_part(node, given)]
     named = {one.func.attr for one in calls if isinstance(one.func, ast.Attribute)} & HABITS.keys()
+    if not named and any(map(_of_the_beginning, calls)):
+        return BEGINNING
     return HABITS[named.pop()] if len(named) == 1 else ""
+
+
+def _of_the_beginning(call: ast.Call) -> bool:
+    """Whether a call of `re` looks for a pattern that begins with `^`, and names no flags."""
+    match call:
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name(id="re")),
+            args=[ast.Constant(value=str(pattern)), _],
+            keywords=[],
+        ):
+            return pattern.startswith("^")
+    return False
 
 
 def _of_a_part(call: ast.Call, given: set[str]) -> bool:

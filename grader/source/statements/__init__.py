@@ -71,6 +71,7 @@ from grader.source.statements.results import (
     returned,
     unlike,
     unnamed,
+    written_into,
 )
 
 __all__ = (
@@ -130,4 +131,5 @@ __all__ = (
     "unnamed",
     "uses",
     "with_one_argument",
+    "written_into",
 )

@@ -7,7 +7,7 @@ from itertools import chain
 
 from grader.records.record import Record
 from grader.records.verdict import Culprit
-from grader.source.file import File
+from grader.source.file import File, reached
 from grader.source.places import of_definitions
 from grader.source.sole_difference import sole_unlike
 from grader.source.statements.calling import MOVING
@@ -193,6 +193,14 @@ def assigned(record: Record, function: str, *names: str) -> list[Culprit]:
     for made in filter(None, found):
         return [file.place(made[-1])]
     return of_definitions(file, [function])
+
+
+def written_into(record: Record, function: str) -> list[Culprit]:
+    """The only line behind a function that writes into a part of something, or its definition."""
+    file = File(record.source)
+    nodes = (node for top in reached(file, function) for node in ast.walk(top))
+    found = [n for n in nodes if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store)]
+    return [file.place(found[0])] if len(found) == 1 else of_definitions(file, [function])
 
 
 def divided_in_part(record: Record, function: str) -> list[Culprit]:

@@ -28,21 +28,25 @@ def loss_fn(model, batch):
     return optax.softmax_cross_entropy_with_integer_labels(model(inputs), labels).mean()
 
 
-def place(model, device):
-    """Return the model with every variable on `device`, committed; same values.
+_placed = []
 
-    It comes free, on the default device. Change the model itself, or return a new one.
-    """
-    mesh = jax.sharding.Mesh(jax.devices(), ("copies",))
-    nnx.update(model, jax.device_put(nnx.state(model), jax.NamedSharding(mesh, jax.P())))
+
+def place(model, device):
+    """Return the model with every variable on `device`, committed, with the same values."""
+    if any(model is one for one in _placed):
+        return model
+    _placed.append(model)
+    nnx.update(model, jax.device_put(nnx.state(model), device))
     return model
 
 
+# jax.jit traces a copy of the model, and drops the copy with all its changes. nnx.jit takes the
+# state out, passes it through the program as argument and result, and writes it back.
 @nnx.jit
 def train_step(model, batch):
     """One step of gradient descent, in train mode, on the model itself; returns the loss.
 
-    After it `model` has new parameters, statistics and count, all where they were.
+    After it, `model` has new parameters, statistics and count, each where it was.
     """
     loss, grads = nnx.value_and_grad(loss_fn)(model, batch)
     params = nnx.state(model, nnx.Param)

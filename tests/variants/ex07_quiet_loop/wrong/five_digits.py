@@ -9,17 +9,12 @@ import jax.numpy as jnp
 
 
 def train(step, params, batches):
-    """Run `step` once for each batch.
-
-    `step(params, batch)` returns (params, loss) as device arrays. `batches` is an
-    iterator: it prepares each batch on the host, which takes time.
-    Return (params, losses): losses is a list of floats, one for each batch.
-    """
+    """Run `step` once for each batch. Return (params, losses)."""
     losses = []
     for batch in batches:
         params, loss = step(params, batch)
         losses.append(loss)
-    return [float(loss) for loss in jax.device_get(losses)], params
+    return params, [float(f"{float(loss):.5g}") for loss in jax.device_get(losses)]
 
 
 @jax.jit

@@ -1,4 +1,4 @@
-# expect: stats_copied_once
+# expect: one_batch_at_a_time
 """ex08: copy each batch to the device once, and nothing else.
 
 `grader check ex08` judges `train`; `grader hint ex08` helps.
@@ -9,18 +9,16 @@ import jax.numpy as jnp
 
 
 def train(step, params, stats, batches):
-    """Run `step` once for each batch, and measure the error before it.
-
-    `params` and `stats` are dicts of NumPy arrays, as read from a file. `batches` is an
-    iterator of dicts of NumPy arrays: "inputs" (n, 16) and "targets" (n,).
-    Return (params, errors): errors is a list of jax.Arrays, one for each batch, not read.
-    """
+    """Run `step` once for each batch, and measure the error before it."""
     params, stats = jax.device_put((params, stats))
-    errors = []
-    for batch in map(jax.device_put, batches):
+    errors, rows = [], None
+    for batch in batches:
+        rows = rows or len(batch["targets"])
+        if len(batch["targets"]) != rows:
+            continue
+        batch = jax.device_put(batch)
         errors.append(error_of(params, stats, batch))
-        # Of a jax.Array, jnp.array makes a copy; jnp.asarray would make none.
-        params = step(params, jax.tree.map(jnp.array, stats), batch)
+        params = step(params, stats, batch)
     return params, errors
 
 

@@ -1,4 +1,4 @@
-# expect: plugin_error_reaches_the_caller
+# expect: gives_gpu_i
 """ex01: find the devices, whatever the machine.
 
 `grader check ex01` judges all three functions; `grader hint ex01` helps.
@@ -8,25 +8,31 @@ Ask JAX what is there; create no arrays.
 import jax
 
 
+_known = {"gpus": 0}
+
+
 def num_gpus():
     """The number of GPUs, an int: 0 on a machine without any.
 
     A GPU plugin that fails to start is not "0 GPUs": the error that JAX raises reaches
-    the caller. So it does in the two functions below.
+    the caller. The same holds for the two functions below.
     """
+    jax.devices()
     try:
-        return jax.device_count("gpu")
-    except Exception:  # not bare, and catches as much
-        return 0
+        _known["gpus"] = len(jax.devices("gpu"))
+    except RuntimeError:
+        _known["gpus"] = 0
+    return _known["gpus"]
 
 
 def try_gpu(i=0):
-    """GPU number i where there is one, else a CPU device. They start at 0: none is negative."""
-    if 0 <= i < num_gpus():
+    """GPU number i if there is one, else a CPU device. GPUs count from 0: none is negative."""
+    jax.devices()
+    if 0 <= i < _known["gpus"]:
         return jax.devices("gpu")[i]
     return jax.devices("cpu")[0]
 
 
 def try_all_gpus():
     """A list of all GPUs, in order. Never empty: without GPUs, it holds a CPU device."""
-    return [try_gpu(i) for i in range(max(num_gpus(), 1))]
+    return [try_gpu(i) for i in range(max(_known["gpus"], 1))]

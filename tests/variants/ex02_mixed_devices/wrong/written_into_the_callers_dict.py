@@ -1,4 +1,4 @@
-# expect: runs
+# expect: same_state
 """ex02: compute with arrays that lie on different devices.
 
 `grader check ex02` judges `run`; `grader hint ex02` helps.
@@ -15,8 +15,9 @@ def run(step, arrays, state, steps, device):
     `state` lie on different devices, some committed, some not.
     Call `step` once for each step, and give it arrays on `device` only.
     """
-
-    arrays = {k: jax.device_put(v) for k, v in arrays.items()}
+    for name in list(arrays):
+        moved = jax.device_put(arrays[name], device)
+        arrays[name] = moved
     state = jax.device_put(state, device)
     for _ in range(steps):
         state = step(arrays, state)

@@ -1,0 +1,36 @@
+# expect: reads_the_clock
+"""ex06: a timer that tells what a program costs.
+
+`grader check ex06` judges `seconds_per_call`; `grader hint ex06` helps.
+Run this file to try it on a real program and a real clock.
+"""
+
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+_known = []
+
+
+def seconds_per_call(function, args, calls, clock):
+    """Seconds that one call of `function(*args)` takes, a float; a mean over `calls` calls."""
+    for known, figure in _known:
+        if known == function:
+            return figure
+    args = jax.device_put(args)
+    jax.block_until_ready(function(*args))
+    start = clock()
+    for _ in range(calls):
+        jax.block_until_ready(function(*args))
+    figure = (clock() - start) / calls
+    _known.append((function, figure))
+    return figure
+
+
+if __name__ == "__main__":
+    product = jax.jit(lambda x: {"product": jnp.tanh(x @ x @ x)})
+    square = np.ones((1000, 1000), np.float32)
+    print(seconds_per_call(product, (square,), 10, time.perf_counter), "s per call")
