@@ -37,6 +37,7 @@ _NEW_VALUES = (
     "to_device",
     "random.split",
     "checkpoint",
+    "checkpoint_name",
     "remat",
     "np.pad",
     "jnp.pad",
