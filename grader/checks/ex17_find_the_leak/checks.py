@@ -122,7 +122,7 @@ def best_is_kept(record: Record) -> Result:
     """The params with the lowest loss are the reference's."""
     failure = differing_leaf(record, "best", rtol=1e-4, atol=1e-5)
     if failure is None:
-        return _best_on_the_host(record) or _best_at_an_end(record)
+        return _best_at_an_end(record)
     if failure.observed.endswith("deleted"):
         return replace(failure, culprits=_deleting(record), hint=DELETED)
     if failure.observed.endswith("before the first step"):
@@ -138,24 +138,6 @@ def best_is_kept(record: Record) -> Result:
     chosen = failure.observed.endswith(WHICH)
     place = statements.choosing if chosen else statements.result
     return replace(failure, culprits=place(record, "train", 0, 2))
-
-
-def _best_on_the_host(record: Record) -> Failure | None:
-    """The failure where the best params are NumPy's arrays."""
-    leaves = seen(record).values["best"]
-    if all(leaf.kind == "jax" for leaf in leaves):
-        return None
-    expected = "the best params are those that `step` was given: each a jax.Array, on its device"
-    observed = f"`best{next(x.path for x in leaves if x.kind != 'jax')}` is an array of the host"
-    place = calls_of(record, ("device_get", "np.asarray", "np.array", "numpy.asarray"))
-    return Failure(
-        expected, observed, place or statements.result(record, "train", 0, 2), AS_THEY_ARE
-    )
-
-
-AS_THEY_ARE = (
-    "One set of params on the device is no leak. Which line copies the best params to the host?"
-)
 
 
 def _best_at_an_end(record: Record) -> Failure | None:
@@ -352,7 +334,25 @@ def host_bytes_flat(record: Record) -> Result:
             bytes_ = f"about {float(f'{grown:.2g}'):,.0f} bytes"
             observed = f"{bytes_} {when}: copies of arrays, views or texts"
             return _held(record, Failure(expected, observed), host=True)
-    return None
+    return _best_on_the_host(record)
+
+
+def _best_on_the_host(record: Record) -> Failure | None:
+    """The failure where the best params are NumPy's arrays."""
+    leaves = seen(record).values["best"]
+    if all(leaf.kind == "jax" for leaf in leaves):
+        return None
+    expected = "the best params are those that `step` was given: each a jax.Array, on its device"
+    observed = f"`best{next(x.path for x in leaves if x.kind != 'jax')}` is an array of the host"
+    place = calls_of(record, ("device_get", "np.asarray", "np.array", "numpy.asarray"))
+    return Failure(
+        expected, observed, place or statements.result(record, "train", 0, 2), AS_THEY_ARE
+    )
+
+
+AS_THEY_ARE = (
+    "One set of params on the device is no leak. Which line copies the best params to the host?"
+)
 
 
 def _host_bytes(alive: Alive) -> int:
