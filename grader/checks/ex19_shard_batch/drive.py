@@ -3,8 +3,8 @@
 There are three meshes: one axis over all devices, and two axes in both orders, of which "data" is
 the longer one once, and the shorter one once. So neither the number of devices nor the first or the
 longest axis is right for all, and the rows are drawn so that each of them asks for another number
-of added rows. One batch needs none, one has a single row, and one of the others, which is drawn,
-has fewer rows than parts. A second batch of the same shape follows on one mesh.
+of added rows. One batch needs none, one has a single row, and one of those on two axes has fewer
+rows than parts. A second batch of the same shape follows on one mesh.
 
 Drawn are the rows and columns of the batches (one of them, which is drawn, has 30 to 59 rows and
 more in each part), the order of the devices in each mesh, and all numbers. Inputs have more columns
@@ -49,8 +49,8 @@ def _batches(devices: int, rng: Any) -> list[Batch]:
     half = devices // 2 or 1
     second, first = (int(n) for n in rng.permutation([half, devices // half]))
     few, long = rng.integers(1, 10, 2), rng.integers(30, 60, 1)
-    full, *more = rng.permutation([*few, *long])
-    times = [int(n) for n in (full, *rng.permutation([0, *more]))]
+    times = [int(n) for n in rng.permutation([*few, *long])]
+    times.insert(2 if second > first else 3, 0)  # fewer rows than parts, where there are more parts
     some = int(rng.integers(1, max(devices, 2)))
     one, other = (int(rng.choice(_telling(n, devices // n))) for n in (second, first))
     return [
