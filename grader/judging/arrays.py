@@ -437,7 +437,10 @@ def _compare_values(name: str, leaf: Leaf, want: Leaf, rtol: float, atol: float)
     if got.dtype.kind not in "biufc" or expected.dtype.kind not in "biufc":
         same = bool(np.array_equal(got, expected))
         return None if same else Failure(f"{name} is {expected.tolist()!r}", repr(got.tolist()))
-    close = np.isclose(got, expected, rtol=rtol, atol=atol * _scale(expected), equal_nan=True)
+    if got.dtype.kind in "biu" and expected.dtype.kind in "biu":
+        close = np.equal(got, expected)  # whole numbers are not rounded
+    else:
+        close = np.isclose(got, expected, rtol=rtol, atol=atol * _scale(expected), equal_nan=True)
     return None if close.all() else _value_failure(name, got, expected, ~close)
 
 

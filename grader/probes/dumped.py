@@ -18,6 +18,7 @@ _TENSOR = re.compile(r"((?:\d+x)*)[a-z]+(\d+)")
 _SHAPE = re.compile(r"tensor<((?:\d+x)+)")
 _MODULE = re.compile(r"module @([\w.]+)")
 _ARRAY = re.compile(r"tensor<\d")
+_TOLD = re.compile(r"custom_call @\w*callback\w*\(.*: \(.*tensor<(?:\d+x)*f\d+>.*\) ->")
 _ON_THE_HOST = re.compile(r"pinned_host|annotate_device_placement|_xla_compute_type")
 
 
@@ -38,6 +39,11 @@ def programs() -> Iterator[list[str]]:
 def uses_the_host(program: str) -> bool:
     """Whether a program keeps an array in host memory, or computes on the host."""
     return bool(_ON_THE_HOST.search(program))
+
+
+def tells_python(program: str) -> bool:
+    """Whether a program gives numbers, that are no whole ones, to a function of Python."""
+    return bool(_TOLD.search(program))
 
 
 def name(program: str) -> str:

@@ -36,6 +36,14 @@ def host_operations(jaxpr: Any) -> list[str]:
     return sorted(set(_found(jaxpr)))
 
 
+def uses_host_memory(jaxpr: Any) -> bool:
+    """Whether an array of a jaxpr lies in host memory."""
+    return any(
+        _in_host_memory(equation) or any(map(uses_host_memory, _inner(equation.params.values())))
+        for equation in jaxpr.eqns
+    )
+
+
 def _found(jaxpr: Any) -> Iterator[str]:
     for equation in jaxpr.eqns:
         inner = list(_inner(equation.params.values()))

@@ -175,6 +175,15 @@ def given_there(devices: Sequence[str], given: Sequence[Any]) -> int:
     return sum(place <= {*devices} for place in places)
 
 
+class Text(NamedTuple):
+    """What the text of programs says."""
+
+    operations: int
+    """How many operations there are, as the function `operations` counts them."""
+    tells_python: bool
+    """Whether one of them gives numbers to a function of Python."""
+
+
 class Reader:
     """Reads the text of what a call compiles; `problem` says why, if it cannot."""
 
@@ -186,18 +195,17 @@ class Reader:
         except Exception as error:  # noqa: BLE001 (JAX does not promise how it writes programs)
             self.problem = f"JAX does not write programs down: {type(error).__name__}: {error}"
         else:
-            self.problem = "" if found == 2 else f"2 known operations were read as {found}"
+            read = found.operations
+            self.problem = "" if read == 2 else f"2 known operations were read as {read}"
 
-    def read(self, run: Callable[[], Any]) -> tuple[Any, int]:
-        """Call `run`, wait for its result, and count the operations of what it compiled.
-
-        Returns the result and the count.
-        """
+    def read(self, run: Callable[[], Any]) -> tuple[Any, Text]:
+        """Call `run`, wait for its result, and read what it compiled; returns both."""
         if self.problem:
-            return run(), 0
+            return run(), Text(0, tells_python=False)
         with dumped.programs() as programs:
             result = jax.block_until_ready(run())
-        return result, min(MOST, sum(map(operations, programs)))
+        told = any(map(dumped.tells_python, programs))
+        return result, Text(min(MOST, sum(map(operations, programs))), told)
 
 
 def operations(program: str) -> int:

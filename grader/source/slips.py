@@ -38,6 +38,7 @@ _NEW_VALUES = (
     "to_device",
     "random.split",
     "checkpoint",
+    "checkpoint_name",
     "remat",
     "np.pad",
     "jnp.pad",

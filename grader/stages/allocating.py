@@ -29,7 +29,8 @@ PLUGIN = "grader_staged_cuda_plugin"
 OPTIONS = ("allocator", "memory_fraction", "preallocate")
 SECONDS = 25.0
 _STEERING = ("XLA_", "JAX_", "TF_")
-_VISIBLE = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES")
+_AMD = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES", *_AMD)
 _ASK = """
 import json, sys, types
 source, share, grow = json.load(sys.stdin)

@@ -45,8 +45,8 @@ programs = {
     "unrolled": jax.jit(unrolled),
 }
 reader, x = launches.Reader(), np.ones(3, np.float32)
-first = {name: reader.read(lambda: run(x))[1] for name, run in programs.items()}
-again = {name: reader.read(lambda: run(x))[1] for name, run in programs.items()}
+first = {name: reader.read(lambda: run(x))[1].operations for name, run in programs.items()}
+again = {name: reader.read(lambda: run(x))[1].operations for name, run in programs.items()}
 print(json.dumps({"problem": reader.problem, "first": first, "again": again}))
 """
 PLACES = """

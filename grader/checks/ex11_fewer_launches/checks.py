@@ -1,5 +1,6 @@
 """Checks of ex11_fewer_launches: the numbers, launches and compiles of a run, and its time."""
 
+import ast
 from dataclasses import replace
 
 import msgspec
@@ -81,7 +82,8 @@ def _right_in_another(record: Record, run: Run) -> Run | None:
 def _placed(record: Record, failure: Failure) -> Failure:
     """At what is not as in `step`; or what a loop's body returns, or the call that loops."""
     if failure.observed.endswith(AROUND_THE_STEPS):
-        return replace(failure, culprits=_around(record))
+        rounded = statements.condition(record, "simulate") and _some_are_right(record)
+        return replace(failure, culprits=_around(record), hint=ROUNDED if rounded else failure.hint)
     if unlike := statements.unlike(record, "step"):
         observed = f"{failure.observed}; what is marked is not as in `step`"
         return replace(failure, observed=observed, culprits=unlike)
@@ -89,6 +91,18 @@ def _placed(record: Record, failure: Failure) -> Failure:
     inside = body != definition(record, "simulate")
     made = body if inside else statements.each_round(record, "simulate") or _loop(record)
     return replace(failure, made=made)
+
+
+ROUNDED = (
+    "For some numbers of steps, the state is right. What does the condition of your loop compare: "
+    "whole numbers, or sums that are rounded?"
+)
+
+
+def _some_are_right(record: Record) -> bool:
+    """Whether the state is right after some numbers of steps."""
+    names = (state_after(run.steps, run.number) for run in _runs(record))
+    return any(differing_leaf(record, name, rtol=1e-3, atol=1e-5) is None for name in names)
 
 
 def _around(record: Record) -> list[Culprit]:
@@ -168,13 +182,26 @@ def _read(record: Record) -> Result:
     """The failure if a run brings a state to the host, which then may compute steps."""
     reads = to_host(seen(record))
     if not reads:
-        return probe_gap(seen(record), "reads")
+        return _told(record) or probe_gap(seen(record), "reads")
     total = plural(sum(event.count for event in reads), "read")
     return Failure(
         "a run reads no array: its steps are computed on the device",
         f"{total} in {plural(len(_runs(record)), 'run')}",
         culprits(record, reads),
         ON_THE_HOST,
+    )
+
+
+def _told(record: Record) -> Failure | None:
+    """The failure where the program of a run gives a state to Python."""
+    told = [run.steps for run in _runs(record, FIRST) if run.told]
+    if not told:
+        return None
+    return Failure(
+        "no run gives its state to the host",
+        f"the program for {plural(told[0], 'step')} gives numbers to a function of Python",
+        calls_of(record, ("debug.callback", "io_callback", "pure_callback", "debug.print")),
+        "What runs on the host while the program runs, and what does it get?",
     )
 
 
@@ -189,10 +216,31 @@ def _computing(record: Record, run: Run) -> list[Culprit]:
         if beside != definition(record, "simulate"):
             return beside
         of_numpy = statements.matching(record, "simulate", _OF_NUMPY)
-        parts = beside if {*run.functions} & _OF_PARTS else []
-        return of_numpy or (statements.result(record, "simulate") if parts else _loop(record))
+        parts = _unpacking(record) if {*run.functions} & _OF_PARTS else []
+        return of_numpy or parts or _loop(record)
+    if _are_unnamed(run):
+        return statements.rounds(record, "simulate") or definition(record, "simulate")
     often = max(run.functions, key=run.functions.__getitem__)
     return statements.call(record, "simulate", often)
+
+
+def _are_unnamed(run: Run) -> bool:
+    """Whether what is launched at each step has no name: a program that was compiled ahead."""
+    return not run.launches % run.steps and sum(run.functions.values()) < run.launches
+
+
+def _unpacking(record: Record) -> list[Culprit]:
+    """The only statement in `simulate` that takes what a call gives apart, or what it returns."""
+    file = File(record.source)
+    function = file.doing("simulate")
+    taken = [
+        node
+        for node in (ast.walk(function) if function else ())
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Tuple)
+        and isinstance(node.value, ast.Call)
+    ]
+    return [file.place(taken[0])] if len(taken) == 1 else statements.result(record, "simulate")
 
 
 def _is_on_the_host(run: Run) -> bool:
@@ -202,11 +250,19 @@ def _is_on_the_host(run: Run) -> bool:
 
 def _why_launched(record: Record, run: Run) -> str:
     """The hint for a number of launches, or "" for the check's first one."""
+    if _as_in_another(record, run):
+        return BY_THE_CALL
     if _is_on_the_host(run):
         return ON_THE_HOST
     if _is_beside_the_loop(record, run):
         return BESIDE
     return ONE_CALL if run.launches % run.steps else ""
+
+
+def _as_in_another(record: Record, run: Run) -> bool:
+    """Whether a run with the same number of steps launched one program, and this one none."""
+    others = (one for one in _runs(record) if one.steps == run.steps)
+    return not run.launches and any(one.launches == 1 for one in others)
 
 
 def _is_beside_the_loop(record: Record, run: Run) -> bool:
@@ -219,7 +275,7 @@ def _is_beside_the_loop(record: Record, run: Run) -> bool:
     return same or {*run.functions.values()} == {1}
 
 
-_OF_PARTS = {"dynamic_slice", "squeeze", "_unstack"}
+_OF_PARTS = {"dynamic_slice", "squeeze", "_unstack", "unstack"}
 """What JAX calls the programs that take an array apart outside jit."""
 _OF_NUMPY = r"(jnp|jax\.numpy)\.\w+\((?!.*\)\.)"
 """How a call of jax.numpy begins whose result is not asked for something else."""
@@ -242,7 +298,8 @@ def _launched(run: Run) -> str:
         return f"nothing is launched but {placing}: the device computes nothing"
     each = run.launches / run.steps
     often = f", {each:g} for each step" if each >= 1 and each % 1 == 0 else ""
-    names = [f"{count} of `{name}`" for name, count in run.functions.items()]
+    named = {} if _are_unnamed(run) else run.functions
+    names = [f"{count} of `{name}`" for name, count in named.items()]
     more = ", ..." if len(names) > MOST_NAMES else ""
     listed = f": {', '.join(names[:MOST_NAMES])}{more}" if names else ""
     return f"{run.launches} launches{often}{listed}"
@@ -307,7 +364,7 @@ CLEARED = "jax.clear_caches drops every program that is compiled. What does the 
     anchor="compiled-once",
 )
 def one_copy_of_the_step(record: Record) -> Result:
-    """The program for many steps is about as long as the program for few."""
+    """The program for many steps holds about as much arithmetic as the program for few."""
     problem = seen(record).facts["no text"]
     if problem:
         return Unable(f"programs could not be read: {problem}")
@@ -316,7 +373,8 @@ def one_copy_of_the_step(record: Record) -> Result:
     if long is None:
         return None
     return Failure(
-        f"the program for {long.steps} steps is about as long as one for {runs[0].steps}",
+        f"the program for {long.steps} steps holds about as much arithmetic as one for "
+        f"{runs[0].steps}",
         f"it has {long.operations:,} operations, and a step has {OPERATIONS}: the loop is "
         "unrolled, and the program holds a copy of each step",
         definition(record, "simulate"),
@@ -334,4 +392,15 @@ def one_copy_of_the_step(record: Record) -> Result:
 )
 def ten_times_faster(record: Record) -> Result:
     """A run takes at most a tenth of the time of the loop in Python."""
-    return timing_result(record, "loop", "a run")
+    result = timing_result(record, "loop", "a run")
+    prepared = statements.matching(record, "simulate", _PREPARING)
+    if isinstance(result, Failure) and prepared:
+        return replace(result, culprits=prepared, hint=PREPARED)
+    return result
+
+
+_PREPARING = r".*\.lower\(.*\)\.compile\("
+PREPARED = (
+    "`lower` and `compile` prepare a program whenever they are called. A jitted function that is "
+    "called itself does that once."
+)

@@ -7,9 +7,10 @@ grows with the number of steps.
 
 Drawn: the numbers of steps (6 short, 7 long, of which 4 follow each other, and one above 1000); how
 many runs each has, one that compiles and at least one more, about 80 in all, in drawn order; the
-number of pendulums for each number of steps, and their starts: wide swings, and small ones. A step
-of a timed window is a run of each of four lengths, drawn as those of short runs are, once for all
-windows of a comparison.
+number of pendulums for each number of steps, and their starts: wide swings, small ones, and some
+that turn over and over, in both directions. Of the runs with one number of steps, every second one
+gets the very arrays of the first. A step of a timed window is a run of each of four lengths, drawn
+as those of short runs are, once for all windows of a comparison.
 """
 
 from collections.abc import Callable
@@ -46,8 +47,10 @@ SHORT = 100
 TIMED = 4
 """How many lengths timed runs have; each is compiled for."""
 SWING, SPEED = 2.4, 0.6
-"""The largest angle and speed of a start. With more, a pendulum may come to stand on its head,
-where rounding decides what becomes of it."""
+"""The largest angle and speed of a start that swings. With more, a pendulum may come to stand on
+its head, where rounding decides what becomes of it."""
+TURNING = 4
+"""So many times the largest speed is added to that of a pendulum which turns over."""
 ENOUGH = 12
 """So many runs with more than one launch decide: no more are made, as each takes long."""
 LOOKED_AT = 8
@@ -55,10 +58,34 @@ LOOKED_AT = 8
 
 
 def _start(rng: Any, pendulums: int) -> tuple[Any, Any]:
-    """Angles and speeds of the pendulums, float32 (pendulums,), on the device."""
-    drawn = (rng.uniform(-most, most, pendulums) for most in (SWING, SPEED))
-    placed: tuple[Any, Any] = jax.device_put(tuple(part.astype(np.float32) for part in drawn))
+    """Angles and speeds of the pendulums, float32 (pendulums,), on the device.
+
+    One in eight turns over and over.
+    """
+    angle, speed = (rng.uniform(-most, most, pendulums) for most in (SWING, SPEED))
+    speed += np.sign(speed) * TURNING * SPEED * (rng.permutation(pendulums) < pendulums // 8)
+    placed: tuple[Any, Any] = jax.device_put(tuple(x.astype(np.float32) for x in (angle, speed)))
     return placed
+
+
+class _Starts:
+    """The start of each run: of its own, or, of every second run, the arrays of the first one."""
+
+    def __init__(self, seed: int, sizes: dict[int, int]) -> None:
+        self._seed, self._sizes = seed, sizes
+        self._first: dict[int, tuple[Any, Any]] = {}
+
+    def of(self, run: Run) -> tuple[Any, Any]:
+        """Angles and speeds; new arrays with the same numbers if `simulate` deleted the first."""
+        number = run.number if run.number % 2 else 1
+        first = self._first.get(run.steps)
+        if number == 1 and first and not any(array.is_deleted() for array in first):
+            return first
+        rng = np.random.default_rng((self._seed, run.steps, number))
+        start = _start(rng, self._sizes[run.steps])
+        if number == 1:
+            self._first[run.steps] = start
+        return start
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
@@ -72,14 +99,15 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         reader = launches.Reader()
     observe.fact("no counter", counter.problem)
     observe.fact("no text", reader.problem)
-    sizes, more, seed = *_plan(rng), int(rng.integers(1 << 30))
+    sizes, more = _plan(rng)
     runs: list[Run] = []
+    starts = _Starts(int(rng.integers(1 << 30)), sizes)
 
     def run(steps: int, phase: str) -> Run:
         made = Run(steps, sum(run.steps == steps for run in runs) + 1, phase)
         runs.append(made)
         name = state_after(steps, made.number)
-        start = _start(np.random.default_rng((seed, steps, made.number)), sizes[steps])
+        start = starts.of(made)
         if observe.reference:
             _slips(observe, start, steps, name)
         simulate = partial(submission.simulate, *start, steps)
@@ -88,7 +116,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         with observe.phase(phase):
             state, (made.launches, made.functions) = counter.count(simulate)
         if phase == FIRST:
-            state, made.operations = state
+            state, (made.operations, made.told) = state
         angle, speed = unpack(state, 2, PROMISE)
         observe.value(name, {"angle": angle, "speed": speed})
         pairs = zip(("angle", "speed"), start, strict=True)

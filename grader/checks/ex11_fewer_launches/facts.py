@@ -25,6 +25,8 @@ class Run(msgspec.Struct, omit_defaults=True):
     """How often each function was called from outside all others, most often first."""
     operations: int = 0
     """The arithmetic in the text of the programs that it compiled."""
+    told: bool = False
+    """Whether a program that it compiled gives numbers to Python, by a callback."""
     deleted: list[str] = []
     """The arguments that it deletes."""
 

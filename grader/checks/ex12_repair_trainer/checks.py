@@ -1,22 +1,27 @@
 """Checks of ex12_repair_trainer: each of the six faults by what it does, and the training."""
 
+import ast
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 import msgspec
+from msgspec.structs import replace as replaced
 
 from grader.checks.ex12_repair_trainer import EXERCISE
 from grader.checks.ex12_repair_trainer.facts import (
     AGAIN,
     FILLED_AGAIN,
     LONG,
+    LOSS_AFTER,
     MANY,
     MOVES,
     OTHER,
     RUNS,
     WAITED,
+    ManySteps,
     Run,
     through_host,
 )
@@ -37,7 +42,9 @@ from grader.judging.evidence import (
 )
 from grader.judging.words import plural, where
 from grader.records.record import PREFETCHED, UNWAITED, Event, EventKind, Measured, Record
+from grader.records.verdict import Culprit
 from grader.source import statements
+from grader.source.file import File
 
 SCALAR = 8
 """Bytes of the largest single number. Every array of the model is larger."""
@@ -126,10 +133,14 @@ def state_is_kept(record: Record) -> Result:
     lost = statements.discarding(record, "step") if moves == 0 else []
     returned = lost or statements.result(record, "step", 0, 2)
     made = statements.assigned(record, "step", "state", "new_state")
-    hint = ONCE if moves == 2 else failure.hint
+    hint = {2: ONCE, -1: AS_MADE}.get(moves, failure.hint)
     return replace(failure, hint=hint, made=made if moves else returned)
 
 
+AS_MADE = (
+    "The state that `apply` returns is the new one as a whole: its mean has moved already. What "
+    "does your code make of it?"
+)
 ONCE = "Which calls of the network move its mean, and which of the states do they get?"
 MOVED = {
     0: ": this is the state that went in, and the new one is lost",
@@ -163,6 +174,7 @@ def same_step(record: Record) -> Result:
     losses = [seen(record).values[f"loss with key {i}"][0].data for i in range(2)]
     unused = losses[0] == losses[1]
     why = "; the loss is the same for any key: `key` does not reach the network" if unused else ""
+    why = why or AFTER * _is_after(record)
     found = (
         _differing(record, ["[1]"], why)  # the loss first: what is wrong with it is wrong in all
         or _differing(record, ["[0][0]", "[0][2]"], why)
@@ -171,6 +183,8 @@ def same_step(record: Record) -> Result:
         return _other_in_training(record)
     if unused or not isinstance(found, Failure) or found.hint:
         return found
+    if found.observed.endswith(AFTER):
+        return replace(found, hint=LOSS, culprits=statements.result(record, "step", 1, 2))
     if found.expected.startswith("`loss`"):
         if keys := statements.matching(record, "step", _NEW_KEY):
             observed = f"{found.observed}; `step` makes another key of `key`"
@@ -179,6 +193,17 @@ def same_step(record: Record) -> Result:
     if _differing(record, ["[0][2]"], why) is None:
         return replace(found, hint=ADDED, made=statements.call(record, "step", "apply_updates"))
     return replace(found, hint=OPTIMIZED, made=statements.call(record, "step", "update"))
+
+
+AFTER = ": that is the loss with the new params, after the step"
+
+
+def _is_after(record: Record) -> bool:
+    """Whether the loss is that of the params which the step has made."""
+    mine, known = record.measured.get("step"), wanted(record).values[LOSS_AFTER]
+    made = [leaf for leaf in mine.outputs if leaf.path == "[1]"] if mine else []
+    pairs = ((leaf, replaced(one, path="[1]")) for leaf in made for one in known)
+    return any(not compare("", [a], [b], "", "", rtol=1e-4, atol=1e-5) for a, b in pairs)
 
 
 OF_A_TRACE = (
@@ -213,6 +238,14 @@ FOR_ANY_NUMBER = (
     "Nobody says how many batches come. Which number in your code stands for it, and which key do "
     "the steps beyond it get?"
 )
+EVERY_BATCH = (
+    "Each batch gets a step, however many rows it has, and the last one, too. Which batch does "
+    "your code leave out?"
+)
+AS_GIVEN = (
+    "Return a list with one float for each step: the loss that the step gave, also where there are "
+    "hundreds of steps, and where the loss is no number."
+)
 ANEW = "Each call returns a list of its own. Where does your code make the one that it returns?"
 RETURNED = "Return the model that the last step gave, and a list with one float for each step."
 
@@ -230,21 +263,59 @@ def trains_on_every_batch(record: Record) -> Result:
             if len(run.calls) > steps:
                 calls = calls_of(record, ["step"])
                 return Failure(*failure, calls if len(calls) > 1 else place, EVERY_CALL)
+            if failure[1].endswith(LAST_MISSING):
+                return Failure(*failure, _handing(record) or place, EVERY_BATCH)
             return Failure(*failure, place, FROM_STEP_TO_STEP if "model" in failure[0] else "")
         if run.problem:
             expected = "`train` returns (model, losses): what the steps gave"
             observed = f"{run.problem} (a run of {steps} batches)"
             index = 0 if run.problem.startswith("the model") else 1
             returned = statements.result(record, "train", index, 2)
+            if run.problem.startswith("there are"):
+                returned = _rounds_of_helper(record, returned) or returned
             hint = ANEW if run.problem == FILLED_AGAIN else RETURNED
             return Failure(expected, observed, returned, hint)
-    many, _, left = seen(record).facts[MANY]
-    if left > 0:
-        expected = f"one step for each of {many + left} batches"
-        observed = f"{plural(many, 'step')}, and {left} batches get none"
+    return _of_many(record)
+
+
+def _of_many(record: Record) -> Failure | None:
+    """The failure of a run of many steps, the last of which has fewer rows, and a loss of NaN."""
+    many, place = _many(record), definition(record, "train")
+    if many.left > 0:
+        expected = f"one step for each of {many.steps + many.left} batches"
+        observed = f"{plural(many.steps, 'step')}, and {plural(many.left, 'batch')} got none"
+        if many.left == 1:
+            observed += ": the last batch has fewer rows"
         counting = calls_of(record, ("islice", "range", "random.split"))[:1]
-        return Failure(expected, observed, counting or place, FOR_ANY_NUMBER)
+        hint = EVERY_BATCH if many.left == 1 else FOR_ANY_NUMBER
+        return Failure(expected, observed, counting or place, hint)
+    if many.problem:
+        index = 0 if many.problem.startswith("the model") else 1
+        expected = "`train` returns (model, losses): what the steps gave"
+        observed = f"{many.problem} (a run of {many.steps} batches, whose last loss is NaN)"
+        return Failure(expected, observed, statements.result(record, "train", index, 2), AS_GIVEN)
     return None
+
+
+def _handing(record: Record) -> list[Culprit]:
+    """Where the file hands batches on, by the only `yield` in it; or nothing."""
+    file = File(record.source)
+    found = [node for node in ast.walk(file.tree) if isinstance(node, ast.Yield)]
+    return [file.place(found[0])] if len(found) == 1 else []
+
+
+def _rounds_of_helper(record: Record, place: Sequence[Culprit]) -> list[Culprit]:
+    """What the only `for` goes over in the file's own function that a place calls; or nothing."""
+    called = re.findall(r"\b\w+(?=\()", place[0].text if place else "")
+    own = [name for name in called if name in File(record.source).names]
+    return statements.rounds(record, own[0]) if own else []
+
+
+def _many(record: Record) -> ManySteps:
+    return msgspec.convert(seen(record).facts[MANY], ManySteps)
+
+
+LAST_MISSING = ": the last batch got none"
 
 
 def _steps_taken(run: Run, steps: int) -> tuple[str, str] | None:
@@ -255,7 +326,9 @@ def _steps_taken(run: Run, steps: int) -> tuple[str, str] | None:
         times = Counter(number for number in numbers if number is not None)
         often = next((number for number, many in times.items() if many > 1), None)
         got = f"{plural(len(numbers), 'step')} for {steps} batches"
-        if often is not None:
+        if numbers == [*range(steps - 1)]:
+            got += LAST_MISSING
+        elif often is not None:
             which = f"batch {often}, counted from 0," if often else "the first batch"
             got += f": {which} got {times[often]}"
     elif wrong is not None:
@@ -296,8 +369,7 @@ def a_new_key_for_each_step(record: Record) -> Result:
         for index, call in enumerate(long.calls)
         if any(later.key in call.parts for later in long.calls[index + 1 :])
     ]
-    many, made, _ = seen(record).facts[MANY]
-    steps = len(keys)
+    many, steps = _many(record), len(keys)
     if repeated:
         steps = len(repeated[0])
         observed = f"{plural(repeated[1], 'key')}: {THE_SAME_UNITS}"
@@ -313,30 +385,31 @@ def a_new_key_for_each_step(record: Record) -> Result:
         )
     elif used:
         observed = (
-            f"step {used[0]} uses a key that is split later, and Haiku splits the same key in that "
-            "step"
+            f"step {used[0]} uses a key of which a later key is made, and Haiku splits the same "
+            "key in that step"
         )
     elif not _random([*pairwise(keys), *zip(keys, other, strict=False)]):
         observed = (
             "the keys resemble one another: they are made from `key` by counting, not by jax.random"
         )
-    elif made < many:
-        steps = many
+    elif many.keys < many.steps:
+        steps = many.steps
         observed = (
-            f"{plural(made, 'key')}: {THE_SAME_UNITS}; with {len(keys)} steps, no key came twice"
+            f"{plural(many.keys, 'key')}: {THE_SAME_UNITS}; with {len(keys)} steps, no key came "
+            "twice"
         )
     else:
         return None
     expected = (
-        f"{steps} steps, {steps} keys, all made from `key`, and no key is split after a "
-        "step has used it"
+        f"{steps} steps, {steps} keys, all made from `key`, and no key is split, or drawn "
+        "with, after a step has used it"
     )
     hint = SPLIT if used and not (repeated or common or again != keys[: len(again)]) else ""
-    if steps == many:
+    if steps == many.steps:
         hint = FOR_ANY_NUMBER
     elif not (repeated or hint):
         hint = "jax.random.split and fold_in make new keys of `key`. Counting or NumPy do not."
-    makers = (*MAKERS, "random.split") if steps == many else MAKERS
+    makers = (*MAKERS, "random.split") if steps == many.steps else MAKERS
     place = calls_of(record, makers)[:1]
     if not place and repeated and repeated[1] == 1:
         place = statements.matching(record, "train", _NEW_KEY)

@@ -4,7 +4,8 @@
 none in `train`. All three runs are judged. One is long, one starts from the same key, so that the
 same keys must come out, and one from another key. The long run holds each step
 until the next one is called (`grader.stages.held`), so a wait is found that no probe sees.
-Of a fourth run the keys alone are counted: its steps train nothing.
+Of a fourth run, the keys are counted, and what it returns is looked at: its steps train nothing,
+its last batch has fewer rows, and its last loss is NaN.
 
 Drawn: the steps of each run (60 to 99, twice 3 to 19, and 260 to 329), the rows of a batch, all
 numbers and keys, and which device is the default one in the first run; in the second it is the
@@ -17,15 +18,24 @@ from types import ModuleType
 from typing import Any
 
 import jax
+import msgspec
 import numpy as np
 
-from grader.checks.ex12_repair_trainer.facts import AGAIN, LONG, MANY, MOVES, OTHER, WAITED
+from grader.checks.ex12_repair_trainer.facts import (
+    AGAIN,
+    LONG,
+    LOSS_AFTER,
+    MANY,
+    MOVES,
+    OTHER,
+    WAITED,
+)
 from grader.checks.ex12_repair_trainer.trainer import (
     MODEL,
     STEP,
     Training,
     in_order,
-    keys_of_many,
+    many_steps,
     one_loss,
     train,
     unlike,
@@ -36,7 +46,7 @@ from grader.stages.held import Held
 SAME_SIZES = (4, 16, 32, 128)
 """Rows or steps whose arrays would have the size of an array of the model, in bytes."""
 MANY_STEPS = (260, 330)
-"""From how many steps on, and below how many, the run has whose keys alone are counted."""
+"""From how many batches on, and below how many, the run has that trains nothing, and one more."""
 
 
 def _model(submission: ModuleType, rng: Any, batch: Any) -> Any:
@@ -92,6 +102,11 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     for index in range(2):
         exported = observe.program("step", submission.step, model, keys[index], batches[index])
     is_unlike = unlike(exported)
+    if observe.reference:
+        with observe.unwatched():
+            (params, state, opt_state), _ = step(model, keys[0], batches[0])
+            after = [(params, one, opt_state) for one in (model[1], state)]
+            observe.value(LOSS_AFTER, [step(one, keys[0], batches[0])[1] for one in after])
     with jax.default_device(first), observe.unwatched():
         for index in range(2):
             after, loss = unpack(step(*jax.device_put((model, keys[index])), batches[0]), 2, STEP)
@@ -120,7 +135,11 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     if jax.default_backend() != "cpu":
         observe.fact(WAITED, [])
     many = batches[:1] * int(rng.integers(*MANY_STEPS))
+    many.append(tuple(array[: rows // 2] for array in batches[0]))
+    losses = rng.standard_normal(len(many)).astype("float32")
+    losses[-1] = np.nan
     with observe.unwatched():
-        observe.fact(MANY, keys_of_many(submission.train, (model, keys[2]), many))
+        done = many_steps(submission.train, (model, keys[2]), many, losses)
+        observe.fact(MANY, msgspec.to_builtins(done))
     for end in ends:
         end()

@@ -9,9 +9,11 @@ AGAIN = "again"
 OTHER = "other"
 """A run of a few steps from `key` + 1, which must make other keys."""
 RUNS = (LONG, AGAIN, OTHER)
-MANY = "keys of many steps"
-"""The fact that holds how many steps another run took, how many keys they got, and how many batches
-it left without a step."""
+MANY = "a run of many steps"
+"""The fact that holds a `ManySteps`."""
+LOSS_AFTER = "loss with the new params"
+"""The name of the value that the reference's side keeps: two losses of the params that the exported
+step makes of its first arguments, with the same key and batch, and the old state or the new one."""
 MOVES = "how often the mean moves"
 """The fact that says how often the mean of the returned state has moved: 0, 1, 2, or -1 where that
 is not known."""
@@ -32,7 +34,7 @@ class Call(msgspec.Struct):
     key: list[int]
     """The words of the key."""
     parts: list[list[int]]
-    """The keys that splitting this key gives."""
+    """The keys that splitting this key gives, and that numbers drawn with it would be."""
     batch: int | None
     """The number of the batch; None if it is none of the batches."""
     goes_on: bool
@@ -43,6 +45,18 @@ class Call(msgspec.Struct):
     """Where the step ran, as `cpu:1`: its loss is there."""
     unlike_the_program: bool = False
     """Whether it gave other numbers than the exported program of `step` gives for them."""
+
+
+class ManySteps(msgspec.Struct):
+    """What a run of many steps did, which train nothing; the last batch has fewer rows."""
+
+    steps: int
+    keys: int
+    """How many keys the steps got."""
+    left: int
+    """How many batches it left without a step."""
+    problem: str
+    """What is wrong with what `train` returned, or ""."""
 
 
 class Run(msgspec.Struct):

@@ -9,10 +9,17 @@ from typing import Any
 
 import jax
 import jax.export
+import jax.numpy as jnp
 import msgspec
 import numpy as np
 
-from grader.checks.ex12_repair_trainer.facts import FILLED_AGAIN, Call, Run, through_host
+from grader.checks.ex12_repair_trainer.facts import (
+    FILLED_AGAIN,
+    Call,
+    ManySteps,
+    Run,
+    through_host,
+)
 from grader.judging.words import typed
 from grader.probes import dumped
 from grader.probes.compiles import Compiles
@@ -133,17 +140,17 @@ def in_order(model: Any, given: Any) -> None:
         raise Misused(MODEL, f"it is ({', '.join(found)})")
 
 
-def keys_of_many(
-    submitted: Callable[..., Any], start: tuple[Any, Any], batches: list[Any]
-) -> tuple[int, int, int]:
-    """How many steps `submitted`, a `train`, takes, how many keys they get, and how many are left.
+def many_steps(
+    submitted: Callable[..., Any], start: tuple[Any, Any], batches: list[Any], given: Any
+) -> ManySteps:
+    """What `submitted`, a `train`, makes of many batches. Step i gives the loss `given[i]`.
 
     The step that it calls trains nothing, and is no program, so that many of them take no time. A
     `train` that compiles on and on, which another check sees, is stopped: nothing is left then.
     """
     model, key = jax.device_put(start)
-    loss, keys = jax.device_put(np.float32(1)), list[Any]()
-    left = 0
+    given_losses, keys = jax.device_put([*given]), list[Any]()
+    left, problem = 0, ""
     tally = Tally(lambda _: 0)
     tally.paused = False
 
@@ -151,14 +158,16 @@ def keys_of_many(
         if tally.total("compile") > COMPILES:
             raise RuntimeError
         keys.append(key)
-        return model, loss
+        return model, given_losses[len(keys) - 1]
 
     # Whatever is raised here alone is raised because of this step.
     with Compiles(tally), suppress(Exception):
-        submitted(step, model, key, iter(batches))
+        trained, losses = submitted(step, model, key, iter(batches))
         left = len(batches) - len(keys)
+        problem = "" if left else _problem((trained, losses), start[0], given.tolist())
     words = jax.device_get([jax.random.key_data(key) for key in keys])
-    return len(words), len({np.asarray(word).tobytes() for word in words}), left
+    made = len({np.asarray(word).tobytes() for word in words})
+    return ManySteps(len(words), made, left, problem)
 
 
 _copied: Callable[[Any], Any] = jax.jit(lambda tree: jax.tree.map(lambda x: x + 0, tree))
@@ -235,8 +244,15 @@ def unlike(program: Program) -> Callable[[Any, Any], bool]:
 
 @jax.jit
 def _parts(keys: Any) -> Any:
-    """The words of the keys (n, PARTS, 2) that splitting `keys` (n, 2) gives, uint32."""
-    return jax.vmap(lambda key: jax.random.split(key, PARTS))(keys)
+    """The words of the keys (n, PARTS + 1, 2) that come of `keys` (n, 2), uint32.
+
+    PARTS come of splitting a key, and one of drawing two words with it.
+    """
+
+    def of(key: Any) -> Any:
+        return jnp.append(jax.random.split(key, PARTS), jax.random.bits(key, (1, 2), "uint32"), 0)
+
+    return jax.vmap(of)(keys)
 
 
 def place_of(array: Any) -> str:

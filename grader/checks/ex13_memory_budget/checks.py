@@ -236,8 +236,11 @@ ALIKE = 0.85
 
 def _more_than_the_share(record: Record, one: Started) -> Failure | None:
     """The failure where JAX was told to take other memory, too."""
-    usual = next(iter(_started(wanted(record)))).more
-    odd = [name for name in usual | one.more if usual.get(name) != one.more.get(name)]
+    asked = _started(wanted(record))
+    same = [x for x in asked if (x.shell, x.call) == (one.shell, one.call)]
+    usual = [x.more for x in (asked[0], *same)]  # what a shell sets of other things may stay
+    names = {name for more in (one.more, *usual) for name in more}
+    odd = [n for n in sorted(names) if one.more.get(n) not in [more.get(n) for more in usual]]
     told = [f"{name}={one.more.get(name)}" for name in odd]
     told += [f"{UNIFIED}={value}" for name, value in (one.read or {}).items() if name == UNIFIED]
     if not told:

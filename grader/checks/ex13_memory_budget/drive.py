@@ -8,9 +8,10 @@ very large ones, each with a pool that grows and with one that does not); in the
 values of the variables, where each variable stands alone, with each text that JAX reads as off and
 some that it reads as on, and in each company of two or more, with a pool that grows and with one
 that does not; which GPUs some shells show, and what else some have set; and the order of all
-processes. Where there is a GPU, two real processes with a drawn share are asked what its allocator
-gave them. What JAX is told is compared with what was asked for, and with the text of the
-environment that it read, outside this process.
+processes. One shell has set the very share that is asked for, under the old name, one an allocator
+without a name, and one what JAX sets aside for collectives. Where there is a GPU, two real
+processes with a drawn share are asked what its allocator gave them. What JAX is told is compared
+with what was asked for, and with the text of the environment that it read, outside this process.
 """
 
 import linecache
@@ -26,6 +27,7 @@ import msgspec
 
 from grader.checks.ex13_memory_budget.facts import (
     ALLOCATOR,
+    COLLECTIVES,
     NEW,
     OLD,
     PREALLOCATE,
@@ -115,6 +117,8 @@ def _calls(rng: Any) -> list[tuple[Shell, float, bool]]:
     empty: Shell = {}
     found = [(empty, _share(rng, *size), grow) for size in sizes for grow in (True, False)]
     found += [(shell, _share(rng), grow) for shell, grow in _alone(rng)]
+    same = _share(rng)
+    found.append(({OLD: str(same)}, same, bool(rng.integers(2))))
     for count in range(2, len(VALUES) + 1):
         for names in combinations(VALUES, count):
             shell = {name: VALUES[name](rng) for name in names}
@@ -136,7 +140,8 @@ def _alone(rng: Any) -> Iterator[tuple[Shell, bool]]:
     """
     yield from (({PREALLOCATE: text}, True) for text in (*ON, _some_word(rng)))
     yield from (({PREALLOCATE: text}, False) for text in OFF)
-    allocators = (*ALLOCATORS, _any_case(rng, VALUES[ALLOCATOR](rng)))
+    yield {COLLECTIVES: str(int(rng.integers(10, 1000)))}, bool(rng.integers(2))
+    allocators = (*ALLOCATORS, "", _any_case(rng, VALUES[ALLOCATOR](rng)))
     yield from (({ALLOCATOR: text}, bool(rng.integers(2))) for text in allocators)
     for name in (OLD, NEW, VISIBLE):
         yield from (({name: VALUES[name](rng)}, grow) for grow in (True, False))

@@ -10,7 +10,16 @@ OLD, NEW = "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_CLIENT_MEM_FRACTION"
 PREALLOCATE, ALLOCATOR = "XLA_PYTHON_CLIENT_PREALLOCATE", "XLA_PYTHON_CLIENT_ALLOCATOR"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """The variable that hides GPUs from a process."""
-OTHERS = (VISIBLE, "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES", "XLA_FLAGS")
+COLLECTIVES = "XLA_PYTHON_CLIENT_COLLECTIVE_MEM_SIZE_MB"
+"""The variable for memory of another kind, which `start` may leave as it is, or remove."""
+OTHERS = (
+    VISIBLE,
+    "CUDA_DEVICE_ORDER",
+    "NVIDIA_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "XLA_FLAGS",
+)
 """Variables that decide which GPU there is, and are none of `start`'s business."""
 UNIFIED = "TF_FORCE_UNIFIED_MEMORY"
 """The variable that lets a pool reach into the host's memory."""

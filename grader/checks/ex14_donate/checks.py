@@ -1,5 +1,6 @@
 """Checks of ex14_donate: the results, what is donated, and whether it saves the second copy."""
 
+import re
 from dataclasses import replace
 
 import msgspec
@@ -11,6 +12,7 @@ from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     KEPT,
     compiled_program,
+    culprit,
     definition,
     differing_leaf,
     differing_output,
@@ -169,7 +171,16 @@ def _of_params(record: Record, failure: Failure, name: str, right: int) -> Failu
     ratio = output_step_ratio(record, name, "['params']")
     said = f"; the step of the params is {ratio:.3g} times the reference's" if ratio else ""
     said += f"; for {plural(right, 'other size')} the numbers are right" if right else ""
-    return replace(failure, observed=failure.observed + said, hint=PARAMS)
+    place = _at_the_rate(record) or failure.culprits
+    return replace(failure, observed=failure.observed + said, hint=PARAMS, culprits=place)
+
+
+def _at_the_rate(record: Record) -> list[Culprit]:
+    """The only line that names the learning rate; or nothing."""
+    lines = (line.partition("#")[0] for line in record.source.splitlines())
+    rate = re.compile(r"(?<![\w.])0?\.05\b")
+    named = [number for number, line in enumerate(lines, 1) if rate.search(line)]
+    return [culprit(record, named[0])] if len(named) == 1 else []
 
 
 def _named(record: Record, failure: Failure, name: str, word: str, after: str = "") -> Failure:
@@ -317,7 +328,19 @@ def one_copy_of_the_state(record: Record) -> Result:
     pairs = zip(programs, _traced(wanted(record)), strict=True)
     few = ((name, mine, traced) for (name, mine), traced in pairs if traced.rows <= FEW)
     found = (_second_copy(record, *one) for one in few)
-    return next((one for one in found if one), None)
+    return next((one for one in found if one), None) or _on_the_host(record)
+
+
+def _on_the_host(record: Record) -> Failure | None:
+    """The failure where a program moves arrays to the host's memory, or back."""
+    if not any(traced.uses_the_host for traced in _traced(seen(record))):
+        return None
+    place = statements.call(record, "step", "device_put")
+    observed = "it keeps arrays in the host's memory, too"
+    return Failure("the program works in its device's memory alone", observed, place, ON_THE_HOST)
+
+
+ON_THE_HOST = "A copy of the state is a second copy wherever it lies. Which line makes it?"
 
 
 def _second_copy(record: Record, name: str, program: Measured, traced: Traced) -> Result:

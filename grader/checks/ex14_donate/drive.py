@@ -3,8 +3,10 @@
 Drawn: the width of the network and the rows of a batch, for four programs (a narrow network, a wide
 one and one between, each with 3 to 6 rows, and one of any width with 7 to 63, in any order), and of
 another network, which is run twice, with 8 to 59 rows, for 2 to 19 and for 100 to 139 steps; the
-count that a state begins with (0 in one run, up to a million elsewhere); how many batches a run
-has, which come again in turn; whether the runs come before the traces; and all numbers.
+count that a state begins with (0 in one run, large ones elsewhere); how many batches a run has,
+which come again in turn; whether a batch is a list or a tuple, of which two traces get each;
+whether the runs come before the traces; and all numbers. In the last step of the shorter run, one
+target is very large, and so are the gradients.
 
 The trace shows what `step` donates, and whether the new state has the arrays of the old one. What
 the compiler makes of the donation is measured with the exported programs, where the learner's file
@@ -22,6 +24,7 @@ import numpy as np
 from grader.checks.ex14_donate import facts
 from grader.checks.ex14_donate.facts import FEW, RUNS, TRACED, Run, Traced
 from grader.probes.describe import address
+from grader.probes.host_operations import uses_host_memory
 from grader.probes.observe import Misused, Observe, named, unpack
 
 PROMISE = "`step` returns (state, losses)"
@@ -29,6 +32,11 @@ WIDTHS = ((24, 200), (200, 1100), (1100, 1700))
 """From which width on, and below which, the network of each program is."""
 LENGTHS = ((2, 20), (100, 140))
 ROWS, MANY_ROWS = (3, FEW + 1), (FEW + 1, 64)
+COUNTS = (1 << 25, 1 << 30)
+"""From which number on, and below which, the counts are with which most states begin: float32 has
+not all of them."""
+FAR = 1e8
+"""The target that is far from all others."""
 RUN_ROWS, RUN_WIDTH, BATCHES = (8, 60), (40, 200), (2, 6)
 
 
@@ -50,14 +58,17 @@ def _copied(tree: Any) -> Any:
     return jax.tree.map(lambda x: x + 0, tree)
 
 
-def _batch(rng: Any, rows: int) -> Any:
-    """Inputs (rows, 16) and targets (rows,), float32, on the device.
+def _batch(rng: Any, rows: int, *, far: bool = False) -> Any:
+    """Inputs (rows, 16) and targets (rows,), float32, on the device; one target may be `far`.
 
     The inputs are small, so that the training of no network diverges: that would make much of a
     difference of rounding.
     """
     inputs = rng.standard_normal((rows, 16)).astype(np.float32)
-    return _copied((inputs / 4, inputs[:, 0]))
+    targets = inputs[:, 0].copy()
+    if far:
+        targets[int(rng.integers(rows))] = FAR
+    return _copied((inputs / 4, targets))
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
@@ -78,8 +89,8 @@ def _trace_all(step: Any, observe: Observe, rng: Any) -> None:
     for number, index in enumerate(rng.permutation(len(sizes)), 1):
         width, rows = (int(rng.integers(*ends)) for ends in sizes[index])
         with observe.unwatched():
-            state = _state(rng, width, int(rng.integers(1_000_000)))
-            batch = _batch(rng, rows)
+            state = _state(rng, width, int(rng.integers(*COUNTS)))
+            batch = (list if number % 2 else tuple)(_batch(rng, rows))
         traced = step.trace(state, batch)
         new_state, _ = unpack(traced.out_info, 2, PROMISE)
         found.append(_traced(traced, state, new_state, rows))
@@ -90,24 +101,29 @@ def _trace_all(step: Any, observe: Observe, rng: Any) -> None:
 def _run_all(step: Any, observe: Observe, rng: Any) -> None:
     """Run `step` many times, twice; it is compiled once."""
     runs = []
-    count, width = int(rng.integers(1_000_000)), int(rng.integers(*RUN_WIDTH))
-    rows = int(rng.integers(*RUN_ROWS))
+    count, width = int(rng.integers(*COUNTS)), int(rng.integers(*RUN_WIDTH))
+    rows, kind = int(rng.integers(*RUN_ROWS)), (list, tuple)[int(rng.integers(2))]
     for number, span in enumerate(rng.permutation(LENGTHS), 1):
+        steps = int(rng.integers(*span))
         with observe.unwatched():
             state = _state(rng, width, count if number == 2 else 0)
-            batches = [_batch(rng, rows) for _ in range(int(rng.integers(*BATCHES)))]
-        runs.append(_run(step, observe, number, state, batches, int(rng.integers(*span))))
+            drawn = [kind(_batch(rng, rows)) for _ in range(int(rng.integers(*BATCHES)))]
+            batches = [drawn[index % len(drawn)] for index in range(steps)]
+            if steps < LENGTHS[0][1]:
+                batches[-1] = kind(_batch(rng, rows, far=True))
+        runs.append(_run(step, observe, number, state, batches))
     observe.fact(RUNS, msgspec.to_builtins(runs))
 
 
-def _run(
-    step: Any, observe: Observe, number: int, state: Any, batches: list[Any], steps: int
-) -> Run:
-    """One run; it ends where a new state is built otherwise than the old one."""
-    run, losses = Run(steps, 0, 0, 0), []
+def _run(step: Any, observe: Observe, number: int, state: Any, batches: list[Any]) -> Run:
+    """One run, of a step for each batch.
+
+    It ends where a new state is built otherwise than the old one.
+    """
+    run, losses = Run(len(batches), 0, 0, 0), []
     before = [jax.tree.map(np.array, batch) for batch in batches]
-    for index in range(steps):
-        batch, kept = batches[index % len(batches)], before[index % len(batches)]
+    for index, kept in enumerate(before):
+        batch = batches[index]
         old, places, form = jax.tree.leaves(state), _places(state), _shapes(state)
         state, lost = unpack(step(state, batch), 2, PROMISE)
         with observe.unwatched():
@@ -154,6 +170,7 @@ def _traced(traced: Any, state: Any, new_state: Any, rows: int) -> Traced:
         state_donated=any(donated[: len(arrays)]),
         batch_donated=any(donated[len(arrays) :]),
         donated_inside=any(any(arguments) for arguments in inside),
+        uses_the_host=uses_host_memory(traced.jaxpr.jaxpr),
     )
 
 

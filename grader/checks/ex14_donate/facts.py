@@ -40,6 +40,8 @@ class Traced(msgspec.Struct):
     """Whether any array of the batch is donated."""
     donated_inside: bool
     """Whether a jitted function that `step` calls donates an argument."""
+    uses_the_host: bool
+    """Whether the program moves an array to host memory, or from there."""
 
 
 class Run(msgspec.Struct):

@@ -57,6 +57,10 @@ LEFT_OVER = (
     "Some masks are right, and others count more rows than their batch has, but not all of their "
     "array. What is left in a mask from a batch before?"
 )
+OF_ANOTHER = (
+    "Some masks are right, and others count fewer rows than their batch has. Which mask does a "
+    "batch get: one of its own, or one that was made for a batch before?"
+)
 CUT = "An array that is smaller than its batch has no place for some rows. Is its size rounded up?"
 NOT_THE_MODELS = "The predictions are those of `model`. Which line makes the ones that you return?"
 TIMES_NAN = "The mask multiplies the rows. What is 0 times a NaN, or times an infinity?"
@@ -163,7 +167,9 @@ def _with_reason(record: Record, failure: Failure, served: Served) -> Failure:
         made = statements.argument(record, "predict_all", "model", 2)
     elif counted < given:
         cut = "has shape" in failure.expected
-        why, hint = f"; the masks count {counted} of the {given} rows", CUT if cut else MASK
+        some = any(call.batch is not None for call in calls)
+        why = f"; the masks count {counted} of the {given} rows"
+        hint = CUT if cut else OF_ANOTHER if some else MASK
         made = statements.argument(record, "predict_all", "model", 1 if cut else 2)
     elif others := [call.why for call in calls if call.batch is None]:
         why = f"; in {len(others)} of {len(calls)} calls of `model`, the mask counts "
@@ -171,7 +177,7 @@ def _with_reason(record: Record, failure: Failure, served: Served) -> Failure:
         hint = WHY_NOT.get(others[0], NOT_ONE_BATCH)
     elif unreal := sum(not call.finite for call in calls):
         why = f"; in {unreal} of {len(calls)} calls of `model`, rows of padding hold no number"
-        hint = TIMES_NAN
+        hint, made = TIMES_NAN, statements.argument(record, "predict_all", "model", 1)
     else:
         made = statements.call(record, "predict_all", "append", "model")
     observed = failure.observed + why
@@ -211,6 +217,12 @@ MORE_FORMS = (
 MORE_OFTEN = (
     "More programs were compiled than `model` got forms of arrays. Which line compiles something "
     "else, or the same once more?"
+)
+MOST_ROWS = 256
+"""The rows of the largest batch."""
+TOO_LARGE = (
+    "No batch has more than 256 rows. What does your code make of a batch whose rows fill one of "
+    "its sizes?"
 )
 SAME_SIZES = (
     "Only the model is compiled, once for each size that it gets. Round up to a few sizes that are "
@@ -260,6 +272,7 @@ def few_compiles(record: Record) -> Result:
             sizes = [str(rows) for rows in sorted(by_size)]
             more = ", ..." if len(sizes) > MOST_SIZES else ""
             why = f"; `model` got arrays of {', '.join(sizes[:MOST_SIZES])}{more} rows"
+            hint = TOO_LARGE if max(by_size) > MOST_ROWS else hint
     return Failure(
         f"at most {plural(COMPILES, 'compile')} for {batches} batches of many sizes",
         f"{total}: {listed}{why}",

@@ -4,7 +4,8 @@ Drawn: how many lists there are (3 to 5 of several batches, 5 to 7 of one batch,
 149), their order, and the sizes of their batches: each process gets batches of one row, of 256, of
 one size from each of 19 bands, and of 3 to 6 other sizes, which come again in the long list. The
 lists of one batch show how much padding one size costs, which the rows of larger batches would
-hide. One of the lists comes again at the end, with other params, which give other predictions.
+hide. One list comes again at the end, filled with arrays of the same numbers, and with other
+params, which give other predictions.
 Drawn, too, are the width of the network, where the rows lie (far from zero, so that a padding
 of zeros shifts the mean of its batch if it is not masked out), and a factor by which `model`
 multiplies the predictions, so that `network` by itself does not give its numbers.
@@ -93,10 +94,13 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     again = int(rng.choice([n for n, (_, batches) in enumerate(given) if len(batches) < LONG[0]]))
     with observe.unwatched():
         others = _params(rng, width)
-    given.append((others, [rows.copy() for rows in given[again][1]]))
+    given.append((others, given[again][1]))
+    filled_again = [rows.copy() for rows in given[again][1]]
     sizes: dict[str, int] = {}
     served, returned = [], []
     for number, (params, batches) in enumerate(given, 1):
+        if number == len(given):
+            batches[:] = filled_again
         beside = _Beside(params, sizes)
         one, found = _serve(submission, observe, watch, beside, factor, number, batches)
         served.append(one)
@@ -158,7 +162,7 @@ class _Beside:
     def rows(self) -> int:
         """The rows of all launches so far."""
         numbers = (
-            given if given and name == NETWORK else max(given, self._sizes.get(name, 0))
+            given if given >= FEATURES and name == NETWORK else max(given, self._sizes.get(name, 0))
             for name, given in self._launched
         )
         return sum(number // FEATURES for number in numbers)

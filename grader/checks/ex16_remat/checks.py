@@ -65,6 +65,7 @@ def same_gradients(record: Record) -> Result:
             )
             cast = statements.matching(record, "thrifty", _CAST) if small else []
             unlike = cast or statements.unlike(record, "layer")
+            unlike = unlike or (_other_arguments(record) if small else [])
             said += "; what is marked is not as in `layer`" * bool(unlike)
             said += WITHOUT_X * (not unlike and _lacks_x(record))
             backward = [] if unlike or said else _backward(record, name)
@@ -136,10 +137,14 @@ def _why_kept(record: Record) -> tuple[str, str]:
     if not any(statements.uses(record, "thrifty", name) for name in ("checkpoint", "remat")):
         return "; `thrifty` does not use what jax.checkpoint returns", ALL_KEPT
     if "_names" in source:
-        return "", TOO_MANY_NAMED
+        return "", ALL_BUT_NAMED if "except_these_names" in source else TOO_MANY_NAMED
     return "", JOINED if "prevent_cse" in source else ""
 
 
+ALL_BUT_NAMED = (
+    "save_anything_except_these_names keeps every array that has none of the names, and a layer "
+    "makes many. Which policy keeps the named ones alone?"
+)
 TOO_MANY_NAMED = (
     "Each array that jax.ad_checkpoint.checkpoint_name has given one of the policy's names is "
     "kept. How many arrays (n, h) are these, and which of them is made from the others?"
@@ -222,6 +227,70 @@ def _names_of_nothing(record: Record) -> list[str]:
     return [str(name) for name in names if name not in known]
 
 
+EACH_BY_ITSELF = "A policy takes each name as an argument of its own: (*names), not (names)."
+
+
+def _names_in_one(record: Record) -> list[Culprit]:
+    """Where a policy gets its names as a list or a tuple, and not each by itself; or nothing."""
+    file = File(record.source)
+    nodes = [*ast.walk(file.tree)]
+    stored = {
+        ast.unparse(target)
+        for node in nodes
+        if isinstance(node, ast.Assign) and isinstance(node.value, _COLLECTIONS)
+        for target in node.targets
+    }
+    return [
+        file.place(call)
+        for call in nodes
+        if isinstance(call, ast.Call) and _is_of(call, "_these_names")
+        for arg in call.args
+        if isinstance(arg, _COLLECTIONS) or ast.unparse(arg) in stored
+    ]
+
+
+_COLLECTIONS = (ast.Tuple, ast.List, ast.Set)
+OUTERMOST = (
+    "A jax.checkpoint without a policy keeps nothing of what is inside it, whatever a policy there "
+    "says. How many stand around the layer?"
+)
+
+
+def _without_policy(record: Record) -> list[Culprit]:
+    """Where jax.checkpoint without a policy decorates a `thrifty` that has a policy; or nothing."""
+    file = File(record.source)
+    functions = [one for one in _functions(file, "thrifty") if "policy" in ast.unparse(one)]
+    return [
+        file.place(decorator)
+        for function in functions
+        for decorator in function.decorator_list
+        if re.search(r"\b(checkpoint|remat)$", ast.unparse(decorator))
+    ]
+
+
+def _other_arguments(record: Record) -> list[Culprit]:
+    """The calls outside `layer` of what it calls, with other keyword arguments than there."""
+    file = File(record.source)
+    calls = [node for node in ast.walk(file.tree) if isinstance(node, ast.Call)]
+    layer, given = (
+        [node for function in _functions(file, name) for node in ast.walk(function)]
+        for name in ("layer", "gradients")
+    )
+    known = {ast.unparse(one.func): _keywords(one) for one in calls if one in layer}
+    own = (call for call in calls if call not in (*layer, *given))
+    others = ((call, known.get(ast.unparse(call.func))) for call in own)
+    return [file.place(call) for call, its in others if its not in (None, _keywords(call))]
+
+
+def _functions(file: File, name: str) -> list[ast.FunctionDef]:
+    """The functions at the top level of that name."""
+    return [n for n in file.tree.body if isinstance(n, ast.FunctionDef) and n.name == name]
+
+
+def _keywords(call: ast.Call) -> list[str]:
+    return sorted(ast.unparse(keyword) for keyword in call.keywords)
+
+
 def _is_of(call: ast.Call, ending: str) -> bool:
     return ast.unparse(call.func).endswith(ending)
 
@@ -258,10 +327,16 @@ def within_work(record: Record) -> Result:
         found = max(program.flops, program.work)
         if found > PRODUCTS * one:
             observed = f"work of {found / one:.1f} products a layer: {found:,.0f} FLOPs"
+            place = _checkpointed(record)
             if missing := _names_of_nothing(record):
                 observed += f"; the policy saves `{missing[0]}`, and no array has that name"
             hint = OF_NAMES if "_names" in record.source else POLICY
             hint = hint if "policy" in record.source else ""
             hint = AGAIN_BY_A_VJP if "custom_vjp" in record.source else hint
-            return Failure(expected, observed, _checkpointed(record), hint)
+            if collected := _names_in_one(record):
+                observed += "; the policy gets its names in one collection, and knows none of them"
+                place, hint = collected, EACH_BY_ITSELF
+            elif outer := _without_policy(record):
+                place, hint = outer, OUTERMOST
+            return Failure(expected, observed, place, hint)
     return None

@@ -1,10 +1,10 @@
 """Drives ex16_remat: exports the gradients of two networks of drawn sizes, and a layer.
 
 Drawn for each network are the rows n (144 to 240), the width d (60 to 96), the hidden units h
-(3.4 to 4.2 times d), the layers (5 to 7 of one network, 10 to 14 of the other, in any order), the
-scale of the inputs (0.03 to 3) and of each array of weights, and all numbers. The inputs are
-small enough in some networks that the 1e-6 of the norm counts, and large enough in others that
-nothing may be cut off.
+(3.4 to 4.2 times d; all in fours), the layers (5 to 7 of one network, 10 to 14 of the other, in any
+order), the scale of the inputs (0.03 to 3) and of each array of weights, and all numbers, of which
+a weight in a hundred is 0. The inputs are small enough in some networks that the 1e-6 of the norm
+counts, and large enough in others that nothing may be cut off.
 
 Memory and work are read from the exported programs, as compiled where the learner's file never
 was. What stands in a loop counts as often as it runs.
@@ -16,6 +16,7 @@ from typing import Any
 
 import jax
 import msgspec
+import numpy as np
 
 from grader.checks.ex16_remat import facts
 from grader.checks.ex16_remat.facts import NETWORKS, Network
@@ -23,6 +24,8 @@ from grader.probes.observe import Observe
 
 ROWS, WIDTHS, HIDDEN = (36, 61), (15, 25), (3.4, 4.2)
 """Rows and widths in fours; hidden units as multiples of the width."""
+ZEROS = 0.01
+"""The part of the weights that are 0."""
 LAYERS = ((5, 8), (10, 15))
 INPUTS, WEIGHTS = (0.03, 3.0), (0.4, 1.6)
 
@@ -64,8 +67,13 @@ def _sizes(rng: Any) -> tuple[int, int, int]:
 
 
 def _weights(rng: Any, shape: tuple[int, int]) -> Any:
-    return _array(rng, shape, rng.uniform(*WEIGHTS) / math.sqrt(shape[0]))
+    drawn = _drawn(rng, shape, rng.uniform(*WEIGHTS) / math.sqrt(shape[0]))
+    return jax.device_put(np.where(rng.random(shape) < ZEROS, np.float32(0), drawn))
 
 
 def _array(rng: Any, shape: tuple[int, int], scale: float) -> Any:
-    return jax.device_put((scale * rng.standard_normal(shape)).astype("float32"))
+    return jax.device_put(_drawn(rng, shape, scale))
+
+
+def _drawn(rng: Any, shape: tuple[int, int], scale: float) -> Any:
+    return (scale * rng.standard_normal(shape)).astype("float32")

@@ -1,9 +1,9 @@
 """Checks of ex17_find_the_leak: the history, the best params, and what is alive at each step.
 
-Two windows of steps are compared, one early and one late: live bytes, the number of live arrays,
-and the memory of the host may not grow from one to the other. Of what was made between the two, the
-arrays of one step at most may still be there in the end: the best params, and what came with them.
-More of them are a leak that drips.
+The first window of steps is compared with each later one: live bytes and the number of live arrays
+may not grow from one to the other, nor the memory of the host to the last one. Of what was made
+between the first and the last, the arrays of one step at most may still be there in the end: the
+best params, and what came with them. More of them are a leak that drips.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,16 @@ from dataclasses import replace
 import msgspec
 
 from grader.checks.ex17_find_the_leak import EXERCISE
-from grader.checks.ex17_find_the_leak.facts import BEST_OF, FIRST, LAST, SETTLED, Alive, Holder
+from grader.checks.ex17_find_the_leak.facts import (
+    BEST_OF,
+    FIRST,
+    HISTORY_OF,
+    KEPT_FROM,
+    LAST,
+    SETTLED,
+    Alive,
+    Holder,
+)
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import calls_of, definition, differing_leaf, renamed, seen, wanted
 from grader.judging.loops import FLOATS
@@ -61,13 +70,29 @@ def history_is_kept(record: Record) -> Result:
                 return replace(_of_history(record, failure), hint=FLOATS_ONLY)
     different = differing_leaf(record, "history", rtol=1e-4, atol=1e-6)
     if different is None:
-        return None
+        return _of_short_runs(record)
     found = _of_history(record, different)
     if found.observed.endswith(AHEAD) and (taken_out := calls_of(record, ("next", "islice"))):
         return replace(found, culprits=taken_out, hint=ALL_TOLD)
     if "the first params again" not in found.observed:
         return found
     return replace(found, culprits=statements.call(record, "train", "step"), hint=SAME_PARAMS)
+
+
+def _of_short_runs(record: Record) -> Failure | None:
+    """The failure where the history of a run of a few steps is another one."""
+    for name in HISTORY_OF.values():
+        if failure := differing_leaf(record, name, rtol=1e-4, atol=1e-6):
+            found = _of_history(record, renamed(failure, name, "history"))
+            few = "in a run of few steps, where all losses and errors are below 0"
+            return replace(found, observed=f"{found.observed}, {few}", hint=found.hint or FEW)
+    return None
+
+
+FEW = (
+    "The history of the long run is right. What does your code do otherwise where there are few "
+    "steps, and with which number does it compare a loss or an error?"
+)
 
 
 def _of_history(record: Record, failure: Failure) -> Failure:
@@ -130,11 +155,17 @@ EACH_COUNTS = (
     "The loss of each step counts, that of the first one and that of the last one, too. Which "
     "steps does your code leave out?"
 )
-WHICH = ("the highest loss", "the smallest of the largest errors", "below the loss before it")
+WHICH = (
+    "before the first step",
+    "the highest loss",
+    "the smallest of the largest errors",
+    "below the loss before it",
+)
 """How it ends what is said of params that another condition has chosen."""
 BEGINS = (
     "No later params took the place of the first ones. What does a loss need, to be the lowest so "
-    "far? With which number does your code begin, and which way does it compare?"
+    "far? With which number does your code begin, which way does it compare, and is that loss "
+    "among those that it is compared with?"
 )
 EVERY_STEP = (
     "The last step counted as the best, whatever its loss. With which number is a loss compared, "
@@ -181,7 +212,7 @@ def live_bytes_flat(record: Record) -> Result:
             "no step holds more than the current params, the best params, two batches and a report",
             f"{above:,} bytes more than with the reference, at step {peak + 1} of {len(mine)}: "
             f"{_more(theirs[peak], mine[peak])}",
-            statements.taken(record, "train", "batches"),
+            calls_of(record, ("tee",)) or statements.taken(record, "train", "batches"),
         )
     return None
 
@@ -191,8 +222,12 @@ def _slack(record: Record) -> int:
     return int(wanted(record).facts["bytes of params and two reports"])
 
 
-def _grown(levels: list[Alive], size: Callable[[Alive], int]) -> tuple[int, str, str]:
-    """How much more there is in the last window than in the first, when, and of what.
+def _grown(
+    levels: list[Alive], size: Callable[[Alive], int], *, in_the_end: bool = False
+) -> tuple[int, str, str]:
+    """How much more there is in a later window than in the first, when, and of what.
+
+    It is the window that holds most, or the last one.
 
     Each window is judged by the step that holds least. What waits to be read or to be freed
     is gone at some step of a window; what is kept is there at all of them.
@@ -201,7 +236,9 @@ def _grown(levels: list[Alive], size: Callable[[Alive], int]) -> tuple[int, str,
     def least(start: int) -> int:
         return min(range(start, start + WINDOW), key=lambda index: size(levels[index]))
 
-    early, late = least(SETTLED), least(len(levels) - WINDOW)
+    last = len(levels) - WINDOW
+    windows = range(last, last - 1 if in_the_end else SETTLED, -1)
+    early, late = least(SETTLED), max(map(least, windows), key=lambda index: size(levels[index]))
     before, after = levels[early], levels[late]
     when = f"more at step {late + 1} than at step {early + 1}"
     return size(after) - size(before), when, _more(before, after)
@@ -250,7 +287,20 @@ def live_arrays_flat(record: Record) -> Result:
         expected = "in the end, the best params are all that is left of earlier steps"
         steps = ", ".join(f"{step + 1}" for step in left)
         return _held(record, Failure(expected, f"arrays from steps {steps} are still alive"))
-    return None
+    return _kept_from_run_to_run(record)
+
+
+def _kept_from_run_to_run(record: Record) -> Failure | None:
+    """The failure where a call of `train` leaves arrays behind that the next one does not free."""
+    kept = seen(record).facts[KEPT_FROM] - wanted(record).facts[KEPT_FROM]
+    if kept <= len(seen(record).values["best"]):
+        return None
+    expected = "once its results are gone, no array of a call of `train` is left"
+    observed = f"{kept} more are alive after the third call than after the second"
+    return _failed(record, expected, observed, FROM_CALL_TO_CALL)
+
+
+FROM_CALL_TO_CALL = "What outlives a call of `train`: a list of the file, a default, a cache?"
 
 
 def _left(levels: list[Alive], now: int) -> list[int]:
@@ -277,14 +327,32 @@ def host_bytes_flat(record: Record) -> Result:
     most = 2 * _slack(record)  # Python's own objects come and go
     of_two = 2 * int(wanted(record).facts["bytes of params"])
     for size, limit in ((_held_bytes, of_two - 1), (_host_bytes, most)):
-        grown, when, _ = _grown(_levels(seen(record)), size)
-        history, _, _ = _grown(_levels(wanted(record)), size)
+        grown, when, _ = _grown(_levels(seen(record)), size, in_the_end=True)
+        history, _, _ = _grown(_levels(wanted(record)), size, in_the_end=True)
         if grown - history > limit:
             expected = "of each step, the host keeps only the floats of the history"
             bytes_ = f"about {float(f'{grown:.2g}'):,.0f} bytes"
             observed = f"{bytes_} {when}: copies of arrays, views or texts"
             return _held(record, Failure(expected, observed), host=True)
-    return None
+    return _best_on_the_host(record)
+
+
+def _best_on_the_host(record: Record) -> Failure | None:
+    """The failure where the best params are NumPy's arrays."""
+    leaves = seen(record).values["best"]
+    if all(leaf.kind == "jax" for leaf in leaves):
+        return None
+    expected = "the best params are those that `step` was given: each a jax.Array, on its device"
+    observed = f"`best{next(x.path for x in leaves if x.kind != 'jax')}` is an array of the host"
+    place = calls_of(record, ("device_get", "np.asarray", "np.array", "numpy.asarray"))
+    return Failure(
+        expected, observed, place or statements.result(record, "train", 0, 2), AS_THEY_ARE
+    )
+
+
+AS_THEY_ARE = (
+    "One set of params on the device is no leak. Which line copies the best params to the host?"
+)
 
 
 def _host_bytes(alive: Alive) -> int:

@@ -5,7 +5,8 @@ the history or of the params is known in advance; which batch is the easiest (fr
 fifths of the way), so that neither the first nor the last params are the best ones; a large factor
 of all losses and errors, so that no number that a loop begins with is above them; and all numbers.
 The run is long, so that a small array that is kept at each step adds up. Two short ones follow (3
-to 6 steps): in one the first step is given the best params, in the other the last one is.
+to 6 steps): in one the first step is given the best params, in the other the last one is. All
+losses and errors are below 0 there.
 
 On a CPU, the arrays that `train` gets lie in memory that NumPy allocated. tracemalloc counts
 that memory, so that it also sees copies on the host, and views that outlive their array. What
@@ -14,6 +15,7 @@ is therefore added up, too, at each step. At the last step it tells which variab
 """
 
 import copy
+import gc
 import hashlib
 import math
 import sys
@@ -29,7 +31,16 @@ import jax.numpy as jnp
 import msgspec
 import numpy as np
 
-from grader.checks.ex17_find_the_leak.facts import BEST_OF, FIRST, LAST, SETTLED, Alive, Holder
+from grader.checks.ex17_find_the_leak.facts import (
+    BEST_OF,
+    FIRST,
+    HISTORY_OF,
+    KEPT_FROM,
+    LAST,
+    SETTLED,
+    Alive,
+    Holder,
+)
 from grader.checks.ex17_find_the_leak.holders import holders, host_bytes, running
 from grader.probes.observe import Misused, Observe, unpack
 
@@ -60,43 +71,60 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     watched = _watched(submission, step, observe, alive, given, starts, steps, held)
     made = submission.train(watched, params, _batches(rng, rows, steps, easiest, slope, given))
     tracemalloc.stop()
-    for index, batch in enumerate(given):
-        if _is_deleted(batch):
-            deleted.append(f"an array of batch {index + 1} was deleted")
     best, history = unpack(made, 2, PROMISE)
-    if _is_deleted(params):
-        deleted.append("an array of `params` was deleted")
+    deleted += _deletions(params, given)
     observe.fact("alive", msgspec.to_builtins(alive))
     observe.fact("holders", msgspec.to_builtins(held))
     observe.fact("bytes of params", 4 * 18 * width)
     observe.fact("bytes of params and two reports", 4 * (18 * width + 2 * rows))
-    observe.fact("deleted", deleted)
     observe.value("best", best)
     observe.fact(BEST_OF, _step_of(best, starts))
     observe.value("history", history)
-    _train_to_the_ends(submission, step, observe, rng, rows, first)
+    del made, best
+    deleted += _train_to_the_ends(submission, observe, rng, rows, first)
+    observe.fact("deleted", deleted)
     if observe.reference:
         with observe.unwatched():
             for name, value in _slips(step, first, again).items():
                 observe.value(name, value)
 
 
+def _deletions(params: Any, batches: list[Any]) -> list[str]:
+    """What of the params and the batches that `train` was given was deleted, in words."""
+    numbers = (index for index, batch in enumerate(batches, 1) if _is_deleted(batch))
+    found = [f"an array of batch {number} was deleted" for number in numbers]
+    return found + ["an array of `params` was deleted"] * _is_deleted(params)
+
+
 def _train_to_the_ends(
-    submission: ModuleType, step: Any, observe: Observe, rng: Any, rows: int, first: Any
-) -> None:
-    """Train twice for a few steps: the first of them is given the best params, or the last."""
+    submission: ModuleType, observe: Observe, rng: Any, rows: int, first: Any
+) -> list[str]:
+    """Train twice for a few steps: the first of them is given the best params, or the last.
 
-    def placed(params: Any, batch: Any) -> Any:
+    Returns what was deleted, in words.
+    """
+
+    def below_0(params: Any, batch: Any) -> Any:
         with observe.unwatched():
-            return _placed(step(params, batch))
+            new, report = jax.device_get(submission.sgd_step(params, batch))
+            return _placed((new, {name: -1 / (1 + value) for name, value in report.items()}))
 
+    deleted, alive = list[str](), list[int]()
     for name in (FIRST, LAST):
         steps = int(rng.integers(3, 7))
-        batches = _batches(rng, rows, steps, 0 if name == FIRST else steps - 1, 0.5, [])
+        given = list[Any]()
+        batches = _batches(rng, rows, steps, 0 if name == FIRST else steps - 1, 0.5, given)
         with observe.unwatched():
             params = _placed(first)
-        best, _ = unpack(submission.train(placed, params, batches), 2, PROMISE)
+        best, history = unpack(submission.train(below_0, params, batches), 2, PROMISE)
         observe.value(name, best)
+        observe.value(HISTORY_OF[name], history)
+        deleted += _deletions(params, given)
+        del batches, given, params, best, history
+        gc.collect()
+        alive.append(len(jax.live_arrays()))
+    observe.fact(KEPT_FROM, alive[1] - alive[0])
+    return deleted
 
 
 OTHER_ERRORS: dict[str, Callable[[Any], Any]] = {
@@ -261,7 +289,10 @@ def _watched(
     def step(params: Any, batch: Any) -> Any:
         nonlocal own
         if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((params, batch))):
-            observed = "it was traced, once for all batches: `step` is jitted already"
+            observed = (
+                "it was traced: `step` is jitted already. A loop of jax.lax or a jit around it "
+                "sees no batch, and a jit that donates deletes what belongs to the caller"
+            )
             raise Misused("`step` is called once for each batch", observed)
         if len(alive) == SETTLED // 2:
             tracemalloc.start()  # not at the first step: compiling would take twice as long

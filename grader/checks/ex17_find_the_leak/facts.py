@@ -10,6 +10,10 @@ BEST_OF = "the step whose params are the best"
 best params; or -1."""
 FIRST, LAST = (f"best of a short run whose {end} step is the best" for end in ("first", "last"))
 """The names of the best params of two more runs."""
+HISTORY_OF = {FIRST: "history of a short run", LAST: "history of another short run"}
+"""The names of their histories. All losses and errors there are below 0."""
+KEPT_FROM = "arrays kept from run to run"
+"""The fact that says how many more arrays were alive after the last run than after the second."""
 
 
 class Alive(msgspec.Struct):

@@ -1,14 +1,15 @@
-"""Drives ex18_running_mean: exports the mean for seven numbers of updates.
+"""Drives ex18_running_mean: exports the mean for eight numbers of updates.
 
-Drawn for each program are the size of `x` (24 to 63), its scale, and the number of updates: 1 to
-40, for an `x` of the size 64 to 127; 41 to 999; 1020 to 1089, but never 1000, so that a mean over
-the first 1000, or a division by 1000, gives other numbers; and eight times as many. Three more are
-compiled and not run: 1,100 to 8,000 updates for an `x` of the size 64 to 999; 9,000 to 3 million,
-of the size 24 to 63; and 30 to 80 million, of the size 3000 to 3999. Memory that grows with the
-updates, however slowly, shows there. The last is left out where a constant of the program grows
-with the updates. Of one with 1 to 4 million, for a small `x`, what its loops carry and stack is
-read. The rates differ, so that the order of the updates counts. In the long program they have both
-signs, so that the states neither grow nor fade, and each of them has its share in the mean.
+Drawn for each program are the size of `x`, its scale, and the number of updates. Five programs run:
+1 to 40 updates for an `x` of the size 24 to 127; 41 to 299 for one of 64 to 127, or 41 to 999 for
+one of 24 to 63; exactly 1000; 301 to 2899; and 3000 to 8719, three times as many as those or more.
+So a mean over the first 1000, or a division by 1000, gives other numbers. Three more are compiled
+and not run: 41 to 8,999 updates for an `x` of the size 64 to 2999; 9,000 to 3 million, of the size
+24 to 2999; and 30 to 80 million, of the size 3000 to 3999. Memory that grows with the updates,
+however slowly, shows there. The last is left out where a constant of the program grows with the
+updates. Of one with 1 to 4 million, for a small `x`, what its loops carry and stack is read. The
+rates differ, so that the order of the updates counts. In the long program they have both signs, so
+that the states neither grow nor fade, and each of them has its share in the mean.
 """
 
 import math
@@ -24,6 +25,7 @@ import numpy as np
 from grader.checks.ex18_running_mean.facts import (
     BY_NUMBER,
     DIVIDED,
+    DONATED,
     EXCHANGED,
     FEWER,
     FIRST,
@@ -50,6 +52,7 @@ from grader.checks.ex18_running_mean.facts import (
     SLOW,
     SMOOTHED,
     STUCK,
+    THOUSAND,
     WEIGHTED,
     WITHOUT_FIRST,
     X,
@@ -57,8 +60,8 @@ from grader.checks.ex18_running_mean.facts import (
 )
 from grader.probes.observe import Observe
 
-SIZE, LARGER = (24, 64), (64, 128)
-"""From which size of `x` on, and below which, programs of many updates run, and that of a few."""
+SIZE, LARGER, ANY = (24, 64), (64, 128), (24, 128)
+"""From which size of `x` on, and below which, programs run."""
 MILLIONS = (1_000_000, 4_000_000)
 """How many updates a program has whose loops are looked at."""
 
@@ -68,16 +71,20 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     mean = submission.mean_of_updates
     if not observe.jitted(NAME, mean):
         return
-    updates, lengths = int(rng.integers(1020, 1090)), dict[str, int]()
+    updates, lengths = _between(rng, 301, 2900), dict[str, int]()
+    longer = _between(rng, max(3000, 3 * updates), 8720)
+    sizes, fewer = (LARGER, 300) if rng.integers(2) else (SIZE, 1000)
     arguments = {
         NAME: (_x(rng, rng.uniform(5, 30)), _falling(rng, updates)),
-        SHORT: (_x(rng, rng.uniform(0.1, 3), LARGER), _falling(rng, int(rng.integers(1, 41)))),
-        LONG: (_x(rng, rng.uniform(0.001, 0.003)), _turning(rng, 8 * updates)),
-        FEWER: (_x(rng, rng.uniform(0.1, 3)), _falling(rng, _between(rng, 41, 1000))),
-        MORE[0]: _shapes(_between(rng, 64, 1000), _between(rng, 1_100, 8_000)),
-        MORE[1]: _shapes(int(rng.integers(*SIZE)), _between(rng, 9_000, 3_000_000)),
+        SHORT: (_x(rng, rng.uniform(0.1, 3), ANY), _falling(rng, int(rng.integers(1, 41)))),
+        LONG: (_x(rng, rng.uniform(0.001, 0.003)), _turning(rng, longer)),
+        FEWER: (_x(rng, rng.uniform(0.1, 3), sizes), _falling(rng, _between(rng, 41, fewer))),
+        THOUSAND: (_x(rng, rng.uniform(0.1, 3)), _falling(rng, 1000)),
+        MORE[0]: _shapes(_between(rng, 64, 3000), _between(rng, 41, 9_000)),
+        MORE[1]: _shapes(_between(rng, 24, 3000), _between(rng, 9_000, 3_000_000)),
         HUGE: _shapes(int(rng.integers(3000, 4000)), _between(rng, 30_000_000, 80_000_000)),
     }
+    observe.fact(DONATED, _donates(mean, *arguments[SHORT]))
     with observe.unwatched():
         lengths[NAME], constants = _written(mean, *arguments[NAME])
         lengths[LONG], more = _written(mean, *arguments[LONG]) if lengths[NAME] else (0, 0)
@@ -90,11 +97,11 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.fact(LENGTHS, lengths)
     observe.fact(NUMBERED, more > constants)
     observe.fact(KEPT_BY_LOOPS, 0 if grows(lengths) else _kept_of_many(mean, rng))
-    sizes = {
+    about = {
         name: [math.prod(x.shape) * x.dtype.itemsize, rates.shape[0]]
         for name, (x, rates) in arguments.items()
     }
-    observe.fact(SIZES, sizes)
+    observe.fact(SIZES, about)
     if not observe.reference:
         return
     with observe.unwatched():
@@ -199,6 +206,15 @@ def _shapes(size: int, updates: int) -> tuple[Any, Any]:
     """Shapes of `x` and of the rates alone, for a program that is not run."""
     like: Any = jax.ShapeDtypeStruct
     return like((size, size), "float32"), like((updates,), "float32")
+
+
+def _donates(mean: Any, x: Any, rates: Any) -> bool:
+    """Whether an argument of the mean is donated, so that each call deletes it."""
+    try:
+        given = mean.lower(x, rates).args_info
+    except Exception:  # noqa: BLE001 (whatever is raised, the exported program reports it)
+        return False
+    return any(argument.donated for argument in jax.tree.leaves(given))
 
 
 def _traced(mean: Any, x: Any, rates: Any) -> Any:

@@ -3,15 +3,17 @@
 from collections.abc import Mapping
 
 NAME = "mean_of_updates"
-"""The function, and its program for about a thousand updates."""
+"""The function, and its program for hundreds or thousands of updates."""
+THOUSAND = "mean_of_updates, a thousand"
+"""Its program for exactly a thousand updates."""
 SHORT = "mean_of_updates, a few"
 """Its program for a few updates."""
 FEWER = "mean_of_updates, some"
 """Its program for less than a thousand updates."""
-LONG = "mean_of_updates, 8 times as many"
-"""Its program for eight times as many updates."""
-MORE = ("mean_of_updates, thousands", "mean_of_updates, many thousands")
-"""Its programs for thousands of updates, and for up to 3 million. They are only compiled."""
+LONG = "mean_of_updates, three times as many or more"
+"""Its program for some thousands of updates, three times as many as the first or more."""
+MORE = ("mean_of_updates, of a larger x", "mean_of_updates, many thousands")
+"""Its programs for dozens to thousands of updates, and for up to 3 million: only compiled."""
 HUGE = "mean_of_updates, very many"
 """Its program for a number of updates that is only compiled."""
 SIZES = "sizes"
@@ -27,6 +29,8 @@ updates carries and stacks."""
 NUMBERS = 2
 """How many numbers the program may keep for each update: a loop may number its rounds, as it is
 given a rate for each."""
+DONATED = "donated"
+"""The name of the fact that says whether the function deletes arrays that it is given."""
 X, FIRST, LAST, RATES = "x", "first state", "last state", "sum of the rates"
 WEIGHTED, HALVED = "sum weighted by the rates", "sum halved in each round"
 DIVIDED = "sum divided in each round"

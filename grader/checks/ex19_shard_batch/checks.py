@@ -14,14 +14,16 @@ from grader.checks.ex19_shard_batch.facts import (
     AGAIN,
     ARRAYS,
     BATCHES,
-    JITTED,
+    SPLIT,
     UNDER_JIT,
     Batch,
+    changed_of,
     uneven_of,
 )
 from grader.judging.arrays import FORM, figures, load
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
+    calls_of,
     culprits,
     definition,
     events,
@@ -43,7 +45,7 @@ TAKEN_OUT = 1e18
 
 def _batches(record: Record) -> Iterator[tuple[str, Batch]]:
     """Each batch by its name, as the reference was given it."""
-    for name in BATCHES:
+    for name in SPLIT:
         yield name, msgspec.convert(wanted(record).facts[name], Batch)
 
 
@@ -145,7 +147,8 @@ def batch_is_split(record: Record) -> Result:
                 batch_of = f"{name} ({plural(batch.rows, 'row')})"
                 place = _splitting(record, key, leaf, batch)
                 failure = _failure(record, expected, observed, batch_of, place)
-                return replace(failure, hint=_how_to_split(leaf, batch))
+                hint = REMEMBERED if name == AGAIN else _how_to_split(leaf, batch)
+                return replace(failure, hint=hint)
             if leaf.shape[:1] == (batch.full,) and (exchanged := other_parts(leaf, right)):
                 expected = f"the devices hold `{key}` in the order of the mesh"
                 failure = _failure(record, expected, exchanged, name, _placing(record))
@@ -168,6 +171,10 @@ LENGTH = (
     'This mesh has two axes, and the rows are split over "data" alone. With which number does '
     "the marked line count?"
 )
+TOO_SHORT = (
+    "x[:k] has no more rows than x has. Where do the added rows come from, if more are missing "
+    "than there are?"
+)
 NOT_MISSING = (
     "rows % parts is how many rows the last part has where it is not full. -rows % parts is how "
     "many it lacks."
@@ -188,9 +195,11 @@ def _cannot_be_split(record: Record, name: str, batch: Batch, shape: Sequence[in
     else:
         hint = NOT_MISSING if missing else NONE_MISSING
         hint = hint if batch.parts == batch.devices else LENGTH
+        place, made = _adding(record), _padding(record)
+        if got == 2 * rows < batch.full:
+            hint, place, made = TOO_SHORT, _padding(record), []
         if got < rows:
             why, hint = f", without {rows - got} of its own", ALL_KEPT
-        place, made = _adding(record), _padding(record)
     failure = _failure(
         record,
         f"`{key}` has {plural(batch.full, 'row')}{own}" if key else f"{batch.full} rows{own}",
@@ -307,15 +316,21 @@ def _too_many(got: int, batch: Batch) -> str:
     hints=("The batch's own rows come first, unchanged; the mask tells them from the added ones.",),
 )
 def mask_marks_the_own_rows(record: Record) -> Result:
-    """The batch's own rows come first, unchanged, and the mask marks only them."""
-    batches = dict(_batches(record))
-    for name, batch in {**batches, AGAIN: batches[JITTED]}.items():
+    """The own rows come first, unchanged, as in the caller's arrays; the mask marks only them."""
+    for name, batch in _batches(record):
         for key in ARRAYS:
             want = _reference(record, name, key)
             if found := _wrong_rows(key, _leaf(record, name, key), want, batch.rows):
                 failure = _failure(record, *found, name, _making(record, key))
                 hint = REMEMBERED if name == AGAIN else FORM if "is an array" in found[0] else ""
                 return replace(failure, hint=TIMES_ZERO if "takes out" in found[0] else hint)
+        if changed := seen(record).facts[changed_of(name)]:
+            expected = "the arrays that `shard_batch` is given are as they were after the call"
+            observed = f"`{changed[0]}` has another shape, or other numbers"
+            place = calls_of(record, ("resize", "append", "fill")) or definition(
+                record, "shard_batch"
+            )
+            return replace(_failure(record, expected, observed, name, place), hint=THE_CALLERS)
     return None
 
 
@@ -323,6 +338,7 @@ REMEMBERED = (
     "A batch of the same shape came before, and was right. What does your code keep from one call "
     "to the next?"
 )
+THE_CALLERS = "Inputs and targets are the caller's. Which line writes into them, or resizes them?"
 TIMES_ZERO = "What is the error of such a row, and what is 0 times that?"
 
 
@@ -406,17 +422,17 @@ def never_whole_on_a_device(record: Record) -> Result:
 
 def _on_the_way(record: Record) -> Failure | None:
     """The failure where rows move between devices, or come back from them."""
-    found = [e for name in BATCHES for e in events(seen(record), "d2d", phase=name)]
+    found = [e for name in SPLIT for e in events(seen(record), "d2d", phase=name)]
     if found:
         observed = "all rows went to one device first, and from there to the others"
         return Failure("no copy from device to device", observed, culprits(record, found))
-    read = [e for name in BATCHES for e in to_host(seen(record), phase=name)]
+    read = [e for name in SPLIT for e in to_host(seen(record), phase=name)]
     if read:
         reads = plural(sum(event.count for event in read), "read")
         expected = "no array is read back from a device"
         return Failure(expected, f"{reads} by the host", culprits(record, read))
     expected = "the rows go from the host to their devices"
-    return through_a_program(record, expected, *BATCHES)
+    return through_a_program(record, expected, *SPLIT)
 
 
 def _copied_more(record: Record) -> Result:
@@ -547,13 +563,15 @@ def loss_is_of_the_own_rows(record: Record) -> Result:
 
 def _other_under_jit(record: Record) -> Failure | None:
     """The failure where a loss that is right on arrays is another one when it is traced."""
-    leaf = _single(seen(record).values.get(UNDER_JIT, ()))
-    number = load(leaf.data) if leaf.data else None
-    if number is None or number.shape or _near(float(number.item()), _loss(record, JITTED)):
-        return None
-    expected, observed = figures(_loss(record, JITTED), float(number.item()))
-    place = definition(record, "mean_loss")
-    return Failure(f"under jax.jit, the loss of {JITTED} is {expected}", observed, place, TRACED)
+    for name, value in UNDER_JIT.items():
+        leaf, want = _single(seen(record).values.get(value, ())), _loss(record, name)
+        number = load(leaf.data) if leaf.data else None
+        if number is None or number.shape or _near(float(number.item()), want):
+            continue
+        expected, observed = figures(want, float(number.item()))
+        place = definition(record, "mean_loss")
+        return Failure(f"under jax.jit, the loss of {name} is {expected}", observed, place, TRACED)
+    return None
 
 
 TRACED = (

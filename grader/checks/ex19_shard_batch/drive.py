@@ -1,17 +1,18 @@
-"""Drives ex19_shard_batch: splits four batches over meshes, and takes a loss for each.
+"""Drives ex19_shard_batch: splits six batches over meshes, and takes a loss for five.
 
 There are three meshes: one axis over all devices, and two axes in both orders, of which "data" is
 the longer one once, and the shorter one once. So neither the number of devices nor the first or the
 longest axis is right for all, and the rows are drawn so that each of them asks for another number
-of added rows. One batch needs none, and one has fewer rows than there are devices.
+of added rows. One batch needs none, one has a single row, and one of those on two axes has fewer
+rows than parts. A second batch of the same shape follows on one mesh.
 
 Drawn are the rows and columns of the batches (one of them, which is drawn, has 30 to 59 rows and
 more in each part), the order of the devices in each mesh, and all numbers. Inputs have more columns
 than targets, so that neither pass for the other.
 
 `mean_loss` gets batches that the drive itself has split, so that it is judged apart from
-`shard_batch`. Their added rows hold drawn numbers, and count unless the mask takes them out. The
-loss of one batch is taken under jit, too.
+`shard_batch`. Their added rows hold drawn numbers, most of them large, and count unless the mask
+takes them out. The loss of two batches is taken under jit, too.
 """
 
 import re
@@ -27,9 +28,10 @@ from grader.checks.ex19_shard_batch.facts import (
     AGAIN,
     ARRAYS,
     BATCHES,
-    JITTED,
+    REPEATED,
     UNDER_JIT,
     Batch,
+    changed_of,
     uneven_of,
 )
 from grader.judging.words import plural
@@ -37,6 +39,8 @@ from grader.probes.observe import Observe, unpack
 
 UNEVEN = re.compile(r"array axis 0 is partitioned .* shape: \(([\d, ]+)\)", re.DOTALL)
 """What JAX says of rows that it cannot split, with the shape of their array."""
+ADDED = (0, 6)
+"""The decimal logarithm of how large the numbers of added rows are, beside the own ones."""
 PROMISE = "`shard_batch` returns (inputs, targets, mask)"
 
 
@@ -44,8 +48,9 @@ def _batches(devices: int, rng: Any) -> list[Batch]:
     """The batches, in the order of their names."""
     half = devices // 2 or 1
     second, first = (int(n) for n in rng.permutation([half, devices // half]))
-    few, long = rng.integers(1, 10, 3), rng.integers(30, 60, 1)
+    few, long = rng.integers(1, 10, 2), rng.integers(30, 60, 1)
     times = [int(n) for n in rng.permutation([*few, *long])]
+    times.insert(2 if second > first else 3, 0)  # fewer rows than parts, where there are more parts
     some = int(rng.integers(1, max(devices, 2)))
     one, other = (int(rng.choice(_telling(n, devices // n))) for n in (second, first))
     return [
@@ -89,19 +94,18 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         inputs = rng.normal(3, 1, (batch.full, features)).astype(np.float32)
         targets = rng.normal(3, 1, (batch.full, width)).astype(np.float32)
         try:
-            with observe.phase(name):
-                found = submission.shard_batch(mesh, inputs[:rows], targets[:rows])
-                made = unpack(found, 3, PROMISE)
-                observe.value(name, dict(zip(ARRAYS, made, strict=True)))
-            if name == JITTED:
+            _split(submission, observe, name, mesh, inputs[:rows], targets[:rows])
+            if name == REPEATED:
+                observe.fact(AGAIN, msgspec.to_builtins(batch))
                 others = inputs[:rows] + np.float32(1), targets[:rows] - np.float32(1)
-                made = unpack(submission.shard_batch(mesh, *others), 3, PROMISE)
-                observe.value(AGAIN, dict(zip(ARRAYS, made, strict=True)))
+                _split(submission, observe, AGAIN, mesh, *others)
         except ValueError as error:
             if not (uneven := UNEVEN.search(str(error))):
                 raise
             observe.fact(uneven_of(name), [int(size) for size in uneven[1].split(",") if size])
         weights = rng.normal(size=(features, width)).astype(np.float32)
+        for array in (inputs, targets):
+            array[rows:] *= 10 ** rng.uniform(*ADDED)
         filled = inputs, targets, (np.arange(batch.full) < rows).astype(np.float32)
         if observe.reference:
             observe.fact(f"slips of {name}", _slips(batch.parts, weights, *filled))
@@ -110,9 +114,23 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             *jax.device_put(filled, jax.NamedSharding(mesh, jax.P("data"))),
         )
         observe.value(f"loss of {name}", submission.mean_loss(*given))
-        if name == JITTED:
+        if name in UNDER_JIT:
             with suppress(Exception):  # nobody asks for a function that can be traced
-                observe.value(UNDER_JIT, jax.jit(submission.mean_loss)(*given))
+                observe.value(UNDER_JIT[name], jax.jit(submission.mean_loss)(*given))
+
+
+def _split(
+    submission: ModuleType, observe: Observe, name: str, mesh: Any, inputs: Any, targets: Any
+) -> None:
+    """Let the submission split the batch `name`."""
+    given = inputs.copy(), targets.copy()
+    with observe.phase(name):
+        made = unpack(submission.shard_batch(mesh, *given), 3, PROMISE)
+        observe.value(name, dict(zip(ARRAYS, made, strict=True)))
+    same = (np.array_equal(*pair) for pair in zip(given, (inputs, targets), strict=True))
+    observe.fact(
+        changed_of(name), [key for key, kept in zip(ARRAYS, same, strict=False) if not kept]
+    )
 
 
 def _slips(parts: int, weights: Any, inputs: Any, targets: Any, mask: Any) -> dict[str, float]:

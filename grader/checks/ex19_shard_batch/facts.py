@@ -10,10 +10,14 @@ BATCHES = (
     'the batch on a mesh whose first axis is "data"',
 )
 """What the drive calls its batches. Each has a fact, a phase and a value of that name."""
-JITTED, UNDER_JIT = BATCHES[1], "loss under jit"
-"""The batch whose loss is taken under jit, too, and the name of that value."""
-AGAIN = f"{JITTED}, with other numbers"
-"""A second batch that has the shape of that one, on the same mesh: a value of that name."""
+UNDER_JIT = {name: f"loss under jit of {name}" for name in BATCHES[1:3]}
+"""The batches whose loss is taken under jit, too, and the names of these values."""
+REPEATED = BATCHES[1]
+"""The batch that is followed by another one of its shape, on the same mesh."""
+AGAIN = f"{REPEATED}, with other numbers"
+"""That other one."""
+SPLIT = (*BATCHES, AGAIN)
+"""All batches that `shard_batch` gets. The loss is taken of the others."""
 ARRAYS = ("inputs", "targets", "mask")
 """What `shard_batch` returns, in order."""
 
@@ -39,3 +43,8 @@ class Batch(msgspec.Struct, frozen=True):
 def uneven_of(name: str) -> str:
     """The fact that holds the shape of an array which JAX could not split, for a batch."""
     return f"an array that cannot be split, of {name}"
+
+
+def changed_of(name: str) -> str:
+    """The fact that lists which of the caller's arrays were others after the call, for a batch."""
+    return f"what is no longer as it was, of {name}"

@@ -1,15 +1,17 @@
 """Checks of ex20_from_callback: the array and how it lies, what was read, and what was copied."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import msgspec
 
 from grader.checks.ex20_from_callback import EXERCISE
-from grader.checks.ex20_from_callback.facts import LIKE, Case
+from grader.checks.ex20_from_callback.facts import LIKE, STILL_HELD, Block, Case
 from grader.judging.arrays import FORM, load
 from grader.judging.checking import Failure, Result
 from grader.judging.differences import ANOTHER_ORDER
 from grader.judging.evidence import (
+    calls_of,
     culprit,
     culprits,
     definition,
@@ -22,9 +24,10 @@ from grader.judging.evidence import (
 )
 from grader.judging.words import plural
 from grader.records.record import Leaf, Record
+from grader.records.verdict import Culprit
 from grader.source import statements
 
-ROOM = 1 << 19
+ROOM = 1 << 18
 """Bytes on the host for what is neither a block nor the file: Python's own objects."""
 
 
@@ -82,23 +85,52 @@ PAIRED = (
 )
 def every_value_in_its_place(record: Record) -> Result:
     """The array holds the file's values, each in its place."""
-    for name, _, _ in _cases(record):
+    for name, mine, theirs in _cases(record):
         if failure := differing_leaf(record, name, rtol=0, atol=0):
-            expected = failure.expected.replace(f"`{name}`", "the array")
-            whose = _of_another_device(seen(record).values[name][0], wanted(record).values[name][0])
-            observed = f"{failure.observed}, in {name}{whose and f'; {whose}'}"
-            hint = PAIRED if whose and ANOTHER_ORDER in failure.observed else failure.hint
-            hint = REMEMBERED if LIKE in name else hint
-            cast = "dtype" in expected and statements.matching(record, "load", _CAST)
-            read = statements.callback(record, "load") or statements.result(record, "load")
-            return Failure(expected, observed, cast or read, hint)
+            found = replace(failure, expected=failure.expected.replace(f"`{name}`", "the array"))
+            return _of_a_value(record, found, name, _unread(mine, theirs))
     return None
+
+
+def _of_a_value(record: Record, failure: Failure, name: str, unread: Block | None) -> Failure:
+    """The failure with whose values are there, and with what made them."""
+    whose = _of_another_device(seen(record).values[name][0], wanted(record).values[name][0])
+    observed = f"{failure.observed}, in {name}{whose and f'; {whose}'}"
+    place: Sequence[Culprit] = ()
+    hint = failure.hint
+    if "dtype" in failure.expected:
+        place = statements.matching(record, "load", _CAST)
+        if made := statements.matching(record, "load", _NO_DTYPE):
+            place, hint = made, OF_ITS_OWN
+    elif whose and unread:
+        observed, hint = f"{observed}; nobody has read block {unread}", TOLD_APART
+    elif whose and ANOTHER_ORDER in failure.observed:
+        place, hint = calls_of(record, ("sorted", "argsort", "divmod", "sort"))[:1], PAIRED
+    if LIKE in name:
+        hint = REMEMBERED
+    place = place or statements.callback(record, "load") or statements.result(record, "load")
+    return Failure(failure.expected, observed, place, hint)
+
+
+TOLD_APART = (
+    "A block that was never read can only be another one. By what does your code tell blocks "
+    "apart: by their rows and their columns?"
+)
+
+
+def _unread(mine: Case, theirs: Case) -> Block | None:
+    """A block of which no value was read, if there is one."""
+    read = [one.block for one in mine.reads]
+    unread = (block for block in theirs.blocks if not any(block.within(one) for one in read))
+    return next(unread, None)
 
 
 REMEMBERED = (
     "A file with this shape was loaded before, rightly. What does your code keep from one call to "
     "the next?"
 )
+OF_ITS_OWN = "NumPy makes float64 unless it is told otherwise. Which dtype has the file?"
+_NO_DTYPE = r"(np|numpy)\.(empty|zeros|ones|full)\((?!.*dtype)"
 _CAST = r".*(\.astype\([^()]*|\bdtype=[\w.]+)\)$"
 
 
@@ -199,6 +231,10 @@ def never_whole_on_the_host(record: Record) -> Result:
             return Failure(
                 expected, observed, made if joined == definition(record, "load") else joined
             )
+    if (held := seen(record).facts[STILL_HELD]) > max(wanted(record).facts[STILL_HELD], 1):
+        expected = "no block of a file is kept on the host when its array is gone"
+        observed = f"{plural(held, 'block')} of all the files are still kept in the end"
+        return Failure(expected, observed, statements.piled(record, "load"), KEPT)
     return None
 
 

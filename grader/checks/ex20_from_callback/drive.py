@@ -3,15 +3,16 @@
 Drawn for each call: how many devices there are in the mesh, which, and in which order; the names
 and sizes of its axes; rows and columns of a block (from 1); the dtype, of 1 to 4 bytes; and all
 values. Rows, columns or both are split, by one axis or by two, in the order of the axes or in the
-other, with copies or without: each kind comes once to three times, in a drawn order, 9 to 25 calls
-in all: the last one is as one of the others, but for the values. So a block cannot be guessed from
-a device's number, and no count, size, name or dtype is right for all.
+other, with copies or without: each kind comes once to three times, in a drawn order, 11 to 27 calls
+in all: the last two are as one of the others and as the large one, but for the values. So a block
+cannot be guessed from a device's number, and no count, size, name or dtype is right for all.
 
 The file holds no values. It makes those that are asked for, and keeps which line read which
-block. In one more call, of any kind with four blocks or more, the place of which is drawn too, a
-block has half a MiB, and what Python and NumPy hold on the host is compared with what was read: a
+block. In one more call, of any kind with two blocks or more, the place of which is drawn too, a
+block has 0.75 MiB, and what Python and NumPy hold on the host is compared with what was read: a
 file that is put together there shows. Once the array of that call is deleted, the blocks that are
-still there were kept, and so was what still takes as much memory.
+still there were kept, and so was what still takes as much memory. The blocks of all calls that are
+still there in the end are counted.
 """
 
 import gc
@@ -29,7 +30,7 @@ import jax.numpy as jnp
 import msgspec
 import numpy as np
 
-from grader.checks.ex20_from_callback.facts import LIKE, Block, Case, Read
+from grader.checks.ex20_from_callback.facts import LIKE, STILL_HELD, Block, Case, Read
 from grader.judging.words import line_on_stack
 from grader.probes.observe import Observe
 
@@ -37,7 +38,7 @@ MAX_READS = 20_000
 """How many reads of one file are reported: a record has a limit."""
 DTYPES = ("float32", "int32", "int16", "float16", "uint8")
 AXES = ("data", "model", "x", "y", "rows", "columns", "batch", "shard")
-LARGE = 1 << 19
+LARGE = 3 << 18
 """About how many bytes a block has in the call in which the host's memory is counted."""
 
 NOTED = 360
@@ -82,17 +83,21 @@ class Host:
         """The array that `make` returns; what else the drive allocates for it does not count."""
         self.look()
         array = make()
+        self._read += [weakref.ref(array)] if isinstance(array, np.ndarray) else []
         if tracemalloc.is_tracing():
             self._given += array.nbytes + NOTED
-            self._read += [weakref.ref(array)] if isinstance(array, np.ndarray) else []
             tracemalloc.reset_peak()
         return array
+
+    def held(self) -> list[Any]:
+        """The blocks that something still holds."""
+        found = (reference() for reference in self._read)
+        return [array for array in found if array is not None]
 
     def kept(self) -> int:
         """The bytes of the blocks that something still holds, or of what was made of them."""
         gc.collect()
-        found = (reference() for reference in self._read)
-        blocks = sum(array.nbytes for array in found if array is not None)
+        blocks = sum(array.nbytes for array in self.held())
         held = tracemalloc.get_traced_memory()[0] - self._before - NOTED * len(self._read)
         return int(max(blocks, held - OWN))
 
@@ -162,9 +167,10 @@ def _values(rows: Any, columns: Any, seed: int, dtype: str) -> Any:
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Load a file of a fresh size under each sharding."""
+    hosts: list[Host] = []
     for asked in _calls(rng):
         reads: list[Read] = []
-        host = Host()
+        hosts.append(host := Host())
         file = _file(asked, int(rng.integers(1 << 40)), submission.__file__, reads, host)
         kept = 0
         try:
@@ -192,6 +198,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             kept,
         )
         observe.fact(asked.name, msgspec.to_builtins(case))
+    gc.collect()
+    observe.fact(STILL_HELD, sum(len(host.held()) for host in hosts))
 
 
 def _lies_as(array: Any, sharding: Any) -> bool:
@@ -219,11 +227,10 @@ def _calls(rng: Any) -> list[Asked]:
             found.append(_large(rng, len(found) + 1))
         found.append(_asked(rng, kind, len(found) + 1))
     small = [asked for asked in found if not asked.counted]
-    again = small[int(rng.integers(len(small)))]
-    number = len(found) + 1
-    return [
-        *found,
-        again._replace(name=f"call {number}, {LIKE} {again.name}"),
+    again = small[int(rng.integers(len(small)))], *(asked for asked in found if asked.counted)
+    return found + [
+        asked._replace(name=f"call {number}, {LIKE} {asked.name}", counted=False)
+        for number, asked in enumerate(again, len(found) + 1)
     ]
 
 
@@ -251,8 +258,8 @@ def _grids(devices: int) -> Iterator[tuple[int, int]]:
 
 
 def _large(rng: Any, number: int) -> Asked:
-    """A file of large blocks: four of them or more, if there are devices enough."""
-    fewest = min(4, jax.device_count())
+    """A file of large blocks: two of them or more, if there are devices enough."""
+    fewest = min(2, jax.device_count())
     drawn = (_sharding(rng, KINDS[int(rng.integers(len(KINDS)))]) for _ in itertools.count())
     sharding = next(one for one in drawn if _pieces(one) >= fewest)
     rows, dtype = int(rng.integers(200, 900)), str(rng.choice(DTYPES))

@@ -6,6 +6,10 @@ LIKE = "with a file like the one in"
 """What stands in the name of a call whose file has the shape and the dtype of another."""
 
 
+STILL_HELD = "blocks that are still held"
+"""The fact that says how many blocks of all files were still there in the end, without arrays."""
+
+
 class Block(msgspec.Struct, frozen=True, order=True):
     """Some rows and columns of the file; `bottom` and `right` are not part of it."""
 
