@@ -87,6 +87,7 @@ class Runtime:
         self._lock = threading.RLock()  # a learner's `__del__` may run while it is held
         self._known = Known()
         self._session: Any = None
+        self._is_lent = False
         self._began = 0.0
         self._brackets = 0
         self._replaced = ""
@@ -179,8 +180,12 @@ class Runtime:
     # Sessions. Only one can be open in a process.
 
     def _may_end(self) -> bool:
-        """Whether no probe sees anything just now, nor this thread: it is the one that began."""
-        return not self._brackets and threading.get_ident() == self._own
+        """Whether no probe sees anything just now, nor this thread: it is the one that began.
+
+        Nor does anybody else use the session: it would lose what was noted so far.
+        """
+        in_use = self._brackets or self._is_lent
+        return not in_use and threading.get_ident() == self._own
 
     def _begin(self) -> None:
         """Open a session of our own; read the one before it."""
@@ -196,7 +201,7 @@ class Runtime:
         """A session with the options of somebody who asked JAX for one, or our own."""
         with self._lock:
             self._end()
-            self._began = time.perf_counter()
+            self._began, self._is_lent = time.perf_counter(), options is not None
             self._session = self._profiler.start(options)
             with self._profiler.span(f"{self._secret} by {threading.get_ident()}"):
                 return Lent(self._session, self._given_back)

@@ -171,6 +171,23 @@ def run(make):
         session.stop_and_export(folder)
         assert list(pathlib.Path(folder).rglob("*.xplane.pb"))
 """,
+    "a_trace_of_ones_own_that_lasts": """
+import pathlib, tempfile, time
+def run(make, observe):
+    x = make((3,))
+    with tempfile.TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder):
+            jax.profiler.TraceAnnotation("begun").__enter__().__exit__(None, None, None)
+            for _ in range(3):
+                time.sleep(0.6)  # longer than a session of the observer's own lasts
+                observe.mark()
+        file = next(pathlib.Path(folder).rglob("*.xplane.pb"))
+        planes = jax.profiler.ProfileData.from_file(str(file)).planes
+        noted = [event.name for plane in planes for line in plane.lines for event in line.events]
+        assert "begun" in noted
+    with jax.transfer_guard("allow"):
+        jax.device_put(x, jax.devices()[1])  #+ d2d
+""",
     "devices_that_exchange_in_a_program": """
 def run(make, observe):
     mesh = jax.make_mesh((2,), ("x",))
