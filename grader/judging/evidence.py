@@ -291,8 +291,8 @@ def not_jitted(record: Record, name: str, edit: str = "") -> Failure | None:
     place = statements.result(record, edit) if edit else definition(record, name)
     observed = f"`{name}` is of type `{kind}`"
     names = File(record.source).names
-    made = {called for called in MAKERS if statements.calls(record, edit or name, called)}
-    elsewhere = not edit and any(statements.calls(record, other, "jit") for other in names)
+    made = {called for called in MAKERS if statements.uses(record, edit or name, called)}
+    elsewhere = not edit and any(statements.uses(record, other, "jit") for other in names)
     if "jit" in made or elsewhere:
         observed += ": what happens around a jitted function is not part of its program"
     elif made:

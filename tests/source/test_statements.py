@@ -457,5 +457,5 @@ def test_a_text_is_found_in_what_a_function_names() -> None:
 
 def test_what_a_function_uses_is_asked_of_its_helpers_too() -> None:
     record = Record(exercise="ex00_x", path="x.py", source=BUILT, seed=1)
-    assert statements.uses(record, "spread", "flags")
-    assert not statements.uses(record, "whole", "flags")
+    assert statements.reaches(record, "spread", "flags")
+    assert not statements.reaches(record, "whole", "flags")

@@ -139,7 +139,7 @@ def _hint(record: Record, mine: Answer, want: Answer) -> str:
         return PLATFORM if by_name or "AMD" in want.machine else WHOSE
     if want.machine.endswith(ASKED_AGAIN):
         return AGAIN
-    if want.answer == "0" and statements.calls(record, "num_gpus", "try_all_gpus"):
+    if want.answer == "0" and statements.uses(record, "num_gpus", "try_all_gpus"):
         return A_LIST
     if _kind(want.answer) == "a number" and int(mine.answer) < int(want.answer):
         return EACH

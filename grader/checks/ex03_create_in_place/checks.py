@@ -115,7 +115,7 @@ def _of_program(record: Record, leaves: Sequence[Leaf]) -> list[Culprit]:
     """Where arrays get their place: `jit`, if a function inside `create` makes them."""
     file, text = File(record.source), " ".join(f"`{leaf.path}`" for leaf in leaves)
     made = [file.function_at(place.line) for place in statements.of_keys(file, "create", text)]
-    inside = "create" not in made and statements.calls(record, "create", "device")
+    inside = "create" not in made and statements.uses(record, "create", "device")
     return statements.call(record, "create", "jit") if inside else definition(record, "create")
 
 

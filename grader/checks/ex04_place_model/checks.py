@@ -208,7 +208,7 @@ def on_the_device(record: Record) -> Result:
             hint = NO_DEVICE if nowhere else _whose({*trees}, model, moved=moved, numpy=numpy)
             if model == _models(record)[-1] and trees != ["batch"]:
                 hint = KEPT
-            by_default = hint == THE_REST and statements.calls(record, "place", "default_device")
+            by_default = hint == THE_REST and statements.uses(record, "place", "default_device")
             made = {place.line: place for tree in trees[::-1] for place in _made(record, tree)}
             return Failure(
                 f"every array is on {where(leaves[0][2])}{_call(model)}",

@@ -466,7 +466,7 @@ def step_copies_nothing(record: Record) -> Result:
         hint = "Nothing is copied before the step ends. Where does it leave the new values?"
     elif sum(counts.values()) <= FEW * steps:
         hint = CALLS_BACK if (called := calls_of(record, CALLBACKS)) else BROUGHT
-    elif not statements.calls(record, "train_step", "jit"):
+    elif not statements.uses(record, "train_step", "jit"):
         not_compiled = definition(record, "train_step")
     return Failure(
         f"0 copies in {steps} steps, and the model stays on {place}",

@@ -214,7 +214,7 @@ def _waits_for_keys(record: Record) -> list[Culprit]:
 def _between_readings(record: Record, name: str) -> list[Culprit]:
     """The calls of `name` between the two outer readings of the clock, or of what calls it."""
     read = [place.line for place in statements.every(record, NAME, "clock")]
-    own = [one for one in File(record.source).names if statements.calls(record, one, name)]
+    own = [one for one in File(record.source).names if statements.uses(record, one, name)]
     calls = [place for one in (name, *own) for place in statements.every(record, NAME, one)]
     return [place for place in calls if read and min(read) < place.line < max(read)]
 

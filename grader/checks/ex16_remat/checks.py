@@ -134,7 +134,7 @@ def _why_kept(record: Record) -> tuple[str, str]:
     if not re.search(r"\b(checkpoint|remat)\b", source):
         hint = NAMED if "checkpoint_name" in source else ALL_KEPT
         return "; no line of the file calls jax.checkpoint", hint
-    if not any(statements.uses(record, "thrifty", name) for name in ("checkpoint", "remat")):
+    if not any(statements.reaches(record, "thrifty", name) for name in ("checkpoint", "remat")):
         return "; `thrifty` does not use what jax.checkpoint returns", ALL_KEPT
     if "_names" in source:
         return "", ALL_BUT_NAMED if "except_these_names" in source else TOO_MANY_NAMED

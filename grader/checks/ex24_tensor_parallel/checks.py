@@ -175,7 +175,7 @@ def _other_numbers(record: Record, failure: Failure, part: int) -> Failure:
     own = statements.computed(record, "make_step", part, 2)
     if part and is_the_others(record, f"loss of {AFTER[0]}", f"loss of {AFTER[1]}"):
         return Failure(failure.expected, f"{failure.observed}: {AFTER_THE_STEP}", own, BEFORE_IT)
-    by_hand = any(statements.calls(record, "make_step", name) for name in ("psum", "pmean"))
+    by_hand = any(statements.uses(record, "make_step", name) for name in ("psum", "pmean"))
     if why in TURNED or hint in OF_WHAT_WENT_IN:
         own = statements.result(record, "make_step", 0, 2, inner=True)
     elif not by_hand and "shard_map" not in record.source:

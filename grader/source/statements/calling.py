@@ -169,12 +169,12 @@ def taking_apart(record: Record, functions: Iterable[str]) -> list[Culprit]:
     return [file.place(n) for n in found if len(n.args) == 1 and isinstance(n.args[0], whole)]
 
 
-def calls(record: Record, function: str, name: str) -> bool:
-    """Whether a function uses something called `name`, such as jax.jit."""
+def uses(record: Record, function: str, name: str) -> bool:
+    """Whether a function itself uses something called `name`, such as jax.jit."""
     return is_used(name, nodes_of(File(record.source), function))
 
 
-def uses(record: Record, function: str, name: str) -> bool:
+def reaches(record: Record, function: str, name: str) -> bool:
     """Whether a function, or what it names at the top level, uses something called `name`."""
     tops = reached(File(record.source), function)
     return is_used(name, (node for top in tops for node in ast.walk(top)))
