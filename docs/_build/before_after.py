@@ -280,7 +280,8 @@ def _levels(sides: Sequence[Side], of: str, says: str) -> list[Drawn]:
 def _reads(sides: Sequence[Side], says: str) -> list[Drawn]:
     """An array in a file, and each block of it that was read at once, for the call in which the
     largest reads of the two differ most."""
-    calls = [side.observed["facts"] for side in sides]
+    facts = [side.observed["facts"] for side in sides]
+    calls = [{n: fact for n, fact in each.items() if isinstance(fact, dict)} for each in facts]
     both = [name for name, call in calls[0].items() if "reads" in call and name in calls[1]]
     name = max(both, key=lambda one: _largest(calls[0][one]) / _largest(calls[1][one]))
     wanted = calls[1][name]["blocks"]
