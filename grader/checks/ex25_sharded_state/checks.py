@@ -383,9 +383,9 @@ def _moved(record: Record, name: str, program: Program) -> Result:
     params = _params_bytes(program.sizes)
     found = _travels(record, measured.collectives, params, program.devices)
     gathered = _of_the_batch(program, measured.collectives)
-    if isinstance(found, Failure) and _twice(measured.collectives, program):
-        again = statements.reading(record, "make_step", "checkpoint")
-        return replace(found, culprits=again or found.culprits, hint=GATHERED_AGAIN)
+    again = statements.reading(record, "make_step", "checkpoint")
+    if isinstance(found, Failure) and again and _twice(measured.collectives, program):
+        return replace(found, culprits=again, hint=GATHERED_AGAIN)
     if isinstance(found, Failure) and (asking := _asking(record, measured.collectives)):
         found = replace(found, culprits=asking)
     if not isinstance(found, Failure) or not gathered:
