@@ -121,9 +121,10 @@ def _is_param(leaf: Leaf) -> bool:
 
 
 def _just_as_long(whole: list[Leaf], devices: int) -> str:
-    """The hint where each array has one dimension that can be divided, as long as the mesh."""
+    """The hint where arrays of several names have one dimension to divide, as long as the mesh."""
     fit = {size for leaf in whole for size in leaf.shape if size % devices == 0}
-    return AS_LONG if fit == {devices} and devices > 1 else ""
+    names = {leaf.path.rpartition("[")[2] for leaf in whole}
+    return AS_LONG if fit == {devices} and min(devices, len(names)) > 1 else ""
 
 
 AS_LONG = (
