@@ -1,6 +1,7 @@
 """Checks of ex19_shard_batch: how each batch is split, what its rows hold, and its loss."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -523,6 +524,7 @@ SQUARED = (
     "The loss is a mean of (prediction - target) ** 2 over all values of the batch's own rows: an "
     "error is squared before it is added up, and nothing is done to the mean."
 )
+LOSS_OF = "loss of "
 HINTS = {"stay": OF_ADDED, "square": SQUARED, "parts": OF_PARTS, "the errors": OF_ADDED}
 """The hint for a loss that a known mistake explains, by a word of the explanation; the first fits.
 Where none does, it is the divisor."""
@@ -542,23 +544,50 @@ def loss_is_of_the_own_rows(record: Record) -> Result:
     """`mean_loss` is the mean over the rows that the mask marks, whatever the others hold."""
     place = statements.result(record, "mean_loss")
     for name in BATCHES:
-        leaf = _single(seen(record).values[f"loss of {name}"])
-        number = load(leaf.data) if leaf.kind != "other" and leaf.data else None
-        if number is None or number.shape or number.dtype.kind not in "iuf":
+        if (got := _got(record, name)) is None:
+            leaf = _single(seen(record).values[LOSS_OF + name])
             size = f", shape {leaf.shape}" if leaf.shape else ""
             got_type = f"{typed(leaf.type)}{size}"
             return Failure("`mean_loss` returns a number", got_type, place, FORM)
-        got, want = float(number.item()), _loss(record, name)
+        want = _loss(record, name)
         if not _near(got, want):
             expected, observed = figures(want, got)
-            slips: dict[str, float] = wanted(record).facts[f"slips of {name}"]
-            slip = next((f": {text}" for text, loss in slips.items() if _near(got, loss)), "")
+            slip = f": {text}" if (text := _slip(record, name)) else ""
             hint = next((hint for word, hint in HINTS.items() if word in slip), DIVISOR)
             hint = hint if slip else ""
             if "takes out the predictions" in slip:
                 place = statements.times(record, "mean_loss", "mask") or place
             return Failure(f"the loss of {name} is {expected}", observed + slip, place, hint)
     return _other_under_jit(record)
+
+
+def _got(record: Record, name: str) -> float | None:
+    """The loss of the batch `name`; None if it is no number."""
+    leaf = _single(seen(record).values[LOSS_OF + name])
+    number = load(leaf.data) if leaf.kind != "other" and leaf.data else None
+    if number is None or number.shape or number.dtype.kind not in "iuf":
+        return None
+    return float(number.item())
+
+
+def _slip(record: Record, name: str) -> str:
+    """The known mistake that explains the loss of a batch; "" if none does.
+
+    Of several, it is the one that explains the losses of most batches.
+    """
+    kinds = Counter(_kind(text) for batch in BATCHES for text in _fitting(record, batch))
+    return max(_fitting(record, name), key=lambda text: kinds[_kind(text)], default="")
+
+
+def _fitting(record: Record, name: str) -> list[str]:
+    """The known mistakes that give the loss of a batch."""
+    got, slips = _got(record, name), wanted(record).facts[f"slips of {name}"]
+    return [] if got is None else [text for text, loss in slips.items() if _near(got, loss)]
+
+
+def _kind(slip: str) -> str:
+    """What a mistake is called in all batches: its text without numbers."""
+    return re.sub(r"\d+", "", slip)
 
 
 def _other_under_jit(record: Record) -> Failure | None:
@@ -585,5 +614,5 @@ def _near(got: float, want: float) -> bool:
 
 def _loss(record: Record, name: str) -> float:
     """The reference's loss of the batch `name`."""
-    (leaf,) = wanted(record).values[f"loss of {name}"]
+    (leaf,) = wanted(record).values[LOSS_OF + name]
     return float(load(leaf.data or b"").item())

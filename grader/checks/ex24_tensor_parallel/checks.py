@@ -324,8 +324,8 @@ def _within(record: Record, found: list[Collective], budget: _Budget) -> Result:
     if isinstance(total, Unable):
         return total
     allowed = budget.total(loop=budget.looped(found))
-    if total <= allowed + SCALARS and not other:
-        return None
+    if total <= allowed + SCALARS:
+        return _hidden_units_travel(record, other, found) if other else None
     expected = (
         f"{allowed:,} bytes: {plural(2 * budget.blocks - 1, 'all-reduce')} of a block's "
         f"{budget.outputs:,} bytes of outputs, and {budget.gradient:,} bytes of gradient"
@@ -333,8 +333,7 @@ def _within(record: Record, found: list[Collective], budget: _Budget) -> Result:
     needless = budget.needless(found)
     observed = f"{total:,} bytes: {exchanges(found)}{needless}"
     if other:
-        named = f"`params{other.path}`, of shape {other.shape}, lies as {shards(other)}"
-        observed = f"{named}; the step sends {observed}"
+        observed = f"{_lies(other)}; the step sends {observed}"
         return Failure(expected, observed, _laying(record, other), WHERE)
     if needless.endswith(WIDENED):
         widening = statements.matching(record, "make_step", WIDE)
@@ -349,6 +348,17 @@ def _within(record: Record, found: list[Collective], budget: _Budget) -> Result:
         return Failure(expected, observed, specs, OF_SPECS)
     hint = "" if needless.endswith(HIDDEN) else GATHERED
     return _failure(record, expected, observed, hint)
+
+
+def _lies(leaf: Leaf) -> str:
+    return f"`params{leaf.path}`, of shape {leaf.shape}, lies as {shards(leaf)}"
+
+
+def _hidden_units_travel(record: Record, other: Leaf, found: list[Collective]) -> Failure:
+    """The failure of a layout within the budget: there, hidden units are fewer than outputs."""
+    expected = "the devices send a block's outputs, and keep its hidden units"
+    observed = f"{_lies(other)}, and the step sends hidden units: {exchanges(found)}"
+    return Failure(expected, observed, _laying(record, other), WHERE)
 
 
 def _other_split(record: Record) -> Leaf | None:

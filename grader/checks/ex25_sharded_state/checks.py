@@ -121,9 +121,10 @@ def _is_param(leaf: Leaf) -> bool:
 
 
 def _just_as_long(whole: list[Leaf], devices: int) -> str:
-    """The hint where each array has one dimension that can be divided, as long as the mesh."""
+    """The hint where arrays of several names have one dimension to divide, as long as the mesh."""
     fit = {size for leaf in whole for size in leaf.shape if size % devices == 0}
-    return AS_LONG if fit == {devices} and devices > 1 else ""
+    names = {leaf.path.rpartition("[")[2] for leaf in whole}
+    return AS_LONG if fit == {devices} and min(devices, len(names)) > 1 else ""
 
 
 AS_LONG = (
@@ -383,9 +384,9 @@ def _moved(record: Record, name: str, program: Program) -> Result:
     params = _params_bytes(program.sizes)
     found = _travels(record, measured.collectives, params, program.devices)
     gathered = _of_the_batch(program, measured.collectives)
-    if isinstance(found, Failure) and _twice(measured.collectives, program):
-        again = statements.reading(record, "make_step", "checkpoint")
-        return replace(found, culprits=again or found.culprits, hint=GATHERED_AGAIN)
+    again = statements.reading(record, "make_step", "checkpoint")
+    if isinstance(found, Failure) and again and _twice(measured.collectives, program):
+        return replace(found, culprits=again, hint=GATHERED_AGAIN)
     if isinstance(found, Failure) and (asking := _asking(record, measured.collectives)):
         found = replace(found, culprits=asking)
     if not isinstance(found, Failure) or not gathered:
