@@ -9,8 +9,8 @@ Drawn: the batches of the runs (2 to 29 and 100 to 129, in any order, then 30 to
 batch, the width of the network, and all numbers: no array of a batch can be worked out from the
 other. The runs have different numbers of batches, so that a copy in each step is told from a copy
 in each run. The last run gets the first one's dicts, filled with other arrays, and its last batch
-has fewer rows and a number that is none. What the runs return is looked at when all have ended, so
-a list that is filled again later shows.
+has a number that is none. What the runs return is looked at when all have ended, so a list that is
+filled again later shows.
 """
 
 import sys
@@ -127,14 +127,12 @@ def _inputs(rng: Any, count: int, rows: int, width: int) -> tuple[Any, Any, list
 
 
 def _filled_again(rng: Any, inputs: tuple[Any, Any, list[Any]], old: list[Any]) -> None:
-    """Let the arrays of `inputs` come in the `old` dicts, and make its last batch an odd one."""
+    """Let the arrays of `inputs` come in the `old` dicts, and give its last batch a NaN."""
     *new, batches = inputs
     for tree, values in zip(old, new, strict=True):
         tree.update(values)
-    last = batches[-1]
-    rows = int(rng.integers(2, len(last["targets"])))
-    last |= {name: array[:rows] for name, array in last.items()}
-    last["targets"][rng.integers(rows)] = np.nan
+    targets = batches[-1]["targets"]
+    targets[rng.integers(len(targets))] = np.nan
 
 
 def _slips(submission: ModuleType, params: Any, stats: Any, batches: list[Any]) -> list[Any]:

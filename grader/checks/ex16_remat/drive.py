@@ -2,9 +2,10 @@
 
 Drawn for each network are the rows n (144 to 240), the width d (60 to 96), the hidden units h
 (3.4 to 4.2 times d; all in fours), the layers (5 to 7 of one network, 10 to 14 of the other, in any
-order), the scale of the inputs (0.03 to 3) and of each array of weights, and all numbers, of which
-a weight in a hundred is 0. The inputs are small enough in some networks that the 1e-6 of the norm
-counts, and large enough in others that nothing may be cut off.
+order), the scale of the inputs (0.03 to 0.1 in one, 0.1 to 3 in the other) and of each array of
+weights, and all numbers, of which a weight in a hundred is 0. The inputs are small enough in one
+network that the 1e-6 of the norm counts, and may be so large in the other that nothing may be cut
+off.
 
 Memory and work are read from the exported programs, as compiled where the learner's file never
 was. What stands in a loop counts as often as it runs.
@@ -27,13 +28,14 @@ ROWS, WIDTHS, HIDDEN = (36, 61), (15, 25), (3.4, 4.2)
 ZEROS = 0.01
 """The part of the weights that are 0."""
 LAYERS = ((5, 8), (10, 15))
-INPUTS, WEIGHTS = (0.03, 3.0), (0.4, 1.6)
+INPUTS, WEIGHTS = ((0.03, 0.1), (0.1, 3.0)), (0.4, 1.6)
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Export the gradients of each network, and `thrifty` as the last one calls it."""
     networks = []
-    for number, span in enumerate(rng.permutation(LAYERS), 1):
+    scales = rng.permutation(INPUTS)
+    for number, (span, ends) in enumerate(zip(rng.permutation(LAYERS), scales, strict=True), 1):
         rows, width, hidden = _sizes(rng)
         networks.append(
             Network(
@@ -47,7 +49,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             {name: _weights(rng, shape) for name, shape in shapes.items()}
             for _ in range(networks[-1].layers)
         ]
-        scale = math.exp(rng.uniform(*map(math.log, INPUTS)))
+        scale = math.exp(rng.uniform(*map(math.log, ends)))
         inputs, targets = (_array(rng, (rows, width), scale) for _ in range(2))
         observe.program(facts.program(number), submission.gradients, params, inputs, targets)
     observe.program(facts.RESULT, jax.jit(submission.thrifty), inputs, params[0])

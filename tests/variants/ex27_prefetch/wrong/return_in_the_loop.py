@@ -1,4 +1,4 @@
-# expect: same_results
+# expect: runs
 """ex27: have the next batch on its way.
 
 `grader check ex27` judges `train`; `grader hint ex27` helps.
