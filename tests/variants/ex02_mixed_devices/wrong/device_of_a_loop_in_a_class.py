@@ -30,7 +30,8 @@ class Mover:
 
     def move(self, arrays, device):
         """Copy all arrays to `device`."""
-        for device in set().union(*(array.devices() for array in arrays.values())):
+        found = set().union(*(array.devices() for array in arrays.values()))
+        for device in sorted(found, key=lambda one: one.id):
             self.left.add(device)  # and from here on, `device` is where some array was
         return {name: jax.device_put(array, device) for name, array in arrays.items()}
 
