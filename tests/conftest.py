@@ -65,7 +65,7 @@ def _group(item: pytest.Item) -> str:
     once, and the tests that wait for the site."""
     if item.path.stem == "test_exercises" and (exercise := _EXERCISE.search(item.name)):
         return exercise[0]
-    return item.path.stem if item.path.stem == "test_site" else ""
+    return "site" if item.path.stem == "test_site" else ""
 
 
 def experiments_in_order() -> list[str]:

@@ -6,7 +6,7 @@ figures that prose asks for), from a fresh kernel or from the cache. Pages are n
 
 The cache key holds the code cells, the figures, every other module beside the lessons, this
 file, the version of every installed package and Python's; for a lesson that runs programs on a
-device next door, the grader's rooms that make one. Prose is not in it, so that a change of words
+device next door, the grader without its exercises. Prose is not in it, so that a change of words
 runs nothing.
 
     python docs/_build/notebooks.py run                 execute what the cache does not have
@@ -48,7 +48,7 @@ _CLEAN = ("JAX_", "XLA_", "TF_", "CUDA_VISIBLE_DEVICES", "PYTHON")
 _NODES_OWN = ("CUDA_VISIBLE_DEVICES", "PYTHONPATH")  # which GPUs are ours, where packages lie
 _KERNEL = ["--log-level=ERROR", "--InlineBackend.figure_formats=svg"]
 _PAGE = {"JAX_PLATFORMS": "cpu", "COURSE_PAGE": "1"}  # what runs becomes a page
-_NEXT_DOOR, _ROOMS = "_next_door.py", ("app", "device", "judging", "probes", "records")
+_NEXT_DOOR, _EXERCISES = "_next_door.py", GRADER / "checks"
 _READ_FIGURES = """
 import json as _json
 def _figure(_text):
@@ -112,7 +112,7 @@ def _device(this: Lesson) -> list[Path]:
     """The sources of what the lesson shows of a device next door; none where it shows nothing."""
     if _NEXT_DOOR not in (path.name for path in this.helpers()):
         return []
-    return [path for room in _ROOMS for path in sorted((GRADER / room).rglob("*.py"))]
+    return sorted(path for path in GRADER.rglob("*.py") if _EXERCISES not in path.parents)
 
 
 def keep(kept: Path, name: str, text: str) -> None:

@@ -13,9 +13,9 @@ What it cannot see, on CPU devices and jax 0.12:
 - Reads. They are no copy here; one leaves a trace only where it waits, or where an array lies on
   several devices, and then not in each way. `grader.probes.reads` stands alone.
 - Waits that poll (`is_ready`), wait for several arrays at once, for an array on several devices, or
-  for effects. A wait for one array is noted if it has to wait: so is, on
-  jax 0.12 alone, a read by a private method. What the probes of reads see doing that is no second
-  wait: they bracket it (`seeing`).
+  for effects. A wait for one array is noted if it has to wait: so is a read by a private method,
+  but not on jax 0.11. What the probes of reads see doing that is no second wait: they bracket it
+  (`seeing`).
 - A copy from the host that is none: an array whose memory suits the device is taken as it is.
 - What is computed with. Of the programs that are launched, only those are noted whose devices met
   for a collective, wherever it was compiled, and however often it ran.
@@ -180,10 +180,8 @@ class Runtime:
     # Sessions. Only one can be open in a process.
 
     def _may_end(self) -> bool:
-        """Whether no probe sees anything just now, nor this thread: it is the one that began.
-
-        Nor does anybody else use the session: it would lose what was noted so far.
-        """
+        """Whether nobody needs the session just now: no probe that sees something, and nobody to
+        whom it was lent, who would lose what was noted so far. Only the thread that began may."""
         in_use = self._brackets or self._is_lent
         return not in_use and threading.get_ident() == self._own
 

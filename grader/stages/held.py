@@ -40,7 +40,6 @@ class Held:
     def __init__(self) -> None:
         self.waited: list[int] = []
         self._free: list[threading.Event] = []
-        self._set = 0  # so many of them, at least, are set: the first ones
         self._main = self._begun = 0
         self._ended = False
         self._before = jax.device_put(np.eye(_SIDE, dtype=np.float32))
@@ -59,17 +58,14 @@ class Held:
         # of the step before is still held; only the first step needs something to wait for.
         before = self._before if self._before.devices() == loss.devices() else _placed(loss)
         *held, self._before = self._after(params, loss, _product_of(before))
-        self._let_go(len(self._free) - 1)
+        for event in self._free[-2:-1]:  # those before it are set
+            event.set()
         return held[0], held[1]
 
     def let_go(self) -> None:
         """Hold none of the steps so far: the host did what they were held for."""
-        self._let_go(len(self._free))
-
-    def _let_go(self, count: int) -> None:
-        for event in self._free[self._set : count]:
+        for event in self._free[-2:]:  # those before them are set
             event.set()
-        self._set = count
 
     def release(self) -> None:
         """Hold nothing any more: the host has asked for a batch, and there is none."""

@@ -84,18 +84,17 @@ def same_state(record: Record) -> Result:
         if failure:
             made = statements.result(record, "run")
             return replace(failure, culprits=definition(record, "run"), made=made)
-        donated = _donated(record)
-        if changed or donated:
-            told = f"in the dict or in itself, it was replaced or deleted: {', '.join(changed)}"
-            return Failure(
-                "after `run`, the caller has all that it gave, unchanged",
-                told if changed else "an array is given away, as `donate=True` asks for",
-                donated or statements.written_into(record, "run"),
-                CALLERS,
-            )
+        if changed:
+            observed = f"replaced in the dict, or deleted: {', '.join(changed)}"
+            place = _donated(record) or statements.written_into(record, "run")
+            return Failure(UNCHANGED, observed, place, CALLERS)
+    if donated := _donated(record):
+        observed = "an array is given away, as `donate=True` asks for"
+        return Failure(UNCHANGED, observed, donated, CALLERS)
     return None
 
 
+UNCHANGED = "after `run`, the caller has all that it gave, unchanged"
 CALLERS = (
     "What is written into a dict, and what is donated, the caller sees, too. Make a new dict, and "
     "leave the given arrays as they are."
