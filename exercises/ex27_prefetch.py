@@ -18,7 +18,7 @@ def train(step, params, count, ask, put, stop):
     and `concurrent` is refused. `put(batch)` starts the copy to the device and returns the
     device arrays at once. `step(params, batch)` returns (params, loss), device arrays. Call
     `stop(loss)` with the loss of each step, a float, before the next step begins. Where it
-    returns True, no step follows. Keep no batch on the device, and no old params, after their step.
+    returns True, no step follows. A batch and old params may stay until the next `step`, no longer.
     Return (params, losses): losses is a list of floats, one for each step.
     """
     losses = []

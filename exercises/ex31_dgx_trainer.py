@@ -50,7 +50,7 @@ def train(step, params, state, batches, put, stop):
     """Train on an iterator of NumPy batches, placed by `put`; return (params, state, losses).
 
     `stop(loss)` judges each loss, a float, before the next step; True ends. Put at most 4 batches
-    ahead, and keep none after its step."""
+    ahead, and keep none once the next step is called."""
     losses = []
     for batch in batches:
         params, state, loss = step(params, state, put(batch))

@@ -71,7 +71,7 @@ def train(step, params, state, batches, put, stop):
     """Train on an iterator of NumPy batches, placed by `put`; return (params, state, losses).
 
     `stop(loss)` judges each loss, a float, before the next step; True ends. Put at most 4 batches
-    ahead, and keep none after its step."""
+    ahead, and keep none once the next step is called."""
     losses, batches = [], iter(batches)
     following = next(batches, None)
     placed = None if following is None else put(following)

@@ -8,7 +8,6 @@ import atexit
 import difflib
 import fcntl
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -26,9 +25,8 @@ from grader.records.verdict import encode
 from grader.running.grade import made
 from grader.running.session import Options, Session, modules_of
 
-pytest_plugins = ["next_doors"]  # devices next door, as fixtures
+pytest_plugins = ["next_doors", "scheduling"]
 ROOT = Path(__file__).resolve().parent.parent
-_EXERCISE = re.compile(r"ex\d\d")
 GOLDEN = ROOT / "tests" / "golden"
 type Ran = subprocess.CompletedProcess[str]
 type Cli = Callable[..., Ran]
@@ -55,17 +53,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     place = {name: number for number, name in enumerate(experiments_in_order())}
     items.sort(key=lambda i: place.get(i.name, len(place)))
     items.sort(key=lambda i: _is_alone(i) - (i.path.stem == "test_site"))
-    for item in items:
-        if group := _group(item):
-            item.add_marker(pytest.mark.xdist_group(group))
-
-
-def _group(item: pytest.Item) -> str:
-    """What one worker runs alone: the variants of an exercise, for which it runs the reference
-    once, and the tests that wait for the site."""
-    if item.path.stem == "test_exercises" and (exercise := _EXERCISE.search(item.name)):
-        return exercise[0]
-    return "site" if item.path.stem == "test_site" else ""
 
 
 def experiments_in_order() -> list[str]:
@@ -95,10 +82,16 @@ def _runtime_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+PATIENCE = 180.0
+"""Seconds for a run. No test of this session takes too long on purpose, and tests run side by side
+on machines that do other work, too."""
+
+
 @pytest.fixture(scope="session")
 def session() -> Iterator[Session]:
     """Workers for all exercises on CPU devices, from one fork server for the whole run."""
-    with Session(Options(device="cpu"), modules_of(catalog.entries())) as kept:
+    options = Options(device="cpu", timeout=PATIENCE)
+    with Session(options, modules_of(catalog.entries())) as kept:
         yield kept
 
 

@@ -4,6 +4,7 @@ Linux only. What the process can reach is limited before, in `grader.fences.name
 much memory a worker gets is decided in `grader.running`.
 """
 
+import ctypes
 import os
 import struct
 import sys
@@ -22,6 +23,8 @@ THREADS = 512
 _FIRST_USER = 0x7000_0000  # no system gives out user ids from here on
 _NOBODY = 65534
 _MAX_FILE = 1 << 28
+_MAX_ATTRIBUTES = 256
+"""More bytes than a `pthread_attr_t` has on any machine."""
 _STACKS_PER_CORE = 64 << 20  # JAX starts threads for each core, and their stacks are data too
 
 
@@ -40,6 +43,19 @@ def confine(memory: int, scratch: str, user: int, threads: int = THREADS) -> lis
     except OSError as error:
         fences.append(refused_line("running without privileges", error))
     return fences
+
+
+def small_stacks(size: int) -> None:
+    """Give threads that are started from now on, and ask for no size, stacks of `size` bytes.
+
+    A stack counts as private data, used or not. C libraries but glibc keep their own size.
+    """
+    attributes = ctypes.create_string_buffer(_MAX_ATTRIBUTES)
+    c = libc()
+    with suppress(AttributeError, OSError):
+        call(c.pthread_attr_init, attributes)
+        call(c.pthread_attr_setstacksize, attributes, ctypes.c_size_t(size))
+        call(c.pthread_setattr_default_np, attributes)
 
 
 def hand_over(paths: Sequence[str], user: int) -> None:

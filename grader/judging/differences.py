@@ -160,12 +160,13 @@ def _is_round(count: int) -> bool:
 
 
 def _in_bfloat16(array: Any) -> bool:
-    """Whether bfloat16 holds all values as they are; they must vary, and be no whole numbers."""
+    """Whether bfloat16 holds all values as they are; they must vary, and few be whole numbers."""
     import numpy as np
 
     exact = array.astype(np.float32)
     bits = exact.view(np.uint32) if (exact == array).all() else np.ones(1, np.uint32)
-    return not (bits & 0xFFFF).any() and _varies(array) and bool((array % 1).all())
+    fractions = bool(np.count_nonzero(array % 1) > array.size / 2)
+    return not (bits & 0xFFFF).any() and _varies(array) and fractions
 
 
 def _rounded(mine: Any, right: Any) -> bool:
@@ -216,6 +217,12 @@ def _of_other_shapes(mine: Any, right: Any) -> Iterator[_Way]:
         return  # zeros are their own sum and mean
     for axis in range(mine.ndim):
         if np.delete(mine.shape, axis).tolist() == list(right.shape):
+            yield (
+                f"the right values, {mine.shape[axis]} times along axis {axis}",
+                lambda axis=axis: close(
+                    mine, np.broadcast_to(np.expand_dims(right, axis), mine.shape)
+                ),  # type: ignore[misc]
+            )
             yield f"not summed over axis {axis}", lambda axis=axis: close(mine.sum(axis), right)  # type: ignore[misc]
             yield (
                 f"no mean was taken over axis {axis}",

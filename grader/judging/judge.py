@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from grader.judging import witness
 from grader.judging.arrays import EXCHANGED, FORM
 from grader.judging.checking import Check, Exercise, Failure, Result, Unable
-from grader.judging.evidence import IN_ANOTHER_ORDER, TURNED, WERE_EXCHANGED, culprit
+from grader.judging.evidence import culprit
+from grader.judging.results import IN_ANOTHER_ORDER, WERE_EXCHANGED
 from grader.judging.said import (
     cleaned,
     hint_for,
@@ -23,6 +24,7 @@ from grader.judging.said import (
     is_of_places,
     without_treedefs,
 )
+from grader.judging.steps import TURNED
 from grader.judging.unlike import difference
 from grader.records.record import Outcome, Record
 from grader.records.verdict import Culprit, Ground, Report, Status, Verdict
@@ -196,6 +198,8 @@ def _explain(verdict: Verdict, record: Record, outcome: Outcome, exercise: Exerc
 def _where(record: Record, outcome: Outcome, exercise: Exercise) -> list[Culprit]:
     """The lines that led to how a run ended, as far as its frames or its words tell them."""
     file = File(record.source)
+    if donated := _crashing(record, outcome, exercise):
+        return donated
     if outcome.frames:
         found = of_frames(file, outcome.frames, given_names(exercise.model, exercise.edits))
         slow = statements.taking_apart(record, exercise.edits) if outcome.kind == "timeout" else []
@@ -212,6 +216,7 @@ def _where(record: Record, outcome: Outcome, exercise: Exercise) -> list[Culprit
     of_specs = _OF_SPECS in outcome.message
     return (
         (statements.of_jit(record, exercise.edits, outcome.message) if of_specs else [])
+        or statements.of_other_node(record, exercise.edits, outcome.message)
         or statements.of_promise(record, exercise.edits, outcome.promise)
         or statements.of_spec(record, exercise.edits, outcome.promise, outcome.message)
     )
@@ -222,11 +227,24 @@ def _hint(record: Record, outcome: Outcome, exercise: Exercise, *, in_parts: boo
     if outcome.kind == "timeout":
         compiles = COMPILES if statements.jits_inside(record, exercise.edits) else ""
         return ONE_BY_ONE if statements.taking_apart(record, exercise.edits) else compiles
+    if _crashing(record, outcome, exercise):
+        return CRASHES
     if in_parts and "contracting dimensions" in outcome.message:
         return OF_PARTS
     return hint_for(outcome.message) if outcome.kind in ("raised", "unusable") else ""
 
 
+def _crashing(record: Record, outcome: Outcome, exercise: Exercise) -> list[Culprit]:
+    """The copies that give their arrays away, in a process that was killed."""
+    if outcome.kind != "killed":
+        return []
+    return [place for name in exercise.edits for place in statements.donated(record, name)]
+
+
+CRASHES = (
+    "With `donate=True`, jax.device_put gives the memory of its array away: the caller loses the "
+    "array, and between CPU devices JAX itself may crash."
+)
 ONE_BY_ONE = (
     "Does a function of Python's, such as `max` or `sum`, get a jax.Array? It takes the "
     "elements one by one, and each is a new array. `x.max()` and `x.sum()` are one program each."

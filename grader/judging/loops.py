@@ -6,8 +6,11 @@ written down by `grader.stages.loop`.
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import accumulate, pairwise
 
+from grader.judging.arrays import compare, load
+from grader.judging.checking import Failure
 from grader.judging.evidence import events, seen, wanted
 from grader.judging.words import plural, typed
 from grader.records.record import Event, Record
@@ -103,8 +106,11 @@ def early_step(calls: list[Call]) -> int | None:
     return None
 
 
-def unjudged(record: Record, name: str) -> tuple[str, str] | None:
-    """(expected, observed) if `stop` did not get each loss, as a float, before the next step."""
+def unjudged(record: Record, name: str, *, all_steps: bool = True) -> tuple[str, str] | None:
+    """(expected, observed) if `stop` did not get each loss, as a float, before the next step.
+
+    Of the last step, too, if `all_steps` is asked.
+    """
     if "step" not in (what for what, _ in calls_of(record, name)):
         return uncalled(record, name)
     if (early := early_step(calls_of(record, name))) is not None:
@@ -112,15 +118,71 @@ def unjudged(record: Record, name: str) -> tuple[str, str] | None:
         if not indices(calls_of(record, name), "stop"):
             return expected, f"`stop` was never called (run of {name})"
         return expected, f"step {early} ran first (run of {name})"
-    losses = seen(record).facts[f"losses in {name}"]
+    losses = _losses(record, name)
     for step, kind, value in seen(record).facts[f"told in {name}"]:
-        same = [i for i, loss in enumerate(losses) if math.isclose(loss, value, rel_tol=1e-6)]
+        same = [i for i, loss in enumerate(losses) if _alike(loss, float(value))]
         if kind not in FLOATS or step not in same:
             got = f"the loss of step {same[0]}" if same else "a number that is no step's loss"
             got += "" if kind in FLOATS else f", as {typed(kind)}"
             expected = f"after step {max(step, 0)}, `stop` gets its loss, a float"
             return expected, f"it got {got} (run of {name})"
+    return _without_the_last(record, name, len(losses)) if all_steps else None
+
+
+THE_LAST = "The last step has a loss, too. Which step is followed by no call of `stop`?"
+
+
+def stop_hint(expected: str) -> str:
+    """The hint for what `unjudged` expected, where it is about the last step; else ""."""
+    return THE_LAST if expected.endswith("the last one") else ""
+
+
+def _without_the_last(record: Record, name: str, steps: int) -> tuple[str, str] | None:
+    """(expected, observed) if `stop` was not called after the last of so many steps."""
+    told = {step for step, *_ in seen(record).facts[f"told in {name}"]}
+    last = steps - 1
+    if last in told:
+        return None
+    ended = f"it was called after {plural(len(told), 'step')} of {steps}"
+    observed = ended if told else "`stop` was never called"
+    return f"`stop` judges the loss of step {last}, the last one", f"{observed} (run of {name})"
+
+
+def rounded(record: Record, name: str) -> tuple[str, str] | None:
+    """(expected, observed) for the first loss that was returned and is not the step's own number.
+
+    Losses are as many as the steps, and nearly theirs: that was compared before.
+    """
+    losses = _losses(record, name)
+    returned = seen(record).values[f"losses of {name}"]
+    for step, (loss, leaf) in enumerate(zip(losses, returned, strict=False)):
+        got = float(load(leaf.data or b""))
+        if not _alike(got, loss):
+            expected = f"`losses{leaf.path}` is what step {step} returned, {loss:.9g}"
+            return expected, f"{got:.9g} (run of {name})"
     return None
+
+
+def _losses(record: Record, name: str) -> list[float]:
+    """The loss of each step of a run."""
+    return [float(loss) for loss in seen(record).facts[f"losses in {name}"]]
+
+
+def _alike(one: float, other: float) -> bool:
+    """Whether two numbers are one, but for rounding to float32; NaN is NaN."""
+    return math.isclose(one, other, rel_tol=1e-6) or (math.isnan(one) and math.isnan(other))
+
+
+def not_the_last(record: Record, name: str, kept: str) -> Failure | None:
+    """The failure where what a run returned, kept as `kept`, is not what its last step returned."""
+    values = seen(record).values
+    failure = compare(kept, values[kept], values[f"last in {name}"], "", "", rtol=0, atol=0)
+    return failure and replace(failure, hint=HANDED_ON)
+
+
+HANDED_ON = (
+    "`train` returns what the last step returned, as it is. Which line makes it another one?"
+)
 
 
 def misplaced(record: Record, name: str) -> tuple[str, str] | None:

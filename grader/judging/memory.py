@@ -20,6 +20,12 @@ OF_ITS_OWN = (
     "The step writes each new array over the old one. What happens to two arrays in one memory?"
 )
 """The hint where two arrays share their memory."""
+BATCH_STAYS = (
+    "A donated array is deleted for the caller too, who may need the batch again. Which arguments "
+    "does this line donate?"
+)
+OF_THE_BATCH = "params and state are donated, and the batch is not", "the batch is donated, too"
+"""What was expected, and what was observed, where a step may write over its batch."""
 IN_TURN = (
     "A copy waits for what goes through the barrier before it. Does each state go through it, "
     "together with its gradient and the state that went back before, and only then to the device?"
@@ -61,6 +67,19 @@ def moved_result(names: Sequence[str], mine: Measured, theirs: Measured) -> Diff
     if len(wrong) > 1:
         more = f"; {len(wrong)} of {len(names)} results are in the wrong memory"
     return f"the new `{name}` is in {right} memory", f"it is in {kind} memory{more}"
+
+
+COUNTS_ALONE = (
+    "Only the counts are in the wrong memory. A count is an array, too, of no dimension: which "
+    "condition leaves it out?"
+)
+
+
+def counts_alone(names: Sequence[str], mine: Measured, theirs: Measured) -> str:
+    """The hint where only Adam's counts are in another memory than the reference's, else ""."""
+    kinds = zip(names, mine.out_memory_kinds, theirs.out_memory_kinds, strict=True)
+    wrong = [name for name, kind, right in kinds if kind != right]
+    return COUNTS_ALONE if all(name.endswith(".count") for name in wrong) else ""
 
 
 def not_in_place(

@@ -244,6 +244,18 @@ _TABLE = tuple(
             "`with_memory_kind(kind)`; only one over a mesh has `mesh` and `spec`.",
         ),
         _Said(
+            r"(DictKey|SequenceKey|GetAttrKey)' object has no attribute '(\w+)'",
+            r"an entry of a path is a \1, which has no `\2`",
+            "A path into a tree has an entry for each step: a DictKey has its key in `key`, a "
+            "SequenceKey its number in `idx`, a GetAttrKey its name in `name`.",
+        ),
+        _Said(
+            r"Donation across different memory kinds is not implemented",
+            "a device_put with donate=True was to move an array to another kind of memory",
+            "What is donated is deleted, and JAX deletes nothing while it changes the memory. Does "
+            "the caller still need the array?",
+        ),
+        _Said(
             r"type object 'MemorySpace' has no attribute '(\w+)'",
             r"jax.memory.Space has no `\1`",
             "It has Device and Host. Host is the memory of the host that the device can read by "
@@ -638,6 +650,11 @@ _TABLE = tuple(
             "first, and there is none after the last.",
         ),
         _Said(
+            r"Argument types differ from the types for which this computation was compiled",
+            hint="What `compile` returns takes arrays of the shapes and dtypes for which it was "
+            "compiled, and no others. By what does your code find it again?",
+        ),
+        _Said(
             r"IndexError: no such group",
             "a match was asked for a group that its pattern does not have",
             "What stands in parentheses is a group, from 1 on; group(0) is all that was found.",
@@ -860,6 +877,13 @@ _TABLE = tuple(
             r"spans? non-addressable",
             "a value was asked of an array of which other processes hold a part",
             "A process can read its own shards, and what each process holds whole.",
+        ),
+        _Said(
+            r"spec=P\(\(('\w+'), ('\w+')\).{1,99} is partitioned (\d+) times, but the dimension "
+            r"size is (\d+)",
+            r"an axis of length \4 cannot be cut into \3 equal parts: the spec names \1 and \2",
+            "Two axes of the mesh in one place of a spec cut one axis of the array, into as many "
+            "parts as both make together. Over which of them is it to be cut?",
         ),
         _Said(
             r"is partitioned (\d+) times, but (?:does not evenly divide the dimension size|the "

@@ -25,9 +25,6 @@ _KEYS = (bool, int, float, str, bytes, type(None))
 _SEQUENCES, _MAPPINGS = (list, tuple), (dict, OrderedDict, defaultdict)
 _SHARDINGS = (jax.sharding.NamedSharding, jax.sharding.SingleDeviceSharding)
 MAX_DATA = 1 << 24
-COPIES = 1e-6
-"""By how much copies of a part may differ, relative to its largest number. A GPU may round each
-in its own way."""
 MAX_TREE = 4000
 """Longer structures are cut in messages; what is compared is `Flat.forms`."""
 
@@ -57,6 +54,35 @@ def describe(tree: Any, *, data: bool = True) -> tuple[list[Leaf], str]:
     """
     flat = flatten(tree)
     return leaves_of(flat, data=data), flat.text
+
+
+def same_numbers(tree: Any, other: Any) -> bool:
+    """Whether two trees of arrays hold the same ones, or equal ones in the same order.
+
+    Arrays that were deleted are passed over.
+    """
+    mine, theirs = (jax.tree.leaves(one) for one in (tree, other))
+    pairs = [(x, y) for x, y in zip(mine, theirs, strict=False) if x is not y]
+    gone = (isinstance(one, jax.Array) and one.is_deleted() for pair in pairs for one in pair)
+    return len(mine) == len(theirs) and (
+        any(gone) or all(np.array_equal(x, y, equal_nan=True) for x, y in pairs)
+    )
+
+
+def in_other_order(tree: Any) -> list[str]:
+    """The paths of the arrays whose dimensions lie in memory in another order than usual.
+
+    A program expects the usual order, and copies them at each call.
+    """
+    arrays = [(path, x) for path, x in flatten(tree).leaves if isinstance(x, jax.Array)]
+    return [path for path, array in arrays if _in_other_order(array)]
+
+
+def _in_other_order(array: Any) -> bool:
+    """Whether a concrete array lies so."""
+    traced = isinstance(array, jax.core.Tracer)
+    layout = None if traced or not _is_known(array.sharding) else array.format.layout
+    return layout is not None and layout.major_to_minor != tuple(range(array.ndim))
 
 
 def leaves_of(flat: Flat, *, data: bool = True) -> list[Leaf]:
@@ -204,14 +230,13 @@ def _unlike(array: Any) -> tuple[int, float] | None:
 
 
 def _difference(known: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> float:
-    """The largest difference of two arrays, 0.0 if they are equal to rounding."""
+    """The largest difference of two arrays, 0.0 if they are equal."""
     if known is values or np.array_equal(known, values):
         return 0.0
     wide = np.result_type(known, np.float64)  # no difference of bools, and none that wraps around
     known, values = known.astype(wide), values.astype(wide)
-    largest = np.abs(known[np.isfinite(known)]).max(initial=0.0)
-    close = np.isclose(known, values, rtol=0, atol=COPIES * largest, equal_nan=True)
-    apart = np.nan_to_num(np.abs(known - values)[~close], nan=sys.float_info.max)
+    unequal = ~np.isclose(known, values, rtol=0, atol=0, equal_nan=True)
+    apart = np.nan_to_num(np.abs(known - values)[unequal], nan=sys.float_info.max)
     return float(apart.max(initial=0.0))
 
 

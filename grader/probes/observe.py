@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
 import jax
+import numpy as np
 
 from grader.judging.words import plural, typed
 from grader.records.record import Program
@@ -168,6 +169,35 @@ def from_last(word: str, before: Any, value: Any, promise: str) -> Iterator[None
         raise
 
 
+@contextmanager
+def left_alone(function: str, given: Any) -> Iterator[None]:
+    """A block that calls `function` with the tree `given`.
+
+    Raises:
+      Misused: it puts something else into that tree, takes something out, writes into an array of
+        NumPy's, or deletes one of JAX's.
+    """
+    before, form = jax.tree.leaves(given), str(jax.tree.structure(given))
+    numbers = [_of_numpy(leaf) for leaf in before]
+    yield
+    after, done = jax.tree.leaves(given), ""
+    if list(map(id, before)) != list(map(id, after)):
+        done = "it puts other arrays into it"
+    elif str(jax.tree.structure(given)) != form:
+        done = "it puts something that is no array into it, or takes it out"
+    elif list(map(_of_numpy, after)) != numbers:
+        done = "it writes other numbers into an array of it"
+    elif any(isinstance(leaf, jax.Array) and leaf.is_deleted() for leaf in after):
+        done = "it deletes the arrays in it"
+    if done:
+        raise Misused(f"`{function}` leaves its argument as it is", done)
+
+
+def _of_numpy(leaf: Any) -> bytes:
+    """The numbers of an array of NumPy's; nothing of what cannot be written into."""
+    return leaf.tobytes() if isinstance(leaf, np.ndarray) else b""
+
+
 def _other_form(word: str, before: Any, value: Any) -> str:
     """How the structure or the shapes of two trees differ, in words; or ""."""
     structures: list[Any] = [jax.tree.structure(tree) for tree in (before, value)]
@@ -206,7 +236,7 @@ def same_tree(promise: str, word: str, asked: Any, tree: Any) -> None:
     if structures[1] in (flat := _flat(asked)) and structures[0] not in flat:
         held = f"the {len(jax.tree.leaves(asked))} arrays of `{word}`"
         raise Misused(promise, f"it is {named(tree)} of {held}, without the tree around them")
-    if other := _other_part(word, asked, tree):
+    if other := other_part(word, asked, tree):
         raise Misused(promise, other)
     lost, more = _only_in(asked, tree), _only_in(tree, asked)
     if not (lost or more):
@@ -241,7 +271,7 @@ def _flat(tree: Any) -> list[Any]:
     return [jax.tree.structure(kind(leaves)) for kind in (list, tuple) if len(leaves) > 1]
 
 
-def _other_part(path: str, asked: Any, tree: Any) -> str:
+def other_part(path: str, asked: Any, tree: Any) -> str:
     """The first part of a tree that is something else than in `asked`, in words; or ""."""
     structures: list[Any] = [jax.tree.structure(one) for one in (asked, tree)]
     kinds = [(one.node_data() or [None])[0] for one in structures]
@@ -254,7 +284,7 @@ def _other_part(path: str, asked: Any, tree: Any) -> str:
         {jax.tree_util.keystr(way): part for way, part in _children(one)} for one in (asked, tree)
     ]
     both = (key for key in parts[0] if key in parts[1])
-    found = (_other_part(path + key, parts[0][key], parts[1][key]) for key in both)
+    found = (other_part(path + key, parts[0][key], parts[1][key]) for key in both)
     return next(filter(None, found), "")
 
 

@@ -134,7 +134,7 @@ class Launched:
         return [f"{device.platform}:{device.id}" for device in self.program._local_devices]
 
     def text(self) -> str:
-        """The optimised program, as HLO."""
+        """The optimised program, as HLO. A device next door tells none, and JAX raises."""
         modules = self.program.xla_executable.hlo_modules()
         return "\n".join(module.to_string() for module in modules)
 

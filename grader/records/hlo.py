@@ -40,7 +40,11 @@ _CALLED = re.compile(
 )
 _BRANCHES = re.compile(r"\bbranch_computations=\{([^}]*)\}")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+_TRANSFORMED = re.compile(r"fft_length=\{([\d,]*)\}")
+_WINDOW = re.compile(r"window=\{size=([\dx]+)")
 _LIBRARY = re.compile(r'custom_call_target="(lapack|blas|cublas|cusolver)')
+_OF_SPECTRA = re.compile(r"(syevd|heevd|gesdd|gesvd|geev|gehrd|gees)\w*\"")
+_LARGEST = re.compile(r'custom_call_target="\w*TopK')
 _CONTRACTED = re.compile(r'lhs_contracting_dim(?:s=\{|ensions":\[)([\d,"]*)')
 _FREE = frozenset(
     {
@@ -77,6 +81,14 @@ _FREE = frozenset(
     }
 )
 """Instructions that move or name numbers, or whose work is that of the computations they call."""
+_REDUCTIONS = frozenset({"reduce", "reduce-window"})
+"""Instructions whose work is that of the computation which they run for each number."""
+_COMPLEX = re.compile(r"\s*c(64|128)\[")
+"""An array of complex numbers: a product of two of them is four of real ones."""
+_OF_COMPLEX = {"multiply": 6, "divide": 11}
+"""The operations on real numbers for one on complex ones, where they are more than two."""
+_DECOMPOSED = 9
+"""How many times the numbers of a matrix a library works for each of its eigenvectors, at least."""
 _HOST = "S(5)"
 """Host memory, as the layout of a type names it."""
 
@@ -110,7 +122,7 @@ class Facts:
 def read(text: str) -> Facts:
     """Read the text of one HLO module."""
     instructions = list(_instructions(text))
-    runs = _runs(instructions)
+    runs = _runs(instructions, {i.name: i.type for i in instructions})
     collectives, work = _collectives(instructions, runs), _work(instructions, runs)
     return Facts(collectives, _aliases(text), _host_copies(instructions), work)
 
@@ -128,12 +140,12 @@ def _instructions(text: str) -> Iterator[Instruction]:
                 yield Instruction(found["name"], type_, op["op"], inner, line, computation)
 
 
-def _runs(instructions: list[Instruction]) -> dict[str, int]:
+def _runs(instructions: list[Instruction], types: dict[str, str]) -> dict[str, int]:
     """How often each computation is run, 0 if unknown."""
     runs: dict[str, int] = {}
     for instruction in reversed(instructions):  # a module prints callees before their callers
         here = runs.setdefault(instruction.computation, 1)
-        for name, times in _called(instruction):
+        for name, times in _called(instruction, types):
             before = runs.get(name)
             sometimes = instruction.op == "conditional" and here > 1  # in some rounds of a loop
             unknown = 0 in (before, here, times) or sometimes
@@ -141,12 +153,23 @@ def _runs(instructions: list[Instruction]) -> dict[str, int]:
     return runs
 
 
-def _called(instruction: Instruction) -> Iterator[tuple[str, int]]:
-    """The computations that an instruction runs, and how often it runs each, 0 if unknown."""
+def _called(instruction: Instruction, types: dict[str, str]) -> Iterator[tuple[str, int]]:
+    """The computations that an instruction runs, and how often it runs each, 0 if unknown.
+
+    A loop looks at its condition once more than it runs its body. A reduction runs its computation
+    for each number, and one with a window for each number of each window.
+    """
     trips = _TRIPS.search(instruction.line)
     rounds = int(trips[1]) if trips else 0
+    each = 1
+    if instruction.op in _REDUCTIONS:
+        each = math.prod(_sizes(types.get(_operand(instruction, 0), instruction.operands)))
+    if window := _WINDOW.search(instruction.line):
+        each = math.prod(_sizes(_elements(instruction.type)[0]))
+        each *= math.prod(map(int, window[1].split("x")))
+    times = {"body": rounds, "condition": rounds + 1 if rounds else 0}
     for found in _CALLED.finditer(instruction.line):
-        yield found["name"], rounds if found["how"] == "body" else 1
+        yield found["name"], times.get(found["how"], each)
     if branches := _BRANCHES.search(instruction.line):
         yield from ((name.strip(" %"), 1) for name in branches[1].split(","))
 
@@ -266,25 +289,34 @@ def _work(instructions: list[Instruction], runs: dict[str, int]) -> int:
 
 def _operations(instruction: Instruction, types: dict[str, str]) -> int:
     """Operations of one run of one instruction, without those of computations that it calls."""
-    contracted = _CONTRACTED.search(instruction.line)
+    line = instruction.line
+    contracted = _CONTRACTED.search(line)
     if contracted:  # a product, also one that a library computes
-        first = _sizes(types.get(_operand(instruction, 0), instruction.operands))
+        type_ = types.get(_operand(instruction, 0), instruction.operands)
+        first, each = _sizes(type_), 8 if _COMPLEX.match(type_) else 2
         axes = [int(axis) for axis in contracted[1].replace('"', "").split(",") if axis]
         shared = math.prod(first[axis] for axis in axes if axis < len(first))
-        return 2 * math.prod(_sizes(_elements(instruction.type)[0])) * shared
+        return each * math.prod(_sizes(_elements(instruction.type)[0])) * shared
     op = instruction.op.removesuffix("-start").removesuffix("-done")
-    if op in ("triangular-solve", "cholesky") or _LIBRARY.search(instruction.line):
+    if op in ("triangular-solve", "cholesky") or _LIBRARY.search(line):
         # Each number of the matrix has its part in each column of the result.
         matrix = _sizes(types.get(_operand(instruction, 0), instruction.operands))
-        return math.prod(matrix) * _sizes(instruction.type)[-1]
-    if op in _FREE or op in COLLECTIVES or instruction.op in _FREE:
+        columns = _sizes(instruction.type)[-1]
+        return math.prod(matrix) * columns * (_DECOMPOSED if _OF_SPECTRA.search(line) else 1)
+    if op == "sort" or _LARGEST.search(line):
+        row = _sizes(types.get(_operand(instruction, 0), instruction.operands))
+        return round(math.prod(row) * math.log2(max(*row, 2)))
+    if op in _FREE or op in COLLECTIVES or op in _REDUCTIONS or instruction.op in _FREE:
         return 0
-    if op in ("reduce", "reduce-window"):
-        return math.prod(_sizes(types.get(_operand(instruction, 0), instruction.operands)))
     if op == "convolution":
         kernel = _sizes(types.get(_operand(instruction, 1), ""))
         return 2 * math.prod(_sizes(instruction.type)) * math.prod(kernel)
-    return math.prod(_sizes(_elements(instruction.type)[0]))
+    numbers = math.prod(_sizes(_elements(instruction.type)[0]))
+    if lengths := _TRANSFORMED.search(line):
+        given = math.prod(_sizes(types.get(_operand(instruction, 0), instruction.operands)))
+        points = math.prod(map(int, filter(None, lengths[1].split(","))))
+        return round(2.5 * math.log2(max(points, 2)) * max(numbers, given))
+    return numbers * (_OF_COMPLEX.get(op, 2) if _COMPLEX.match(instruction.type) else 1)
 
 
 def _operand(instruction: Instruction, index: int) -> str:

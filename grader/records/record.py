@@ -38,7 +38,7 @@ class Leaf(msgspec.Struct, frozen=True, omit_defaults=True):
     """A device whose copy of a part is not that of another device, and the largest difference.
 
     JAX believes an array that says it is replicated; nothing makes its copies equal. None where
-    they are, or where the values were not kept."""
+    they are, to the last bit, or where the values were not kept."""
     deleted: bool = False
     buffer: int | None = None
     """Address of the device buffer; None when the array spans devices."""
@@ -175,6 +175,11 @@ class Collective(msgspec.Struct):
     count: int = 1
     runs: int = 1
     """How often each is run; 0 in a loop whose length the compiler does not know."""
+
+    @property
+    def total(self) -> int:
+        """Bytes of all its results; 0 in a loop whose length the compiler does not know."""
+        return self.nbytes * self.count * self.runs
 
 
 class Memory(msgspec.Struct):

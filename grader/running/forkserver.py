@@ -63,6 +63,8 @@ REAP_SECONDS = 1.0
 DOOR_THREADS = 8
 """How many times as many threads the client of a device next door may have: it starts one for each
 answer that it has not dealt with yet."""
+DOOR_STACK = 1 << 19
+"""Bytes of the stack of each of them. Compilers and BLAS ask for larger ones themselves."""
 DESCRIPTORS = 5
 _FIRST_FD = 100
 
@@ -342,7 +344,10 @@ def _work(request: Request, scratch: str, fds: Sequence[int], report: int, user:
     os.setsid()  # a signal to its own group reaches nobody else
     namespaces.settle(scratch)
     os.chdir(scratch)  # where it was started, hidden folders could be reached from below
-    threads = limits.THREADS * (DOOR_THREADS if request.door else 1)
+    threads = limits.THREADS
+    if request.door:
+        threads *= DOOR_THREADS
+        limits.small_stacks(DOOR_STACK)
     _say(report, Report(limits.confine(request.memory, scratch, user, threads)))
     family.die_with_parent()  # again: a change of user clears it
     code: int = worker.serve(*_only_descriptors(fds), use=request.compiled)

@@ -4,6 +4,7 @@ Runs in the grader's own process, which never imports JAX. What a worker is, onc
 runs, is in `grader.running.process`; what fences it, in `grader.fences`.
 """
 
+import fcntl
 import itertools
 import os
 import platform
@@ -39,6 +40,8 @@ from grader.running.messages import (
 )
 from grader.running.process import Worker
 
+ANSWER = 1 << 20
+"""So many bytes of an answer may wait to be read when its worker has ended."""
 _KEPT = re.compile(
     r"^(PATH|LD_LIBRARY_PATH|LANG|LC_.*|TZ|PYTHONPATH|SYSTEMROOT|CUDA_.*|NVIDIA_.*)$"
 )
@@ -168,6 +171,8 @@ def _forked(line: socket.socket, request: Request) -> list[int]:
     """
     in_r, in_w = os.pipe()
     out_r, out_w = os.pipe()
+    with suppress(AttributeError, OSError):  # not Linux, or more than this user may have
+        fcntl.fcntl(out_w, fcntl.F_SETPIPE_SZ, ANSWER)
     err_r, err_w = os.pipe()
     ours, theirs = (each.detach() for each in socket.socketpair())
     stack = unnamed("grader-stack")

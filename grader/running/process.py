@@ -18,6 +18,8 @@ from grader.records.record import Outcome
 from grader.running.messages import BROKE, MAX_FRAME, Ended, frame, frame_length
 
 MAX_OUTPUT = 1 << 24
+PIPE = 1 << 20
+"""More bytes than a pipe holds: a process that prints on and on is not read to its end."""
 TAIL = 4000
 MAX_STACK = 1 << 18
 STACK_SECONDS = 3.0
@@ -151,10 +153,14 @@ class Worker(AbstractContextManager["Worker"]):
 
     def output(self) -> str:
         """The tail of what was printed so far."""
-        while self._output in self._open and select.select([self._output], [], [], 0)[0]:
-            chunk = os.read(self._output, 1 << 18)
+        left = PIPE
+        while (
+            left > 0 and self._output in self._open and select.select([self._output], [], [], 0)[0]
+        ):
+            chunk = os.read(self._output, min(left, 1 << 18))
             if not chunk:
                 self._open.discard(self._output)
+            left -= len(chunk)
             self._printed = (self._printed + chunk)[-TAIL:]
         return self._printed.decode("utf-8", "replace")
 

@@ -83,13 +83,18 @@ _ROWS = (
     _some("numbers", _PURE, "Complex Integral Number Rational Real"),
     _some(
         "operator",
-        "not `attrgetter`, `methodcaller` and `call`, which reach attributes by text",
-        "abs add and_ concat contains countOf delitem eq floordiv ge getitem gt index indexOf inv "
-        "invert is_ is_not itemgetter le lshift lt matmul mod mul ne neg not_ or_ pos pow rshift "
-        "setitem sub truediv truth xor iadd iand ifloordiv imatmul imul isub itruediv",
+        "`attrgetter` and `methodcaller` with texts that stand in the file; not `call`",
+        "abs add and_ attrgetter concat contains countOf delitem eq floordiv ge getitem gt index "
+        "indexOf inv invert is_ is_not itemgetter le lshift lt matmul methodcaller mod mul ne neg "
+        "not_ or_ pos pow rshift setitem sub truediv truth xor iadd iand ifloordiv imatmul imul "
+        "isub itruediv",
     ),
     _some("pprint", "it prints", "pformat pprint"),
-    _some("queue", "queues, without the threads", "Empty Full LifoQueue PriorityQueue Queue"),
+    _some(
+        "queue",
+        "queues, without the threads",
+        "Empty Full LifoQueue PriorityQueue Queue SimpleQueue",
+    ),
     _some(
         "random",
         "not `SystemRandom`, which asks the system",
@@ -369,10 +374,11 @@ BUILTINS = _words(
 METHODS = _words(
     "__abs__ __add__ __aenter__ __aexit__ __aiter__ __and__ __anext__ __bool__ __call__ "
     "__contains__ __delitem__ __divmod__ __enter__ __eq__ __exit__ __float__ __floordiv__ "
-    "__format__ __ge__ __getitem__ __gt__ __hash__ __iadd__ __imul__ __init__ __int__ __invert__ "
-    "__isub__ __iter__ __itruediv__ __le__ __len__ __lt__ __matmul__ __missing__ __mod__ __mul__ "
+    "__format__ __ge__ __getitem__ __gt__ __hash__ __iadd__ __ilshift__ __imul__ __init__ __int__ "
+    "__invert__ __ior__ __isub__ __iter__ __itruediv__ __le__ __len__ __lshift__ __lt__ "
+    "__matmul__ __missing__ __mod__ __mul__ "
     "__ne__ __neg__ __next__ __or__ __pos__ __post_init__ __pow__ __radd__ __repr__ __reversed__ "
-    "__rmatmul__ __rmul__ __round__ __rsub__ __rtruediv__ __setitem__ __str__ __sub__ "
+    "__rmatmul__ __rmul__ __round__ __rshift__ __rsub__ __rtruediv__ __setitem__ __str__ __sub__ "
     "__truediv__ __xor__"
 )
 """Methods with two underscores at each end that a class may define, and that may be called."""

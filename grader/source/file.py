@@ -91,6 +91,11 @@ class File:
         lines = {n.lineno for n in found if f".{ast.unparse(n.func)}".endswith(ends)}
         return sorted(lines)
 
+    def gives(self, argument: str, value: object) -> bool:
+        """Whether some call gives the argument of this name just this value."""
+        given = (node for node in ast.walk(self.tree) if isinstance(node, ast.keyword))
+        return any(ast.unparse(one.value) == repr(value) for one in given if one.arg == argument)
+
     def naming(self, *texts: str) -> int:
         """The only line on which all these texts stand in quotes, 0 if there is none."""
         lines: dict[int, set[object]] = {}

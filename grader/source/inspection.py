@@ -123,8 +123,21 @@ class _File:
                 yield Finding("definitions", None, f"the file defines `{name}`", observed)
             elif isinstance(last := mine[-1].node, ast.AsyncFunctionDef):
                 yield Finding("definitions", last.lineno, "a plain function", f"`async def {name}`")
-            elif isinstance(last, ast.FunctionDef) and isinstance(theirs, ast.FunctionDef):
+            elif (
+                isinstance(last, ast.FunctionDef)
+                and isinstance(theirs, ast.FunctionDef)
+                and not self._changed_by_own(last)
+            ):
                 yield from _signature(last, theirs)
+
+    def _changed_by_own(self, function: ast.FunctionDef) -> bool:
+        """Whether a decorator of the file's own may give a function other parameters."""
+        nodes = (node for one in function.decorator_list for node in ast.walk(one))
+        names = {node.id for node in nodes if isinstance(node, ast.Name)}
+        own = (
+            bound[-1].node for name, bound in self._mine.module.bindings.items() if name in names
+        )
+        return any(isinstance(node, ast.FunctionDef | ast.ClassDef) for node in own)
 
     def _renamed(self) -> str:
         """The only function that is new, and so may be a renamed one, or ""."""
@@ -258,9 +271,9 @@ _CONSTANT_CODE = len(compile("1", "<constant>", "eval").co_code)
 
 
 def _signature(mine: ast.FunctionDef, theirs: ast.FunctionDef) -> Iterator[Finding]:
-    """Same parameters in the same order; annotations may differ."""
+    """Same parameters in the same order; annotations may differ, and more may have defaults."""
     got, want = _parameters(mine.args), _parameters(theirs.args)
-    if got != want:
+    if got != want and _needed(mine.args, len(theirs.args.args)) != want:
         yield Finding(
             "definitions",
             mine.lineno,
@@ -274,6 +287,18 @@ def _parameters(args: ast.arguments) -> list[str]:
     names += [f"*{args.vararg.arg}"] if args.vararg else []
     names += [f"{a.arg}=" for a in args.kwonlyargs]
     return names + ([f"**{args.kwarg.arg}"] if args.kwarg else [])
+
+
+def _needed(args: ast.arguments, count: int) -> list[str]:
+    """The parameters without those beyond the first `count` that need no argument."""
+    optional = min(len(args.defaults), max(len(args.args) - count, 0))
+    needed = [
+        one for one, value in zip(args.kwonlyargs, args.kw_defaults, strict=True) if not value
+    ]
+    first = args.args[: len(args.args) - optional]
+    return _parameters(
+        ast.arguments(args.posonlyargs, first, args.vararg, needed, [], args.kwarg, [])
+    )
 
 
 def _docstring(node: ast.stmt) -> bool:

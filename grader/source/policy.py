@@ -9,7 +9,7 @@ of the process (`grader.fences`). What it holds a file to:
 - No attribute is private, or belongs to a frame, a coroutine, a traceback or a code object.
   Private names of the file's own objects are free.
 - No attribute is stored on what the file did not make.
-- `getattr`, `setattr` and the like name the attribute in the text.
+- `getattr`, `setattr`, `operator.attrgetter` and the like name the attribute in the text.
 
 What stands under `if __name__ == "__main__":` never runs here, and is not read. The text comes
 from `grader.source.inspection`.
@@ -51,6 +51,7 @@ MAX_PARTS = 8
 """An expression of more parts is not shown whole."""
 NAMED_TUPLE = frozenset(("_asdict", "_field_defaults", "_fields", "_make", "_replace"))
 _BY_NAME = ("delattr", "getattr", "hasattr", "setattr")
+GETTERS = frozenset(("operator.attrgetter", "operator.methodcaller"))
 _UNCHANGED = "attributes are set only on what the file itself makes"
 _WATCHED = "transfers and compiles are left to the grader to watch"
 _CONFIG = "JAX's configuration stays as it is"
@@ -241,6 +242,8 @@ class _Policy:
         found = self.paths(node)
         if any(path in self.rows for path in found) and not self._may_hold_module(node):
             yield _finding(node, _NO_VALUE, self._around(node))
+        elif found & GETTERS and not self._is_called(node):
+            yield _finding(node, _BY_TEXT, self._around(node))
         elif (makers := found & MAKERS) and not self._makes_own(node, makers):
             yield _finding(node, _UNCHANGED, self._around(node))
 
@@ -367,6 +370,8 @@ class _Policy:
         if isinstance(node.func, ast.Name) and node.func.id in _BY_NAME:
             if self.scopes.may_be_builtin(node.func):
                 yield from self._by_name(node, node.func.id)
+        elif self.paths(node.func) & GETTERS:
+            yield from self._getter(node)
         elif self.paths(node.func) == {"jax.debug.print"}:
             for text in node.args[:1]:
                 if isinstance(text, ast.Constant) and isinstance(text.value, str):
@@ -385,6 +390,16 @@ class _Policy:
             yield from self._attribute(node, access)
             if any(f"{path}.{text}" in self.rows for path in self.paths(target)):
                 yield _finding(node, _NO_VALUE, f"`{ast.unparse(node)}`")
+
+    def _getter(self, node: ast.Call) -> Iterator[Finding]:
+        """What reads attributes of things to come is judged as these attributes of anything."""
+        plain = "operator.attrgetter" in self.paths(node.func)
+        texts = [self._texts(name) for name in (node.args if plain else node.args[:1])]
+        if not texts or None in texts:
+            yield _finding(node, _BY_TEXT, f"`{ast.unparse(node)}`")
+            return
+        for name in ".".join(itertools.chain.from_iterable(filter(None, texts))).split("."):
+            yield from self._attribute(node, ast.Attribute(node, name, ast.Load()))
 
     def _texts(self, node: ast.expr) -> list[str] | None:
         """The texts that an expression may be, if all stand in the file; else None."""

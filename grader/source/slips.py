@@ -376,11 +376,19 @@ def _appended(function: ast.FunctionDef, loops: type[ast.AST] | tuple[type[ast.A
 def _ends_its_loop(mine: ast.FunctionDef, _: ast.FunctionDef) -> _Found:
     """The last `return` in a loop, where nothing in the loop passes by all of them."""
     for node in ast.walk(mine):
-        if not isinstance(node, ast.For) or not always_returns(node.body):
+        if not isinstance(node, ast.For) or not always_returns(node.body) or _takes_first(node):
             continue
         if not any(isinstance(inner, ast.Continue) for inner in ast.walk(node)):
             last = max((n for n in ast.walk(node) if isinstance(n, ast.Return)), key=_begin)
             yield last, "this `return` is inside the loop: it ends it in its first round"
+
+
+def _takes_first(loop: ast.For) -> bool:
+    """Whether a loop is made to give its first item, if there is one."""
+    match loop:
+        case ast.For(target=ast.Name(id=item), body=[ast.Return(value=ast.Name(id=given))]):
+            return item == given
+    return False
 
 
 def always_returns(body: Sequence[ast.stmt]) -> bool:

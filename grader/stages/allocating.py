@@ -5,13 +5,14 @@ creates the client. Only the plugin's library and the GPU behind it are replaced
 there is a GPU, `reported` asks a real process. Drives use it; nothing is judged here.
 """
 
+import ctypes
 import importlib.metadata
 import json
 import os
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,7 +29,10 @@ from grader.stages import machines
 PLUGIN = "grader_staged_cuda_plugin"
 OPTIONS = ("allocator", "memory_fraction", "preallocate")
 SECONDS = 25.0
-_STEERING = ("XLA_", "JAX_", "TF_")
+_STEERING = ("XLA_", "JAX_", "TF_CPP_", "TF_FORCE_UNIFIED_MEMORY")
+"""How variables of JAX and XLA begin: of those that begin with TF_, most are TensorFlow's."""
+_READ_IN_C = ("XLA_FLAGS", "TF_FORCE_UNIFIED_MEMORY")
+"""Variables that XLA reads itself, and not by way of `os.environ`."""
 _AMD = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES", *_AMD)
 _ASK = """
@@ -88,6 +92,7 @@ def process(shell: Mapping[str, str], path: str) -> Iterator[Process]:
     client = machines.staged_client(1, type(cpu))
     jax.clear_caches()  # a fresh process has compiled nothing, so its first array asks for a device
     with ExitStack() as stack:
+        stack.callback(_put_back)
         try:
             read = bridge.xla_client.generate_pjrt_gpu_plugin_options
             staged = Process(client.devices()[0], path, read, cpus=cpu.devices())
@@ -109,19 +114,20 @@ def started(
       Gone: a name this leans on is no longer there.
     """
     with process(shell, str(submission.__file__)) as staged:
-        answer, array = "", ""
+        answer, array, before = "", "", _environment()
         try:
             answer = _word(machines.fresh(submission).start(share, grow), staged)
         except TypeError as error:
             if not _of_jax(error):
                 raise
             array = f"{type(error).__name__}: {str(error).partition('.')[0]}"
-        variables = _steering()
+        variables, foreign = _steering(), _changes(before)
         afterwards: dict[str, Any] = {}
         with suppress(ValueError):  # a value it does not accept stands in `complaint`, if read
             afterwards = staged.asked_now()
         jax.devices()  # a `start` that asked nothing leaves the first question to its caller
     about = {"answer": answer, "variables": variables, "afterwards": afterwards, "array": array}
+    about["foreign"] = foreign
     told = {"options": staged.options, "more": staged.more, "read": staged.environment}
     return {**about, **told, "line": staged.line, "complaint": staged.complaint}
 
@@ -168,7 +174,8 @@ def _patches(bridge: Any, client: Any, staged: Process, shell: Mapping[str, str]
 def _initialize(bridge: Any, staged: Process) -> None:
     """What the CUDA plugin does when JAX finds it, without its library."""
     staged.line = line_on_stack(sys._getframe(1), staged.path)
-    staged.environment = _steering()
+    in_c = _in_c(_READ_IN_C)
+    staged.environment = _steering() | {name: text for name, text in in_c.items() if text}
     try:
         options = staged.read()
     except Exception as error:
@@ -181,6 +188,38 @@ def _initialize(bridge: Any, staged: Process) -> None:
 def _steering() -> dict[str, str]:
     """The variables of the environment that steer JAX, XLA and CUDA."""
     return {name: v for name, v in os.environ.items() if name.startswith((*_STEERING, *_VISIBLE))}
+
+
+def _changes(before: Mapping[str, str | None]) -> dict[str, str | None]:
+    """What the environment holds otherwise than `before`, but for JAX's and XLA's variables."""
+    now = _environment()
+    names = sorted(name for name in {*before, *now} if not name.startswith(_STEERING))
+    return {name: now.get(name) for name in names if now.get(name) != before.get(name)}
+
+
+def _environment() -> dict[str, str | None]:
+    """The environment of the process and of those that it starts, None for what is not there.
+
+    What only `os.putenv` or `os.unsetenv` has changed is as C code reads it.
+    """
+    return {**os.environ, **_in_c([*os.environ, *_VISIBLE])}
+
+
+def _in_c(names: Iterable[str]) -> dict[str, str | None]:
+    """Variables as C code reads them: `os.putenv` changes that, and not `os.environ`."""
+    getenv = ctypes.CDLL(None).getenv
+    getenv.restype = ctypes.c_char_p
+    texts = {name: getenv(os.fsencode(name)) for name in names}
+    return {name: None if text is None else os.fsdecode(text) for name, text in texts.items()}
+
+
+def _put_back() -> None:
+    """Make C code read what `os.environ` says, also in the processes to come."""
+    for name, text in _in_c([*os.environ, *_VISIBLE, *_READ_IN_C]).items():
+        if name in os.environ:
+            os.putenv(name, os.environ[name])
+        elif text is not None:
+            os.unsetenv(name)
 
 
 def _told(options: Mapping[str, Any]) -> dict[str, Any]:

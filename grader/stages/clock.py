@@ -30,7 +30,8 @@ class Staged:
     `cost` gives seconds on the clock: "work", "dispatch" and "compiling" of one call,
     "copy" of one argument. `rounds` is how long the real program runs (see `rounds()`).
     The work of each call is multiplied by the next of `shares`, which start again after the
-    last. Of three results the last one takes long; with `swapped`, the first one.
+    last. Of the results, which are called `names`, the last one takes long; with `swapped`, the
+    first one. They are of `dtypes`, in turn.
     """
 
     def __init__(
@@ -39,8 +40,11 @@ class Staged:
         rounds: int,
         shares: Sequence[float] = (1.0,),
         swapped: bool = False,
+        names: Sequence[str] = ("left", "middle", "right"),
+        dtypes: Sequence[Any] = (np.float32,),
     ) -> None:
-        self.cost, self.shares = dict(cost), shares
+        self.cost, self.shares, self.names = dict(cost), shares, names
+        self._dtypes = [dtypes[n % len(dtypes)] for n in range(len(names))]
         self._rounds, self._swapped = rounds, swapped
         self._now = 1000.0
         self._calls = self._traces = 0
@@ -57,7 +61,9 @@ class Staged:
         """Arrays that were known to be on the device at the last reading, or were copied since."""
         self._readings: list[int] = []
         """The number of calls before each reading of the clock."""
-        self._quick, self._slow = jax.jit(self._short), jax.jit(self._long)
+        self._quick, self._slow = (
+            jax.jit(function, static_argnames="dtype") for function in (self._short, self._long)
+        )
 
     @property
     def history(self) -> tuple[int, int, int, bool, int, bool]:
@@ -106,44 +112,50 @@ class Staged:
         finally:
             self._polls = polls
 
-    def arguments(self, rng: Any) -> tuple[Any, Any, Any]:
-        """Three NumPy float32 arrays (SIDE, SIDE), whose products stay small."""
-        left, right, other = (rng.standard_normal((3, SIDE, SIDE)) / SIDE).astype(np.float32)
-        return left, right, other
+    def arguments(self, rng: Any, count: int = 3, dtypes: Sequence[Any] = (np.float32,)) -> Any:
+        """NumPy arrays (SIDE, SIDE) of `dtypes`, in turn, whose products stay small."""
+        drawn = rng.standard_normal((count, SIDE, SIDE))
+        kinds = [np.dtype(dtypes[n % len(dtypes)]) for n in range(count)]
+        pairs = zip(drawn, kinds, strict=True)
+        return tuple((x / SIDE if kind.kind == "f" else x > 1).astype(kind) for x, kind in pairs)
 
-    def program(self, left: Any, right: Any, other: Any) -> dict[str, Any]:
-        """Three results, one of which takes long. Call it like a jitted function."""
+    def program(self, *arguments: Any) -> dict[str, Any]:
+        """Results, one of which takes long. Call it like a jitted function."""
         traces = self._traces
-        result = self._run(left, right, other)
+        result = self._run(*arguments)
         if any(isinstance(array, jax.core.Tracer) for array in result.values()):
             self._traced = True  # what is traced may close over its arguments
             return result
         work = self.cost["work"] * self.shares[self._calls % len(self.shares)]
-        self._pending.append((result, work, (left, right, other)))
+        self._pending.append((result, work, arguments))
         self._calls += 1
         self._polls = 0
         self._now += self.cost["dispatch"]
         if self._traces > traces:
             self._now += self.cost["compiling"]
-        for argument in (left, right, other):
+        for argument in arguments:
             if self._is_copied(argument):
                 self._now += self.cost["copy"]
         return dict(result)
 
-    def _run(self, left: Any, right: Any, other: Any) -> dict[str, Any]:
+    def _run(self, *arguments: Any) -> dict[str, Any]:
+        left, right = arguments[0], arguments[-1]
+        *dtypes, last = self._dtypes[::-1] if self._swapped else self._dtypes
         # The short ones go first: they must not wait for the other.
-        short, middle = self._quick(left, other), self._quick(right, other)
-        long = self._slow(left, right, self._rounds)
-        if self._swapped:
-            return {"left": long, "middle": middle, "right": short}
-        return {"left": short, "middle": middle, "right": long}
+        short = [
+            self._quick(arguments[n % len(arguments)], right, dtype=dtype)
+            for n, dtype in enumerate(dtypes)
+        ]
+        found = [*short, self._slow(left, right, self._rounds, dtype=last)]
+        return dict(zip(self.names, found[::-1] if self._swapped else found, strict=True))
 
-    def _short(self, left: Any, right: Any) -> Any:
+    def _short(self, left: Any, right: Any, *, dtype: Any) -> Any:
         self._traces += 1  # this line runs only while JAX traces
-        return left[0] @ right[0]
+        return (_small(left)[0] @ _small(right)).astype(dtype)
 
-    def _long(self, left: Any, right: Any, rounds: int) -> Any:
-        return jax.lax.fori_loop(0, rounds, lambda _, x: x @ right, left)
+    def _long(self, left: Any, right: Any, rounds: int, *, dtype: Any) -> Any:
+        left, right = _small(left), _small(right)
+        return jax.lax.fori_loop(0, rounds, lambda _, x: x @ right, left).astype(dtype)
 
     def _is_copied(self, argument: Any) -> bool:
         """Whether an argument is copied now, or was copied since the clock was last read."""
@@ -169,6 +181,12 @@ class Staged:
         self._polled = polls
         self._readings.append(self._calls)
         return self._now
+
+
+def _small(array: Any) -> Any:
+    """An argument as float32, small enough to be multiplied often."""
+    whole = not jax.numpy.issubdtype(array.dtype, np.floating)
+    return array.astype(np.float32) / (SIDE if whole else 1)
 
 
 def rounds() -> int:

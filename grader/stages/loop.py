@@ -7,11 +7,14 @@ speed, and nothing knows JAX: the drive says how a batch is placed. What the cal
 `grader.judging.loops` to say.
 """
 
+import functools
 import inspect
+import itertools
+import math
 import operator
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -49,11 +52,41 @@ class Future:
         self.result(timeout)
 
 
+ODD = (0.0, -1.0, 1e6, math.inf, math.nan)
+"""By what the losses of some steps are multiplied: a loop goes on until `stop` ends it."""
+LONG = 16
+"""From so many steps on, a run has such losses."""
+
+
+def odd_losses(rng: Any, steps: int) -> dict[int, float]:
+    """At which of so many steps, from 0, the loss is another one, and by what it is multiplied.
+
+    The first one is not.
+    """
+    if steps < LONG:
+        return {}
+    apart = rng.spawn(1)[0]
+    return dict(zip(apart.permutation(range(1, steps))[: len(ODD)].tolist(), ODD, strict=True))
+
+
+def with_losses(step: Callable[..., Any], odd: Mapping[int, float]) -> Callable[..., Any]:
+    """`step`, for one run, whose last result is multiplied at the calls that `odd` names."""
+    numbers = itertools.count()
+
+    @functools.wraps(step)
+    def stepped(*given: Any) -> Any:
+        *results, loss = step(*given)
+        number = next(numbers)
+        return *results, loss * odd[number] if number in odd else loss
+
+    return stepped
+
+
 class Book:
     """Gives out the functions that `train` works with, and writes down each call of them.
 
     `alive` counts the bytes of the arrays that are alive. It is called as each step begins, and
-    what was alive before the first call of any is left out.
+    what was alive before the first call of any is left out, and the losses, which are kept here.
     """
 
     def __init__(
@@ -71,8 +104,10 @@ class Book:
         self._more: list[int] = []
         self._placed: list[tuple[list[Callable[[], Any]], int]] = []
         self._losses: list[Any] = []
-        self._told: list[tuple[int, str, float]] = []
+        self._told: list[tuple[int, str, str]] = []
         self.calls: list[Call] = []
+        self.last: list[Any] = []
+        """What the last step returned, but for its loss."""
 
     def _note(self, what: str, index: int) -> None:
         self.calls.append((what, index))
@@ -118,9 +153,11 @@ class Book:
         arrays = _arrays(arguments[-1])
         index = next((i for placed, i in self._placed if _same(placed, arrays)), -1)
         self._note("step", index)
-        self._more.append(self._alive() - self._before)
+        own = sum(getattr(loss, "nbytes", 0) for loss in self._losses)
+        self._more.append(self._alive() - self._before - own)
         results = self._step(*arguments)
-        self._losses.append(results[-1])
+        *self.last, loss = results
+        self._losses.append(loss)
         return results
 
     def stopping(self, last: int) -> Callable[[Any], bool]:
@@ -129,7 +166,7 @@ class Book:
         def stop(loss: Any) -> bool:
             steps = len(self._losses)
             # If the loss is a device array, float() reads it here, inside the loop.
-            self._told.append((steps - 1, type(loss).__name__, float(loss)))
+            self._told.append((steps - 1, type(loss).__name__, str(float(loss))))
             self._note("stop", len(self._told) - 1)
             return steps > last
 
@@ -138,7 +175,7 @@ class Book:
     def keep(self, name: str) -> None:
         """Keep the facts of a run: its calls, each step's loss, and what `stop` was given."""
         with self._observe.unwatched():
-            losses = [float(loss) for loss in self._losses]
+            losses = [str(float(loss)) for loss in self._losses]  # no fact is NaN
         self._observe.fact(f"calls of {name}", self.calls)
         self._observe.fact(f"losses in {name}", losses)
         self._observe.fact(f"told in {name}", self._told)

@@ -24,7 +24,7 @@ from grader.probes.private import Gone as Gone
 
 Fault = Literal["", "plugin raises", "no plugin", "no device"]
 """`plugin raises`: the plugin fails as it starts. `no plugin` and `no device`: there is
-none, though JAX_PLATFORMS=cuda asks for it."""
+none, though JAX_PLATFORMS asks for it."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def machine(
     if gpus or broken in ("plugin raises", "no device"):
         start = partial(_fails, said) if broken else lambda: client
         registered[made.plugin] = registration(bridge, start, 500)
-    forced = "cuda" if broken in ("no plugin", "no device") else made.platforms
+    forced = made.platforms or made.plugin * (broken in ("no plugin", "no device"))
     visible = made.plugin == "cuda" and (gpus > 0 or broken in ("plugin raises", "no plugin"))
     with replaced(bridge, registered, visible, forced):
         if not broken:

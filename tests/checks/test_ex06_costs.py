@@ -14,7 +14,7 @@ COST = {"work": 0.05, "dispatch": 0.0001, "compiling": 0.0, "copy": 0.0}
 def observed(cost: dict[str, float], figure: float, asked: int) -> Observed:
     """A process that timed one program."""
     used = 2, 5, 0, False, 1, False
-    timing = TimedProgram("work", cost, [1.0], asked, figure, *used, 4, 5, [], True)
+    timing = TimedProgram("work", cost, [1.0], asked, figure, 1, ["a"], *used, 4, 5, [], True)
     return Observed(Outcome("finished"), facts={TIMINGS: msgspec.to_builtins([timing])})
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from grader.checks.ex10_diagnose import checks as ex10_diagnose
-from grader.checks.ex10_diagnose import drive
+from grader.checks.ex10_diagnose import drive, way
 from grader.checks.ex10_diagnose import reports as broken
 from grader.course.catalog import Entry
 from grader.stages import starting
@@ -176,3 +176,10 @@ def test_versions_that_fit_give_no_report() -> None:
         starting.plugin_mismatch("jax_cuda13_plugin", "0.12.0", "0.12.0")
     with pytest.raises(starting.Gone, match="does not mind"):
         starting.jaxlib_mismatch("0.12.0", "0.12.0", "0.12.0")
+
+
+def test_only_the_beginning_of_a_report_is_a_habit() -> None:
+    """A code that looks at the beginning of each line does what it should."""
+    looks = "def diagnose(report):\n    return [x for x in report.split() if {}.startswith('$')]\n"
+    assert way.habit(looks.format("report")) == way.HABITS["startswith"]
+    assert way.habit(looks.format("x")) == ""

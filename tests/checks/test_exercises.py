@@ -7,7 +7,10 @@ another. Nothing here names an exercise: a new one is tested because its files e
 """
 
 import ast
+import math
+import os
 import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ import msgspec
 import pytest
 from conftest import GOLDEN, ROOT
 from variant_grading import (
+    ONE_IN,
     RIGHT,
     SEED,
     VARIANTS,
@@ -28,6 +32,7 @@ from variant_grading import (
     graded,
     message,
     name_of,
+    of_this_run,
     problem,
     steady,
     unplaced,
@@ -225,13 +230,13 @@ def test_the_solution_passes_on_two_nodes(stem: str, grading: Grading) -> None:
     assert not problem(report, "")
 
 
-@pytest.mark.parametrize("path", RIGHT, ids=name_of)
+@pytest.mark.parametrize("path", of_this_run(RIGHT), ids=name_of)
 def test_right_variants_pass(path: Path, grading: Grading) -> None:
     _, report = graded(path.parent.parent.name, path, grading)
     assert not problem(report, "")
 
 
-@pytest.mark.parametrize("path", WRONG, ids=name_of)
+@pytest.mark.parametrize("path", of_this_run(WRONG), ids=name_of)
 def test_wrong_variants_fail_the_check_they_name(
     path: Path, grading: Grading, golden: Callable[[str, str], None]
 ) -> None:
@@ -252,6 +257,21 @@ def test_wrong_variants_fail_the_check_they_name(
             break
     if not varies(path):
         golden(golden_of(path), now)
+
+
+def test_one_variant_in_three_is_another_third_at_another_commit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert of_this_run(WRONG) == WRONG or ONE_IN in os.environ
+    monkeypatch.setenv(ONE_IN, "3")
+    parts = []
+    for commit in "abcdef":
+        told = subprocess.CompletedProcess([], 0, stdout=commit)
+        monkeypatch.setattr(subprocess, "run", lambda *_, told=told, **__: told)
+        parts.append(of_this_run(WRONG))
+        assert len(parts[-1]) == math.ceil(len(WRONG) / 3)
+    assert len({tuple(part) for part in parts}) == len(parts)
+    assert len(set().union(*parts)) > len(WRONG) * 0.85
 
 
 def test_every_message_is_a_variants() -> None:

@@ -77,6 +77,24 @@ for way in ways():
 """
 
 
+MANY = """
+import jax, jax.numpy as jnp
+x = jnp.zeros(4)
+for _ in range(2500):
+    x = x + 1.0
+    x = x * 1.0
+print(int(x.sum()))
+"""
+
+
+def test_thousands_of_launches_may_be_under_way_with_numbers_of_the_host(
+    device: Device, program: Program
+) -> None:
+    """The client sends each number by a call of its own; if one is refused, its session ends."""
+    done = program(device, MANY)
+    assert done.stdout.strip() == "10000", done.stderr[:2000]
+
+
 def test_a_value_is_read_in_eleven_ways_and_counted_eleven_times(
     device: Device, program: Program, entries: Entries
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from grader.judging.arrays import FORM, ONE_OBJECT, compare, dump, figures, label, load
+from grader.judging.arrays import FORM, ONE_OBJECT, compare, drifted, dump, figures, label, load
 from grader.judging.checking import Failure
 from grader.records.record import Leaf
 
@@ -256,6 +256,9 @@ def test_copies_that_differ_are_no_value_although_the_first_one_is_right() -> No
     expected, observed = words([leaf(FLOATS, unlike=(3, 0.25))], [leaf(FLOATS)])
     assert expected == "`x` is the same on all devices that hold it"
     assert observed == "device 3 holds other numbers; they differ by up to 0.25"
+    on_cpu, on_gpu = (leaf(FLOATS, unlike=(3, 1e-7), platform=name) for name in ("cpu", "gpu"))
+    assert difference([on_gpu], [leaf(FLOATS)]) is None, "a GPU may round each in its own way"
+    assert [drifted(one) for one in (on_cpu, on_gpu, leaf(FLOATS))] == [True, False, False]
 
 
 def test_a_part_without_any_array_is_named() -> None:

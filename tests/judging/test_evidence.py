@@ -1,81 +1,50 @@
-"""What checks ask of a record: kinds of nodes, and which device holds which part."""
+"""What checks find in a record: copies, and bytes."""
 
-import msgspec
 import pytest
 from made_up import record
 
-from grader.judging.checking import Failure
-from grader.judging.evidence import differing_leaf, other_parts
-from grader.records.record import Leaf, Observed, Outcome
-
-ROWS = Leaf("", "jax", "jax.Array", (4, 2), parts={0: ((0, 2), (0, 2)), 1: ((2, 4), (0, 2))})
+from grader.judging.evidence import bytes_of, sent_beyond
+from grader.judging.words import EVERYWHERE, PARTS
+from grader.records.record import Event, EventKind, Leaf, Observed, Outcome
 
 
-def test_the_same_parts() -> None:
-    again = msgspec.json.decode(msgspec.json.encode(ROWS), type=Leaf)
-    assert other_parts(again, ROWS) == ""
+def copies(*found: tuple[EventKind, str, int, int]) -> Observed:
+    """What was copied in the phase "batch": kind, place, bytes and line of each copy."""
+    placed = [Leaf("", "jax", "jax.Array", (8, 2), "float32", devices=(0, 1), shard_shape=(4, 2))]
+    events = [Event(kind, "batch", 0, line, 1, size, to) for kind, to, size, line in found]
+    return Observed(Outcome("finished"), {"batch": placed}, events=events)
+
+
+def test_of_copies_of_one_size_those_that_are_needed_are_not_named() -> None:
+    needed = copies(("h2d", EVERYWHERE, 64, 1), ("h2d", EVERYWHERE, 32, 1))
+    mine = [("h2d", EVERYWHERE, 64, 5), ("h2d", EVERYWHERE, 32, 5), ("h2d", EVERYWHERE, 64, 7)]
+    told = sent_beyond(record(copies(*mine), reference=needed), "batch", ["batch"])
+    assert told is not None
+    assert [event.line for event in told[1]] == [7]
 
 
 @pytest.mark.parametrize(
-    ("parts", "said"),
+    ("more", "words"),
     [
-        (
-            {0: ((2, 4), (0, 2)), 1: ((0, 2), (0, 2))},
-            "device 0 holds [2:4, 0:2], not [0:2, 0:2]",
-        ),
-        ({0: ((0, 2), (0, 2))}, "device 1 holds nothing, not [2:4, 0:2]"),
-        ({0: ((0, 2), (0, 2)), 1: ()}, "device 1 holds [], not [2:4, 0:2]"),
-        ({}, "device 0 holds nothing, not [0:2, 0:2]"),
+        (("h2d", PARTS, 64, 3), "128 bytes went to the devices in parts, and the arrays have 64"),
+        (("h2d", EVERYWHERE, 8, 3), f"24 bytes went {EVERYWHERE}, in small pieces"),
     ],
 )
-def test_parts_that_are_exchanged_or_gone(
-    parts: dict[int, tuple[tuple[int, int], ...]], said: str
+def test_what_goes_in_parts_or_in_small_pieces_is_added_up(
+    more: tuple[EventKind, str, int, int], words: str
 ) -> None:
-    assert other_parts(msgspec.structs.replace(ROWS, parts=parts), ROWS) == said
+    right = [("h2d", PARTS, 64, 2)] * 2  # one for each device
+    once = record(copies(*right), reference=copies(*right))
+    assert sent_beyond(once, "batch", ["batch"]) is None
+    count = 2 if more[1] == PARTS else 6
+    found = record(copies(*right, *[more] * count), reference=copies(*right))
+    told = sent_beyond(found, "batch", ["batch"])
+    assert told is not None
+    assert told[0] == words
 
 
-def observed(forms: list[str], path: str = "['w']") -> Observed:
-    """A tree `params` of one leaf, made of these kinds of nodes."""
-    leaves = [Leaf(path, "python", "float", data=b"1")]
-    made = Observed(Outcome("finished"), {"params": leaves}, {"params": "PyTreeDef(*)"})
-    made.forms = {"params": forms} if forms else {}
-    return made
-
-
-def compared(mine: Observed, theirs: Observed) -> Failure | None:
-    """The failure of a submission's tree beside the reference's."""
-    return differing_leaf(record(mine, reference=theirs), "params", rtol=0, atol=0)
-
-
-def test_a_node_of_another_kind_is_a_failure_although_its_paths_are_the_same() -> None:
-    theirs = observed(["mapping", "*"])
-    assert compared(observed(["mapping", "*"]), theirs) is None
-    failure = compared(observed(["submission.Lazy", "*"]), theirs)
-    assert failure is not None
-    assert failure.expected == "`params` holds a dict"
-    assert failure.observed == "submission.Lazy stands there"
-
-
-def test_a_tuple_in_place_of_a_dict_is_told_by_what_the_whole_is() -> None:
-    failure = compared(observed(["sequence", "*"], "[0]"), observed(["mapping", "*"]))
-    assert failure is not None
-    assert failure.expected == "`params` is a dict of `w`"
-    assert failure.observed == "it is a list or tuple"
-
-
-def test_a_tuple_inside_is_told_by_where_its_value_stands() -> None:
-    mine = observed(["mapping", "sequence", "*"], "['w'][0]")
-    failure = compared(mine, observed(["mapping", "mapping", "*"], "['w']['b']"))
-    assert failure is not None
-    assert failure.expected == "`params` has `['w']['b']`"
-    assert failure.observed == "`['w'][0]` stands in its place: a list or tuple, not a dict"
-
-
-def test_a_tree_of_another_shape_is_described_by_its_paths() -> None:
-    failure = compared(observed(["*"], ""), observed(["mapping", "*"]))
-    assert failure is not None
-    assert failure.observed == "it is a Python float"
-
-
-def test_a_record_from_before_there_were_kinds_is_compared_by_paths() -> None:
-    assert compared(observed([]), observed([])) is None
+@pytest.mark.parametrize(("dtype", "nbytes"), [("float32", 64), ("bfloat16", 32), ("bool", 16)])
+def test_bytes_follow_from_shape_and_dtype(dtype: str, nbytes: int) -> None:
+    leaf = Leaf("", "jax", "jax.Array", (8, 2), dtype)
+    assert bytes_of(leaf) == nbytes
+    assert bytes_of(leaf, (4, 2)) == nbytes // 2

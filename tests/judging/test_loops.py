@@ -1,17 +1,20 @@
 """What `grader.judging.loops` finds in a loop's calls, and in the reads between them."""
 
+import numpy as np
 import pytest
 
+from grader.judging.arrays import dump
 from grader.judging.loops import (
     Call,
     calls_of,
     early_step,
     kept,
     most_ahead,
+    rounded,
     stalls,
     unjudged,
 )
-from grader.records.record import Event, Observed, Outcome, Record
+from grader.records.record import Event, Leaf, Observed, Outcome, Record
 
 EAGER: list[Call] = [("put", 0), ("step", 0), ("put", 1), ("stop", 0), ("step", 1), ("stop", 1)]
 LATE: list[Call] = [("put", 0), ("step", 0), ("stop", 0), ("put", 1), ("step", 1), ("stop", 1)]
@@ -70,6 +73,8 @@ def test_batches_ahead_are_those_without_a_step() -> None:
     [
         ([(0, "float", 2.0), (1, "float32", 1.0)], ""),
         ([(0, "float", 2.0), (0, "float", 2.0), (1, "float", 1.0)], ""),
+        ([(0, "float", 2.0)], "it was called after 1 step of 2 (run of run)"),
+        ([], "`stop` was never called (run of run)"),
         ([(0, "float", 2.0), (1, "float", 2.0)], "the loss of step 0 (run of run)"),
         ([(0, "float", 1.5)], "a number that is no step's loss (run of run)"),
         ([(0, "ArrayImpl", 2.0)], "the loss of step 0, as a jax.Array (run of run)"),
@@ -103,3 +108,12 @@ def test_what_no_step_waits_for_may_be_held_by_a_few_names(alive: list[int], obs
     )
     found = kept(of_run, "run")
     assert (found[1].partition(" that wait")[0] if found else "") == observed
+
+
+@pytest.mark.parametrize(("loss", "named"), [(1.2345678, False), (1.23457, True)])
+def test_a_loss_is_the_number_that_its_step_returned(loss: float, named: bool) -> None:
+    leaf = Leaf("[0]", "python", "float", data=dump(np.array(loss)))
+    told = {"losses in run": [1.2345678]}
+    seen = Observed(Outcome("finished"), {"losses of run": [leaf]}, facts=told)
+    found = rounded(Record("ex", "", "", 0, submission=seen), "run")
+    assert (found is not None) == named

@@ -1,6 +1,16 @@
 """What `grader.judging.memory` says about a measured program."""
 
-from grader.judging.memory import AT_ONCE, IN_TURN, bringing, mib, moved_result, not_in_place, room
+from grader.judging.memory import (
+    AT_ONCE,
+    COUNTS_ALONE,
+    IN_TURN,
+    bringing,
+    counts_alone,
+    mib,
+    moved_result,
+    not_in_place,
+    room,
+)
 from grader.records.record import Measured, Memory, Record
 
 NAMES = ["params", "state", "loss"]
@@ -19,6 +29,14 @@ def test_a_result_in_another_memory_is_named() -> None:
     expected, observed = moved_result(NAMES, mine, theirs) or ("", "")
     assert expected == "the new `state` is in pinned_host memory"
     assert observed == "it is in device memory; 2 of 3 results are in the wrong memory"
+
+
+def test_where_only_counts_are_elsewhere_the_hint_says_so() -> None:
+    names = ["state['w'][0].count", "state['w'][0].mu"]
+    theirs = Measured("step", out_memory_kinds=["pinned_host", "pinned_host"])
+    mine = Measured("step", out_memory_kinds=["device", "pinned_host"])
+    assert counts_alone(names, mine, theirs) == COUNTS_ALONE
+    assert counts_alone(names[::-1], mine, theirs) == ""
 
 
 def test_arguments_that_are_not_updated_in_place_are_named() -> None:

@@ -125,6 +125,13 @@ def test_an_exception_that_says_what_is_wrong_is_left_as_it_is() -> None:
             "size is 6 (full shape: (6,)",
             "an axis of length 6 cannot be cut into 8",
         ),
+        (
+            "IndivisibleError: One of device_put args was given the sharding NamedSharding(mesh="
+            "Mesh('data': 4, 'model': 2, axis_types=(Auto, Auto)), spec=P(('data', 'model'),), "
+            "memory_kind=device) implies that array axis 0 is partitioned 8 times, but the "
+            "dimension size is 12",
+            "an axis of length 12 cannot be cut into 8 equal parts: the spec names 'data' and",
+        ),
         ("TypeError: 'jaxlib._jax.NamedSharding' object is not callable", "a sharding was called"),
         (
             "TypeError: unsupported operand type(s) for /: 'tuple' and 'int'",

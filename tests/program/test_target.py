@@ -20,8 +20,8 @@ from program_cases import COLUMNS
 from target_cases import WIDE
 
 from grader.judging.checking import Failure, Unable
-from grader.judging.evidence import target_program, target_reference
 from grader.judging.judge import judge, worth_compiling, worth_timing
+from grader.judging.programs import target_program, target_reference
 from grader.program import targets
 from grader.records import hlo
 from grader.records.record import (

@@ -236,6 +236,86 @@ ENTRY %main (r: f32[4]) -> f32[4] {
     assert hlo.read(text).collectives == [Collective("all-reduce", 16, 1, 2)]
 
 
+def test_a_reduction_works_on_each_number_as_its_computation_says() -> None:
+    text = """HloModule m
+
+%twice (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  %product = f32[] multiply(%a, %b)
+  %sum = f32[] add(%product, %b)
+}
+
+ENTRY %main (x: f32[4,6], zero: f32[]) -> f32[4] {
+  %x = f32[4,6]{1,0} parameter(0)
+  %zero = f32[] parameter(1)
+  %out = f32[4]{0} reduce(%x, %zero), dimensions={1}, to_apply=%twice
+}
+"""
+    assert hlo.read(text).work == 2 * 4 * 6
+
+
+def test_a_window_works_on_each_of_its_numbers_for_each_result() -> None:
+    text = """HloModule m
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  %sum = f32[] add(%a, %b)
+}
+
+ENTRY %main (x: f32[4,6], zero: f32[]) -> f32[4,2] {
+  %x = f32[4,6]{1,0} parameter(0)
+  %zero = f32[] parameter(1)
+  %out = f32[4,2]{1,0} reduce-window(%x, %zero), window={size=1x5}, to_apply=%add
+}
+"""
+    assert hlo.read(text).work == 4 * 2 * 5
+
+
+def test_a_fourier_transform_works_on_each_number_as_often_as_its_length_can_be_halved() -> None:
+    text = """HloModule m
+
+ENTRY %main (x: f32[3,256]) -> c64[3,129] {
+  %x = f32[3,256]{1,0} parameter(0)
+  %out = c64[3,129]{1,0} fft(%x), fft_type=RFFT, fft_length={256}
+}
+"""
+    assert hlo.read(text).work == 3 * 256 * 8 * 5 // 2
+
+
+def test_the_condition_of_a_loop_is_work_too() -> None:
+    """It is looked at before each of 4 rounds, and once more."""
+    text = """HloModule m
+
+%condition (p: f32[5]) -> pred[] {
+  %big = f32[5]{0} exponential(%p)
+}
+
+%body (q: f32[5]) -> f32[5] {
+  %same = f32[5]{0} reverse(%q), dimensions={0}
+}
+
+ENTRY %main (r: f32[5]) -> f32[5] {
+  %loop = f32[5]{0} while(%r), condition=%condition, body=%body%s
+}
+"""
+    assert hlo.read(text.replace("%s", TRIPS % 4)).work == 5 * 5
+    assert hlo.read(text.replace("%s", "")).work == 0
+
+
+def test_a_product_of_complex_numbers_is_four_of_real_ones() -> None:
+    text = """HloModule m
+
+ENTRY %main (a: c64[4,5], b: c64[5,6]) -> c64[4,6] {
+  %a = c64[4,5]{1,0} parameter(0)
+  %b = c64[5,6]{1,0} parameter(1)
+  %dot = c64[4,6]{1,0} dot(%a, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+    assert hlo.read(text).work == 4 * 2 * 4 * 5 * 6
+
+
 def test_what_a_library_solves_is_work_for_each_column_of_the_result() -> None:
     text = """HloModule m
 
@@ -246,6 +326,32 @@ ENTRY %main (a: f32[8,8], b: f32[8,3]) -> f32[8,3] {
 }
 """
     assert hlo.read(text).work == 8 * 8 * 3
+
+
+@pytest.mark.parametrize(
+    ("line", "work"),
+    [
+        ("c64[4,8]{1,0} multiply(%c, %c)", 6 * 4 * 8),
+        ("c64[4,8]{1,0} add(%c, %c)", 2 * 4 * 8),
+        ("f32[4,8]{1,0} sort(%r), dimensions={1}", 4 * 8 * 3),
+        ('(f32[4,8]{1,0}, s32[4,8]{1,0}) custom-call(%r), custom_call_target="TopK"', 4 * 8 * 3),
+        (
+            '(f32[8,8]{0,1}, f32[8]{0}) custom-call(%m), custom_call_target="lapack_ssyevd_ffi"',
+            9 * 8 * 8 * 8,
+        ),
+    ],
+)
+def test_work_that_one_instruction_hides(line: str, work: int) -> None:
+    text = f"""HloModule m
+
+ENTRY %main (c: c64[4,8], r: f32[4,8], m: f32[8,8]) -> f32[4,8] {{
+  %c = c64[4,8]{{1,0}} parameter(0)
+  %r = f32[4,8]{{1,0}} parameter(1)
+  %m = f32[8,8]{{1,0}} parameter(2)
+  %x = {line}
+}}
+"""
+    assert hlo.read(text).work == work
 
 
 def test_done_operations_and_names_of_collectives_do_not_count() -> None:

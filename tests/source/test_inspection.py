@@ -216,6 +216,17 @@ def test_a_wrong_signature(new: str, observed: str) -> None:
     ]
 
 
+def test_a_decorator_of_the_files_own_may_give_other_parameters() -> None:
+    helper = "def with_rows(function):\n    return function\n\n\n"
+    wrapped = f"{helper}@with_rows\ndef total(rows, values, scale=1)"
+    assert replaced("def total(values, scale=1)", wrapped) == []
+
+
+@pytest.mark.parametrize("more", ["values, scale=1, lag=2", "values, scale=1, *, lag=2"])
+def test_more_parameters_may_have_defaults(more: str) -> None:
+    assert replaced("values, scale=1", more) == []
+
+
 def test_an_async_function() -> None:
     assert replaced("def total", "async def total") == [
         Finding("definitions", 16, "a plain function", "`async def total`")

@@ -96,6 +96,7 @@ def test_the_mark_is_on_what_the_slip_is_about() -> None:
             "        report(state)",
             "        if not state:\n            continue\n        return state",
         ),
+        ("        report(state)", "        for first in state:\n            return first"),
     ],
 )
 def test_a_return_that_a_loop_may_pass_by_is_none(right: str, wrong: str) -> None:

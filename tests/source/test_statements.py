@@ -183,6 +183,35 @@ def test_what_was_promised_is_found_where_it_is_returned() -> None:
     assert statements.of_promise(RECORD, edits, "no exception") == []
 
 
+def test_what_changes_an_argument_is_found_if_it_is_left_alone_by_promise() -> None:
+    source = "def layout(mesh, params):\n    for block in params:\n        block.pop('b')\n"
+    record = Record(exercise="ex00_x", path="x.py", source=source, seed=1)
+    promise = "`layout` leaves the `params` that it is given as they are"
+    assert marked(statements.of_promise(record, ["layout"], promise), source) == "3: block.pop('b')"
+    twice = Record("ex", "", f"{source}        block['a'] = 1\n", 0)
+    assert statements.of_promise(twice, ["layout"], promise) == [], "it may be either"
+
+
+STACKED = """def part(x, rates):
+    def body(x, rate):
+        x = x / rate
+        return x, x * 2
+    return scan(body, x, rates)
+def mean(x, rates):
+    return scan(lambda x, rate: (part(x, rate)[0] / 3, None), x, rates)
+"""
+
+
+def test_what_a_scan_stacks_is_found_and_a_division_apart_from_a_given_function() -> None:
+    record = Record(exercise="ex00_x", path="x.py", source=STACKED, seed=1)
+    assert marked(statements.stacked(record, "mean"), STACKED) == "4: x * 2"
+    assert marked(statements.division(record, "part", "mean"), STACKED) == "3: x / rate"
+    helper = STACKED.replace("[0] / 3", "[0]")
+    record = Record(exercise="ex00_x", path="x.py", source=helper, seed=1)
+    assert marked(statements.division(record, "mean"), helper) == "3: x / rate"
+    assert statements.division(record, "mean", "part") == []
+
+
 def test_the_last_statement_that_gives_a_name_its_value_is_found() -> None:
     assert marked(statements.assigned(RECORD, "train", "mask", "losses")) == (
         "9: losses.append(float(loss))"
@@ -459,3 +488,27 @@ def test_what_a_function_uses_is_asked_of_its_helpers_too() -> None:
     record = Record(exercise="ex00_x", path="x.py", source=BUILT, seed=1)
     assert statements.reaches(record, "spread", "flags")
     assert not statements.reaches(record, "whole", "flags")
+
+
+def test_where_a_layout_asks_for_the_size_is_found() -> None:
+    text = "def layout(mesh, state):\n    if state.size < 256:\n        return P()\n"
+    record = Record("ex", "", text, 0)
+    assert [place.line for place in statements.by_size(record, "layout")] == [2]
+    twice = Record("ex", "", f"{text}    return P() if 3 > 2 else mesh\n", 0)
+    assert statements.by_size(twice, "layout") == []
+
+
+def test_a_list_that_stands_where_a_tuple_is_expected_is_found() -> None:
+    text = (
+        "def walk(node):\n    if node is list:\n        return [walk(x) for x in node]\n"
+        "    return node\ndef to_host(tree):\n    return walk(tree)\n"
+    )
+    record, said = Record("ex", "", text, 0), "`tree` is a list, where a tuple is expected"
+    assert [p.line for p in statements.of_other_node(record, ["to_host"], said)] == [3]
+    assert statements.of_other_node(record, ["to_host"], "`tree` is a dict") == []
+
+
+def test_a_step_that_subtracts_is_found() -> None:
+    text = "def step(params, updates):\n    return params - updates\n"
+    record = Record("ex", "", text, 0)
+    assert [place.line for place in statements.subtraction(record, "step")] == [2]

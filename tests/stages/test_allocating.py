@@ -25,6 +25,8 @@ def seen(shell, source="def start(share, grow):\\n    import jax\\n    return ja
 SET = '''def start(share, grow):
     import os
     os.environ["XLA_CLIENT_MEM_FRACTION"] = "0.25"
+    os.environ["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = "0=64M"
+    del os.environ["PATH"]
 '''
 before = dict(os.environ)
 found = {
@@ -66,6 +68,11 @@ def test_what_the_shell_sets_reaches_the_client(found):
 def test_what_start_sets_reaches_the_client_that_is_created_after_it(found):
     assert found["set"]["options"] == {"allocator": "default", "memory_fraction": 0.25}
     assert found["set"]["answer"] == "None"
+
+
+def test_what_start_makes_of_other_variables_is_noted(found):
+    assert found["set"]["foreign"] == {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=64M", "PATH": None}
+    assert found["shell"]["foreign"] == {}
 
 
 def test_a_refused_setting_is_reported_and_leaves_only_the_cpu(found):

@@ -58,7 +58,7 @@ def run(token: str, tmp_path: Path) -> Run:
         files = fenced.open_files()
         ran = together(submission, part, ["first", "second"], devices=2)
         assert not left(token)  # what was killed takes a moment to end
-        assert fenced.open_files() == files
+        assert fenced.open_files() <= files
         return ran
 
     return run

@@ -16,6 +16,7 @@ from grader.checks.ex01_find_devices.facts import (
     ANSWERS,
     ASKED_AGAIN,
     FAULTS,
+    LATER,
     NO_STAGE,
     Answer,
 )
@@ -137,7 +138,7 @@ def _hint(record: Record, mine: Answer, want: Answer) -> str:
             return DEFAULT
         by_name = any(map(_names_a_device, File(record.source).tree.body))
         return PLATFORM if by_name or "AMD" in want.machine else WHOSE
-    if want.machine.endswith(ASKED_AGAIN):
+    if want.machine.endswith(ASKED_AGAIN) or LATER in mine.answer:
         return AGAIN
     if want.answer == "0" and statements.uses(record, "num_gpus", "try_all_gpus"):
         return A_LIST
@@ -361,11 +362,21 @@ def _swallowed(record: Record, mine: Answer, want: Answer, function: str) -> Res
     if not want.raised:
         return Unable(f"the reference saw no error on {want.machine}")
     dropped = f"the error was dropped, and the answer was {mine.answer}"
+    place = _catching(record, function) or _place(record, mine, function)
+    raising = [culprit(record, mine.line)] if mine.raised and mine.line else []
+    own = [one for one in raising if one.text.startswith("raise ")]
     return Failure(
         f"`{mine.call}` raises JAX's error on {mine.machine}: {want.raised[0]}",
         _said(mine, want) if mine.raised else dropped,
-        _catching(record, function) or _place(record, mine, function),
+        [*own, *place],
+        HIDDEN if own else "",
     )
+
+
+HIDDEN = (
+    "An error of your own tells the caller of JAX's only if it quotes it, or is raised from it: "
+    "`raise ... from error`. `from None` hides it."
+)
 
 
 def _catching(record: Record, function: str) -> list[Culprit]:

@@ -1,22 +1,26 @@
 """Drives ex01_find_devices: asks the three functions on this machine and on staged ones.
 
-The staged machines (`grader.stages.machines`) have every number of GPUs from 0 to 8, and one has
-more, drawn afresh (9 to 20). `try_gpu` is asked for every GPU, and for numbers beside them that are
-drawn. One machine has AMD's GPUs, and each maker's GPUs are once beside a CPU that is the default
-backend. One has TPUs and no GPU: an answer that takes every accelerator for a GPU is wrong there.
-How many of these there are is drawn, and so are the names of all products. Each of these machines
-is asked everything twice, and which function comes first is drawn. Each fault of a plugin, NVIDIA's
-or AMD's, gets a machine of its own for each question, because JAX starts its plugins at the first
-question only; `try_gpu` is asked there for 0 and for drawn numbers, too: just or far below 0, small
-and large. What a plugin says that fails is drawn: each of the codes that JAX's runtime has comes
-once, and each time with another word.
+The staged machines (`grader.stages.machines`) have GPUs of NVIDIA's or AMD's, and the CPU or the
+GPUs are the default backend. Of each of these four there are machines with 1 GPU, with 8, with some
+(2 to 7) and with many (9 to 20); each number up to 8 comes. On a drawn one of them, a CPU device is
+JAX's default device (`jax_default_device`), and on another one, a GPU is. `try_gpu` is asked for
+every GPU, and for numbers beside them that are drawn. One machine has no GPU, and one has TPUs and
+no GPU: an answer that takes every accelerator for a GPU is wrong there. The names of all products
+are drawn. Each of these machines is asked everything twice, and which function comes first is
+drawn. Each fault of a plugin, NVIDIA's or AMD's, gets a machine of its own for each question,
+because JAX starts its plugins at the first question only; `try_gpu` is asked there for 0 and for
+drawn numbers, too: just or far below 0, small and large. JAX_PLATFORMS is unset there, or names the
+plugin alone, before the CPU or after it. What a plugin says that fails is drawn: each of the codes
+that JAX's runtime has comes, with a word of its own or with what plugins often say.
 
-An answer is kept as words, such as "GPU 2". A device counts as GPU 2 if it is that very
+An answer is kept as words, such as "GPU 2", and looked at again when all has been asked on its
+machine: a list that is changed by a later call shows. A device counts as GPU 2 if it is that very
 object, so a name or an object made to look like a device does not pass.
 """
 
 import traceback
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import cycle
@@ -24,6 +28,7 @@ from string import ascii_lowercase, ascii_uppercase
 from types import ModuleType
 from typing import Any
 
+import jax
 import msgspec
 
 from grader.checks.ex01_find_devices import EXERCISE
@@ -33,6 +38,7 @@ from grader.checks.ex01_find_devices.facts import (
     ANSWERS,
     ASKED_AGAIN,
     FAULTS,
+    LATER,
     NO_STAGE,
     Answer,
 )
@@ -41,6 +47,8 @@ from grader.probes.observe import Observe
 from grader.probes.returned import returned
 from grader.stages import machines
 
+DEFAULTS = ("", "", "CPU device", "GPU")
+"""What JAX's default device is on the machines of one make, in drawn order; "" is not set."""
 FARTHEST = 10_000
 """How far beyond the GPUs the numbers are drawn for which `try_gpu` is asked."""
 CODES = (
@@ -61,32 +69,56 @@ CODES = (
     "UNIMPLEMENTED",
     "UNKNOWN",
 )
-"""How errors of JAX's runtime begin: as many as the two machines whose plugin fails are asked."""
+"""How errors of JAX's runtime begin: no more than machines whose plugin fails are asked."""
+SAID = (
+    "{word} failed as the plugin started.",
+    "No visible GPU devices.",
+    "failed call to cuInit: CUDA error: {word}",
+    "failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected",
+    "no ROCm-capable device is detected",
+)
+"""How they go on, with a place for a word; no multiple of them are as many as CODES."""
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Ask on this machine, then on staged ones, until one of them cannot be staged."""
-    answers = list(_questions("this machine", submission, machines.real(), rng))
+    answers = _questions("this machine", submission, machines.real(), rng)
     try:
-        some = rng.permutation(range(2, 8)).tolist()
-        counts = [0, 1, 8, int(rng.integers(9, 21)), *some]
-        others = (machines.AMD, machines.CPU_FIRST, machines.AMD_AFTER_CPU, machines.GOOGLE)
-        stages = [(gpus, machines.NVIDIA) for gpus in counts[: -len(others)]]
-        stages += zip(counts[-len(others) :], others, strict=True)
-        for gpus, made in stages:
+        for gpus, made, default in _staged(rng):
             with machines.machine(gpus=gpus, made=_of_some_kind(made, rng)) as stage:
                 name = _machine(gpus, made)
-                answers += _questions(name, machines.fresh(submission), stage, rng)
-        codes = cycle(rng.permutation(CODES).tolist())
-        for name, (fault, plugin) in FAULTS.items():
+                name += f", where a {default} is JAX's default device" * bool(default)
+                devices = stage.gpus if default == "GPU" else stage.cpus
+                with jax.default_device(rng.choice(devices)) if default else nullcontext():
+                    answers += _questions(name, machines.fresh(submission), stage, rng)
+        said = zip(cycle(rng.permutation(CODES)), cycle(rng.permutation(SAID)))
+        for name, (fault, plugin, platforms) in FAULTS.items():
             made = machines.AMD if plugin == machines.AMD.plugin else machines.NVIDIA
+            made = replace(made, platforms=platforms)
             for function, args in _of_the_broken(rng):
-                said = _failing(rng, next(codes))
-                with machines.machine(broken=fault, made=made, said=said) as stage:
-                    answers.append(_ask(name, machines.fresh(submission), stage, function, *args))
+                words = _failing(rng, *next(said))
+                with machines.machine(broken=fault, made=made, said=words) as stage:
+                    answer, _ = _ask(name, machines.fresh(submission), stage, function, *args)
+                    answers.append(answer)
     except machines.Gone as gone:
         observe.fact(NO_STAGE, str(gone))
     observe.fact(ANSWERS, msgspec.to_builtins(answers))
+
+
+def _staged(rng: Any) -> list[tuple[int, machines.Made, str]]:
+    """How many GPUs each machine has, of which make, and what the default device is, of DEFAULTS.
+
+    Those where it is not set come first: a mistake that shows there has nothing to do with it.
+    """
+    makes = machines.NVIDIA, machines.AMD, machines.CPU_FIRST, machines.AMD_AFTER_CPU
+    some, staged = rng.permutation(range(2, 8)).tolist(), list[tuple[int, machines.Made, str]]()
+    for made in makes:
+        counts = [1, 8, int(rng.integers(9, 21)), some.pop()]
+        defaults = rng.permutation(DEFAULTS).tolist()
+        staged += [(gpus, made, one) for gpus, one in zip(counts, defaults, strict=True)]
+    staged += [(gpus, makes[rng.integers(len(makes))], DEFAULTS[-1]) for gpus in some]
+    staged.sort(key=lambda one: bool(one[-1]))
+    return [(0, machines.NVIDIA, ""), *staged, (int(rng.integers(1, 9)), machines.GOOGLE, "")]
 
 
 def _of_some_kind(made: machines.Made, rng: Any) -> machines.Made:
@@ -102,10 +134,9 @@ def _of_the_broken(rng: Any) -> list[tuple[str, tuple[int, ...]]]:
     return [*((name, ()) for name in EXERCISE.edits), *(("try_gpu", one) for one in numbers)]
 
 
-def _failing(rng: Any, code: str) -> str:
-    """What a plugin says that fails: a code of JAX's runtime, and words of its own."""
-    word = "".join(rng.choice([*ascii_lowercase], 6))
-    return f"{code}: {word} failed as the plugin started."
+def _failing(rng: Any, code: str, said: str) -> str:
+    """What a plugin says that fails: a code of JAX's runtime, and one of SAID."""
+    return f"{code}: {said.format(word=''.join(rng.choice([*ascii_lowercase], 6)))}"
 
 
 def _machine(count: int, made: machines.Made) -> str:
@@ -114,9 +145,7 @@ def _machine(count: int, made: machines.Made) -> str:
     return name + (f" and JAX_PLATFORMS={made.platforms}" if made.platforms else "")
 
 
-def _questions(
-    machine: str, module: ModuleType, stage: machines.Stage, rng: Any
-) -> Iterator[Answer]:
+def _questions(machine: str, module: ModuleType, stage: machines.Stage, rng: Any) -> list[Answer]:
     """Ask all three functions; `try_gpu` for all GPUs that are there, and on both sides of them.
 
     Then all of it is asked again.
@@ -129,22 +158,30 @@ def _questions(
     asked: dict[str, list[tuple[int, ...]]]
     asked = {"num_gpus": [()], "try_gpu": numbers, "try_all_gpus": [()]}
     order = rng.permutation(EXERCISE.edits).tolist()
+    given = list[tuple[Answer, Any]]()
     for name in (machine, f"{machine}{ASKED_AGAIN}"):
         for function in order:
-            for args in asked[function]:
-                yield _ask(name, module, stage, function, *args)
+            given += [_ask(name, module, stage, function, *args) for args in asked[function]]
+    return [_seen_again(*one, stage) for one in given]
 
 
 def _ask(
     machine: str, module: ModuleType, stage: machines.Stage, function: str, *args: int
-) -> Answer:
-    """Call a function of the submission; what it raises is an answer, too."""
+) -> tuple[Answer, Any]:
+    """Call a function of the submission; what it raises is an answer, too. Returns its value."""
     call = f"{function}({', '.join(map(str, args))})"
     try:
         value, line = returned(partial(getattr(module, function), *args), module.__file__ or "")
     except Exception as error:  # noqa: BLE001 (whatever it raises is the answer)
-        return Answer(machine, call, "", list(_chain(error)), _line(error, module.__file__))
-    return Answer(machine, call, _words(value, stage), line=line or None)
+        return Answer(machine, call, "", list(_chain(error)), _line(error, module.__file__)), None
+    return Answer(machine, call, _words(value, stage), line=line or None), value
+
+
+def _seen_again(answer: Answer, value: Any, stage: machines.Stage) -> Answer:
+    """An answer, with what it is by now, if later calls have changed it."""
+    now = "" if answer.raised else _words(value, stage)
+    changed = f"{answer.answer}{LATER}{now}"
+    return answer if now == answer.answer else msgspec.structs.replace(answer, answer=changed)
 
 
 def _chain(error: BaseException | None) -> Iterator[str]:

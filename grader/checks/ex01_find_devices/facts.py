@@ -12,6 +12,8 @@ import msgspec
 ANSWERS, NO_STAGE = "answers", "no stage"
 ASKED_AGAIN = ", when it is asked again"
 """How the name of a machine ends which is asked everything a second time."""
+LATER = " at first, and after later calls "
+"""What stands between the words of an answer that was changed after it was returned."""
 A_CPU = "a CPU device"
 """The word for any CPU device: which one was taken makes no difference."""
 A_CPU_LIST = f"[{A_CPU}]"
@@ -19,13 +21,27 @@ A_CPU_LIST = f"[{A_CPU}]"
 
 Fault = Literal["plugin raises", "no plugin", "no device"]
 """A fault of a staged machine: see `grader.stages.machines.Fault`."""
-FAULTS: Mapping[str, tuple[Fault, str]] = {
-    "a machine whose CUDA plugin fails to start": ("plugin raises", "cuda"),
-    "a machine whose ROCm plugin fails to start": ("plugin raises", "rocm"),
-    "a machine with JAX_PLATFORMS=cuda and no CUDA plugin": ("no plugin", "cuda"),
-    "a machine with JAX_PLATFORMS=cuda and no GPU device node": ("no device", "cuda"),
+PLUGINS = {"cuda": "CUDA", "rocm": "ROCm"}
+"""The plugins, and what a report calls them."""
+
+
+def _failing(plugin: str, platforms: str) -> str:
+    """The name of a machine whose plugin fails to start."""
+    setting = f" with JAX_PLATFORMS={platforms}" * bool(platforms)
+    return f"a machine{setting} whose {PLUGINS[plugin]} plugin fails to start"
+
+
+FAULTS: Mapping[str, tuple[Fault, str, str]] = {
+    _failing(plugin, platforms.format(plugin)): ("plugin raises", plugin, platforms.format(plugin))
+    for platforms in ("", "{0}", "{0},cpu", "cpu,{0}")
+    for plugin in PLUGINS
+} | {
+    "a machine with JAX_PLATFORMS=cuda and no CUDA plugin": ("no plugin", "cuda", "cuda"),
+    "a machine with JAX_PLATFORMS=cuda and no GPU device node": ("no device", "cuda", "cuda"),
+    "a machine with JAX_PLATFORMS=rocm and no ROCm plugin": ("no plugin", "rocm", "rocm"),
 }
-"""The name of each machine with a fault: what is wrong, and the plugin that it is about."""
+"""The name of each machine with a fault: what is wrong, the plugin that it is about, and what
+JAX_PLATFORMS says there."""
 
 
 class Answer(msgspec.Struct, omit_defaults=True):

@@ -8,7 +8,8 @@ EXERCISE = Exercise(
     anchor="two-committed-places-are-an-error",
     edits=("run",),
     next_door=True,
-    devices=2,
+    devices=3,
+    fewest_gpus=2,
     hints=(
         "JAX refuses a call whose arrays are committed to two places. Which line of `run` could "
         "bring all arrays to one place, and how often does it run?",

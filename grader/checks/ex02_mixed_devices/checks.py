@@ -1,6 +1,5 @@
 """Checks of ex02_mixed_devices: the calls of `step`, where their arrays lie, and the copies."""
 
-import ast
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,19 +10,20 @@ from grader.judging.evidence import (
     calls_of,
     culprits,
     definition,
-    differing_leaf,
     events,
+    in_other_order,
     probe_gap,
     seen,
     to_host,
     wanted,
     weight,
 )
+from grader.judging.results import differing_leaf, zeros_of_other_sign
 from grader.judging.words import plural, where
 from grader.records.record import Leaf, Observed, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
-from grader.source.file import File, reached
+from grader.source.file import File
 from grader.source.statements.search import entry_of
 
 
@@ -60,16 +60,23 @@ def every_step_is_called(record: Record) -> Result:
     """`run` calls `step` once for each step, with arrays."""
     for target, steps in _rounds(record).items():
         calls, given = seen(record).facts[facts.calls(target)], _given(record, target)
+        one_short = ["islice", "range", "repeat"] * (calls == steps - 1)
         traced = any(leaf.kind == "other" for leaves in given for leaf in leaves)
         if calls != steps or traced:
             tracers = ", with tracers: `run` compiles the step as part of something else" * traced
+            too_many = calls > steps and not traced
+            place = statements.every(record, "run", "step") if too_many else []
             return Failure(
                 f"{steps} calls of `step` with arrays, for {steps} steps",
                 plural(calls, "call") + tracers,
-                definition(record, "run"),
-                TRACED if traced else "",
+                place or statements.call(record, "run", *one_short),
+                TRACED if traced else TOO_MANY if too_many else ONE_SHORT if one_short else "",
             )
     return None
+
+
+ONE_SHORT = "There is one call for each step. Is something that is no step counted as one?"
+TOO_MANY = "Each call of `step` is a step, one to warm up as well. Which call is one too many?"
 
 
 @EXERCISE.check(
@@ -78,35 +85,39 @@ def every_step_is_called(record: Record) -> Result:
     hints=("Each step starts from the state that the step before returned.",),
 )
 def same_state(record: Record) -> Result:
-    """The last state is the reference's, and the caller's arrays are as they were."""
+    """Steps get the caller's numbers, the last state is right, and the caller keeps what it has."""
     for target, changed in zip(ROUNDS, seen(record).facts[facts.CHANGED], strict=True):
+        name = facts.first(target)
+        failure = differing_leaf(record, name, rtol=0, atol=0) or zeros_of_other_sign(record, name)
+        if failure:
+            index = int("`state" in failure.expected)
+            place = statements.argument(record, "run", "step", index)
+            return replace(failure, culprits=place, hint=failure.hint or AS_GIVEN)
         failure = differing_leaf(record, facts.result(target), rtol=1e-4, atol=1e-5)
         if failure:
             made = statements.result(record, "run")
             return replace(failure, culprits=definition(record, "run"), made=made)
         if changed:
-            observed = f"replaced in the dict, or deleted: {', '.join(changed)}"
-            place = _donated(record) or statements.written_into(record, "run")
+            observed = (
+                f"replaced in the dict, moved in it, put into it, or deleted: {', '.join(changed)}"
+            )
+            place = statements.donated(record, "run") or statements.written_into(record, "run")
             return Failure(UNCHANGED, observed, place, CALLERS)
-    if donated := _donated(record):
+    if donated := statements.donated(record, "run"):
         observed = "an array is given away, as `donate=True` asks for"
         return Failure(UNCHANGED, observed, donated, CALLERS)
     return None
 
 
-UNCHANGED = "after `run`, the caller has all that it gave, unchanged"
+AS_GIVEN = (
+    "To bring an array to a device changes no number. Which line computes with this one, or "
+    "takes one of an earlier run?"
+)
+UNCHANGED = "the caller has all that it gave, unchanged, while the steps run and after `run`"
 CALLERS = (
     "What is written into a dict, and what is donated, the caller sees, too. Make a new dict, and "
     "leave the given arrays as they are."
 )
-
-
-def _donated(record: Record) -> list[Culprit]:
-    """Where a copy gives its array away: on some devices, that is deleted then."""
-    file = File(record.source)
-    nodes = (node for top in reached(file, "run") for node in ast.walk(top))
-    asked = [n for n in nodes if isinstance(n, ast.keyword) and n.arg == "donate"]
-    return [file.place(n.value) for n in asked if ast.unparse(n.value) != "False"]
 
 
 TO_NUMPY = ("device_get", "np.asarray", "np.array", "numpy.asarray", "numpy.array")
@@ -276,9 +287,10 @@ def _copied_in_place(observed: Observed, target: str) -> set[str]:
 )
 def no_copy_in_the_loop(record: Record) -> Result:
     """From the first step on, nothing is copied."""
-    for (target, steps), beside in zip(
-        _rounds(record).items(), seen(record).facts[facts.BESIDE], strict=True
-    ):
+    found_by_run = (seen(record).facts[name] for name in (facts.BESIDE, facts.IN_OTHER_ORDER))
+    for (target, steps), beside, turned in zip(_rounds(record).items(), *found_by_run, strict=True):
+        if turned:
+            return in_other_order(record, argument(Leaf(turned[0], "jax", "")), "run")
         found = [e for e in events(seen(record), "d2d", phase=target) if e.step > 0]
         renewed, states = _renewed(record, target), _states_copied(record, target)
         if not (found or renewed or states or beside):
@@ -309,34 +321,34 @@ def no_copy_in_the_loop(record: Record) -> Result:
 )
 def copied_at_most_once(record: Record) -> Result:
     """Each array is copied at most once, and not at all if it is there already."""
-    for target, before in zip(ROUNDS, seen(record).facts[facts.BEFORE], strict=True):
-        mine = list(events(seen(record), "d2d", phase=target))
-        total, size = weight(mine)
+    counts = (seen(record).facts[name] for name in (facts.BEFORE, facts.SPARE))
+    for target, programs, spare in zip(ROUNDS, *counts, strict=True):
+        copies = list(events(seen(record), "d2d", phase=target))
+        total, size = weight(copies)
         fewest, least = weight(list(events(wanted(record), "d2d", phase=target)))
+        larger = total <= fewest and size > least
+        needed, made = (f" of {n:,} bytes" if larger else "" for n in (least, size))
+        expected = f"{plural(fewest, 'copy')}{needed}, to run on {_asked(record, target)}"
+        observed = f"{plural(total, 'copy')}{made} between devices"
         needless = _copied_in_place(seen(record), target)
         needless -= _copied_in_place(wanted(record), target)
-        more = total > fewest or size > least
-        if more or needless or before:
-            named = ", ".join(sorted(needless))
-            asked = entry_of(File(record.source), "run", "may_alias")
-            asking = asked if needless else []
-            copying = [] if more else calls_of(record, COPIERS)
-            listed = f"; copied, though there already: {named}" * bool(needless)
-            if before and not (more or needless):
-                listed = f"; {plural(before, 'array')} given to programs before the steps: {MAKES}"
-            of = [
-                f" of {nbytes:,} bytes" * (total <= fewest and size > least)
-                for nbytes in (least, size)
-            ]
-            return Failure(
-                f"{plural(fewest, 'copy')}{of[0]}, to run on {_asked(record, target)}",
-                f"{plural(total, 'copy')}{of[1]} between devices{listed}",
-                asking
-                or copying
-                or (culprits(record, mine) if more else [])
-                or definition(record, "run"),
-                ALIASED if asking else ANEW if copying else AGAIN if before and not more else "",
-            )
+        asked = entry_of(File(record.source), "run", "may_alias") if needless else []
+        if needless:
+            observed += f"; copied, though there already: {', '.join(sorted(needless))}"
+        if total > fewest or larger:
+            places = asked or culprits(record, copies) or definition(record, "run")
+            return Failure(expected, observed, places, ALIASED if asked else "")
+        copiers = asked or calls_of(record, COPIERS)
+        places = copiers or definition(record, "run")
+        if needless:
+            hint = ALIASED if asked else ANEW if copiers else ""
+            return Failure(expected, observed, places, hint)
+        if programs:
+            observed += f"; {plural(programs, 'array')} given to programs before the steps: {MAKES}"
+            return Failure(expected, observed, places, ANEW if copiers else AGAIN)
+        if spare:
+            observed += f"; {spare:,} bytes of other arrays are there when the first step begins"
+            return Failure(expected, observed, places, ANEW if copiers else AGAIN)
     return probe_gap(seen(record), "transfers")
 
 

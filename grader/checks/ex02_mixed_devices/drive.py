@@ -1,14 +1,19 @@
 """Drives ex02_mixed_devices: has five runs taken, each on a device that is asked for.
 
-Drawn: for each run the steps (once 1, once 100 to 129, else 2 to 29), the device asked for (at
-least two, and one of them twice), the default device (once the one asked for, else another one),
-the numbers, the sizes (the same on one device), and where each array lies. In each run one array
-lies on the device asked for, one is committed to another, one is uncommitted, on the default
-device, and one is as any of these. Over the other four runs, each array takes each of these places.
+Drawn: for each run the steps (once 1, twice 2 to 29, once 30 to 99, once 100 to 109), the device
+asked for (at least two, and one of them twice), the default device (once the one asked for, else
+another one), the numbers, the sizes (the same on one device), which of bias and scale is int32 and
+which bfloat16, and where each array lies. In each run but one, one array lies on the device asked
+for, one is committed to another, one is uncommitted, on the default device, and one is as any of
+these; in that one, none lies there. Over all runs, each array takes each of these places. Runs on
+one device get one dict, filled with other arrays. In the last two runs, arrays have numbers that
+are none, infinite, -0.0 or tiny, and the whole numbers among them the ends of their range.
 The drive keeps what each call of `step` is given and returns: an array that lies in another buffer
 than before was copied, even where no copy between devices was seen. It counts what programs are
 given beside the steps, before the first one only where it lies on the device asked for: they may
-copy what no step gets.
+copy what no step gets. When the first step begins, it counts the bytes of all other arrays that the
+run has made. What the caller has is looked at in each step, and once more when all runs have ended,
+as are the states that they returned.
 """
 
 from collections.abc import Sequence
@@ -16,24 +21,38 @@ from types import ModuleType
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from grader.checks.ex02_mixed_devices import facts
 from grader.checks.ex02_mixed_devices.facts import ROUNDS, argument
 from grader.judging.words import where
-from grader.probes import dumped, launches
-from grader.probes.describe import describe
+from grader.probes import alive, dumped, launches
+from grader.probes.describe import describe, in_other_order
 from grader.probes.observe import Observe
+from grader.stages.drawn import some_odd
+
+LENGTHS = ((1, 2), (2, 30), (2, 30), (30, 100), (100, 110))
+"""From how many steps on, and below how many, the runs have."""
+WITH_ODD = ROUNDS[-2:]
+"""The runs whose arrays hold numbers such as NaN."""
 
 
-def _inputs(rng: Any, sizes: Any, homes: list[Any]) -> tuple[Any, Any]:
-    """Arrays and a state, float32, where `homes` says; None is uncommitted.
+def _inputs(
+    rng: Any, sizes: Any, kinds: list[Any], homes: list[Any], *, odd: bool
+) -> tuple[Any, Any]:
+    """Arrays and a state, where `homes` says; None is uncommitted.
 
-    weights (n, n), bias (n,), scale (n,), state (rows, n).
+    weights (n, n) and state (rows, n) float32, bias (n,) and scale (n,) of `kinds`; whole numbers
+    are 0 or 1. With `odd`, some numbers are those of `some_odd`.
     """
     n, rows = map(int, sizes)
     shapes = {"weights": (n, n), "bias": (n,), "scale": (n,), "state": (rows, n)}
     drawn = {k: rng.standard_normal(s).astype(np.float32) / 2 for k, s in shapes.items()}
+    for name, kind in zip(("bias", "scale"), kinds, strict=True):
+        drawn[name] = (drawn[name] > 0 if kind == np.int32 else drawn[name]).astype(kind)
+    if odd:
+        some_odd(rng, *drawn.values())
     placed = {
         name: jax.device_put(drawn[name], home) for name, home in zip(shapes, homes, strict=True)
     }
@@ -46,36 +65,45 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     devices = rng.permutation(jax.devices())[:2].tolist()
     more = [rng.choice(devices), rng.choice(jax.devices()), rng.choice(devices)]
     devices = rng.permutation([*devices, *more]).tolist()
-    sizes = {device: rng.integers(5, 30, 2) for device in devices}
-    numbers = [
-        int(n) for n in rng.permutation([1, *rng.integers(2, 30, 3), rng.integers(100, 130)])
-    ]
-    through, runs = 0, list[_Run]()
+    sizes = {device: rng.integers(2, 64, 2) for device in devices}
+    kinds = {device: rng.permutation([np.int32, jnp.bfloat16]).tolist() for device in devices}
+    numbers = rng.permutation([int(rng.integers(*span)) for span in LENGTHS]).tolist()
+    through, runs, dicts = 0, list[_Run](), dict[Any, dict[str, Any]]()
     with observe.unwatched():
         programs = launches.Places()
     order, turns = rng.permutation(4), rng.permutation(4).tolist()
     fourths = rng.permutation([0, 1, 2, 2]).tolist()
     by_default = int(rng.integers(len(ROUNDS)))
-    turns.insert(by_default, rng.integers(4))
+    # The array that lies on the device by turns does so in this run, as none does in one other.
+    turn = int(rng.integers(4))
+    turns.insert(by_default, turn)
     fourths.insert(by_default, rng.integers(3))
     for index, (target, steps, device) in enumerate(zip(ROUNDS, numbers, devices, strict=True)):
         others = [one for one in jax.devices() if one != device]
         default = device if index == by_default else rng.choice(others)
-        places = [None, device, rng.choice(others)]
+        nowhere = turns[index] == turn and index != by_default
+        places = [None, rng.choice(others) if nowhere else device, rng.choice(others)]
         places.append(places[fourths[index]])
         homes = [places[(place + turns[index]) % 4] for place in order]
         with jax.default_device(default), dumped.programs() as texts:
             with observe.unwatched():
-                inputs = _inputs(rng, sizes[device], homes)
+                odd = target in WITH_ODD
+                arrays, state = _inputs(rng, sizes[device], kinds[device], homes, odd=odd)
+            dicts.setdefault(device, arrays).update(arrays)
             run = _Run(submission, observe, device)
             with programs.launched(run.launched):
-                run.take(target, steps, inputs)
+                run.take(target, steps, (dicts[device], state))
         runs.append(run)
         through += sum(map(dumped.uses_the_host, texts))
+    for target, run in zip(ROUNDS, runs, strict=True):
+        observe.value(facts.result(target), run.result)
+        run.look_for_deleted()
     observe.fact(facts.THROUGH_HOST, through)
+    observe.fact(facts.IN_OTHER_ORDER, [run.in_other_order for run in runs])
+    observe.fact(facts.SPARE, [run.spare for run in runs])
     observe.fact(facts.BESIDE, [run.beside for run in runs])
     observe.fact(facts.BEFORE, [run.before for run in runs])
-    observe.fact(facts.CHANGED, [run.changed for run in runs])
+    observe.fact(facts.CHANGED, [sorted(map(str, run.changed)) for run in runs])
     observe.fact(facts.UNSEEN, programs.problem)
     observe.fact(facts.STEPS, numbers)
 
@@ -84,6 +112,7 @@ class _Run:
     """Has one run taken on a device; counts arrays that other programs than steps got.
 
     `before` counts those before the first step which lay where the program ran, `beside` all later.
+    `spare` are the bytes of what no step gets, and is there when the first one begins.
     """
 
     def __init__(self, submission: ModuleType, observe: Observe, device: Any) -> None:
@@ -91,8 +120,10 @@ class _Run:
         self._given: list[Any] = []
         self._gave: list[Any] = []
         self._in_a_step = False
-        self.before = self.beside = 0
-        self.changed: list[str] = []
+        self.before = self.beside = self.spare = 0
+        self.changed: set[str] = set()
+        self.in_other_order: list[str] = []
+        self.result: Any = None
 
     def launched(self, _name: str, devices: Sequence[str], given: Sequence[Any]) -> None:
         """A program was launched."""
@@ -104,13 +135,23 @@ class _Run:
     def step(self, arrays: Any, state: Any) -> Any:
         """Take one step, and keep what it is given and returns."""
         self._observe.mark()
-        self._given.append((arrays, state))  # keeps them alive, so that no address comes twice
+        if not self._given:
+            with self._observe.unwatched():
+                self.spare = alive.left_elsewhere((arrays, state), self._memory)
+                self.in_other_order = in_other_order((arrays, state))
+        # Kept alive, so that no address comes twice; in a tree of its own, as it is now.
+        self._given.append(jax.tree.map(lambda leaf: leaf, (arrays, state)))
+        self._look()
         self._in_a_step = True
         try:
             self._gave.append(self._submission.layer(arrays, state))
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             with self._observe.unwatched():
-                error.add_note(_elsewhere((arrays, state), self._device))
+                given = (self._before, self._state)
+                note = _elsewhere((arrays, state), self._device) or _unfitting(
+                    (arrays, state), given
+                )
+                error.add_note(note)
             raise
         finally:
             self._in_a_step = False
@@ -119,21 +160,39 @@ class _Run:
     def take(self, target: str, steps: int, inputs: Any) -> None:
         """Take the run."""
         observe, (arrays, state) = self._observe, inputs
-        before = {**arrays, "state": state}
+        self._dict, self._before, self._state = arrays, {**arrays}, state
         observe.value(facts.start(target), (arrays, state), data=False)
+        with observe.unwatched():
+            self._memory = alive.memory()
         with observe.phase(target):
-            result = self._submission.run(self.step, arrays, state, steps, self._device)
-        after = {**arrays, "state": state}
-        same = {name for name, one in before.items() if after.get(name) is one}
-        self.changed = sorted(n for n in before if n not in same or before[n].is_deleted())
-        observe.value(facts.result(target), result)
+            self.result = self._submission.run(self.step, arrays, state, steps, self._device)
+        self._look()
         if len(self._gave) > 1:
             with observe.unwatched():
                 observe.value(f"{facts.result(target)}, the state one step short", self._gave[-2])
         observe.fact(facts.calls(target), len(self._given))
+        observe.value(facts.first(target), self._first())
         for call, arguments in zip(facts.kept_calls(steps), self._given, strict=False):
             observe.value(facts.given(target, call), arguments, data=False)
         observe.value(facts.gave(target), self._gave, data=False)
+
+    def _first(self) -> Any:
+        """What the first step was given, in a plain dict, since any kind of dict will do."""
+        arrays, state = self._given[0] if self._given else ((), ())
+        return dict(arrays) if isinstance(arrays, dict) else arrays, state
+
+    def _look(self) -> None:
+        """Note what of the caller's dict is not as it was, and what it has lost."""
+        before, now = self._before, self._dict
+        self.changed |= {name for name, one in before.items() if now.get(name) is not one}
+        self.changed |= {name for name, old in zip(now, before, strict=False) if name != old}
+        self.changed |= now.keys() - before.keys()
+        self.look_for_deleted()
+
+    def look_for_deleted(self) -> None:
+        """Note which of the caller's arrays are gone."""
+        had = {**self._before, "state": self._state}
+        self.changed |= {name for name, one in had.items() if one.is_deleted()}
 
 
 def _elsewhere(given: Any, device: Any) -> str:
@@ -142,4 +201,16 @@ def _elsewhere(given: Any, device: Any) -> str:
     leaves, _ = describe(given, data=False)
     left = [leaf for leaf in leaves if leaf.committed and where(leaf) != asked]
     listed = ", ".join(f"{argument(leaf)} on {where(leaf)}" for leaf in left)
-    return f"`device` is {asked}, and the step was given {listed}"
+    return f"`device` is {asked}, and the step was given {listed}" if left else ""
+
+
+def _unfitting(given: Any, asked: Any) -> str:
+    """The first array that a step is given in another shape than `run` was, in words; or ""."""
+    (mine, _), (theirs, _) = (describe(tree, data=False) for tree in (given, asked))
+    shapes = {leaf.path: leaf.shape for leaf in theirs}
+    for leaf in mine:
+        if (right := shapes.get(leaf.path, leaf.shape)) != leaf.shape:
+            return (
+                f"the step was given {argument(leaf)} of shape {leaf.shape}, and `run` of {right}"
+            )
+    return ""

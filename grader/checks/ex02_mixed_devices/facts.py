@@ -13,7 +13,12 @@ BESIDE = "arrays given to programs beside the steps"
 BEFORE = "arrays on the device given to programs before the steps"
 """The fact that counts, for each run, what programs got before the first step, where it lay."""
 CHANGED = "what the caller no longer has"
-"""The fact that lists, for each run, the names of given arrays that were replaced or deleted."""
+"""The fact that lists, for each run, the names of arrays that were replaced, deleted or put in, or
+that stand elsewhere in the order of the dict."""
+IN_OTHER_ORDER = "arrays in another order of dimensions"
+"""The fact that lists, for each run, the paths of such arrays that the first step is given."""
+SPARE = "bytes that no step gets"
+"""The fact that counts, for each run, the bytes that it has made beside them by its first step."""
 UNSEEN = "why programs could not be watched"
 STEPS = "steps"
 """The fact that lists how many steps each run is asked for."""
@@ -38,6 +43,11 @@ def start(target: str) -> str:
 def given(target: str, call: int) -> str:
     """The value (arrays, state): what one call of `step` is given."""
     return f"{target}, step {call}"
+
+
+def first(target: str) -> str:
+    """The value (arrays, state), with its numbers: what the first step is given."""
+    return f"arrays and state of {target}"
 
 
 def gave(target: str) -> str:

@@ -10,23 +10,17 @@ from grader.checks.ex03_create_in_place.facts import (
     ROUNDS,
     UNSEEN,
     key,
+    made_twice,
     numbers,
     programs,
     ran_on,
+    spare,
     through_host,
 )
+from grader.judging.arrays import compare
 from grader.judging.checking import Failure, Result, Unable
-from grader.judging.evidence import (
-    culprits,
-    definition,
-    differing_leaf,
-    events,
-    probe_gap,
-    renamed,
-    seen,
-    to_host,
-    wanted,
-)
+from grader.judging.evidence import culprits, definition, events, probe_gap, seen, to_host, wanted
+from grader.judging.results import differing_leaf, renamed, zeros_of_other_sign
 from grader.judging.words import plural, where
 from grader.records.record import Event, EventKind, Leaf, Record
 from grader.records.verdict import Culprit
@@ -41,6 +35,7 @@ KEPT = (
     "The layers before came out right. What does your code keep of an earlier call, and does that "
     "depend on the key, on the rows and on the device?"
 )
+CAST = "Three of the arrays are float32, and `order` is int32. Which arrays does this line change?"
 CONSTANTS = "What does the docstring say of this array: zeros, ones, or a range?"
 
 
@@ -51,14 +46,27 @@ CONSTANTS = "What does the docstring say of this array: zeros, ones, or a range?
 def same_arrays(record: Record) -> Result:
     """The dict holds the four arrays: right names, shapes, types and values."""
     for name in ROUNDS:
-        failure = differing_leaf(record, name, rtol=1e-5, atol=1e-6)
+        failure = differing_leaf(record, name, rtol=2e-6, atol=1e-7)
+        failure = failure or _constants(record, name) or zeros_of_other_sign(record, name)
         if failure:
             failure = renamed(failure, name, "create(...)")
             if name in ROUNDS[2:]:
                 return replace(failure, culprits=statements.result(record, "create"), hint=KEPT)
+            casts = statements.every(record, "create", "astype")
+            if failure.observed.startswith("dtype ") and len(casts) == 1:
+                return replace(failure, culprits=casts, hint=CAST)
             hint = failure.hint or ("" if "'weights'" in failure.expected else CONSTANTS)
             return replace(failure, culprits=definition(record, "create"), hint=hint)
     return None
+
+
+def _constants(record: Record, name: str) -> Failure | None:
+    """The failure for zeros, ones and a range that are not exactly these."""
+    mine, theirs = (
+        [leaf for leaf in side(record).values[name] if leaf.path != "['weights']"]
+        for side in (seen, wanted)
+    )
+    return compare(name, mine, theirs, "", "", rtol=0, atol=0)
 
 
 def _unlike(record: Record, name: str, judge: Callable[[Leaf, Leaf], bool]) -> list[Leaf]:
@@ -125,6 +133,10 @@ FILL = (
 )
 
 
+AS_NUMBERS = (
+    "A number that is passed to a jitted function is an argument, and is copied at each call. "
+    "Inside the function, it is part of the program; so is a static argument."
+)
 LIKE = (
     "zeros_like makes an array in one place and copies it to another, too, if its array is not on "
     "the default device. Only a jitted function makes arrays in place."
@@ -165,7 +177,9 @@ def _copied(record: Record, kind: EventKind, expected: str) -> Failure | None:
     small = all((event.nbytes or NUMBER + 1) <= NUMBER for event in found)
     places = culprits(record, found)
     like = kind == "d2d" and places and all("_like(" in place.text for place in places)
-    hint = FILL if kind == "h2d" and small else LIKE if like else ""
+    filled = any("jnp." in place.text for place in places)
+    numbers_hint = FILL if filled or not places else AS_NUMBERS
+    hint = numbers_hint if kind == "h2d" and small else LIKE if like else ""
     return Failure(expected, _told(record, kind, found), places, hint)
 
 
@@ -216,6 +230,7 @@ def not_from_the_host(record: Record) -> Result:
     return failure or probe_gap(seen(record), "transfers")
 
 
+TWICE = "The arrays are right as they are made first. Which line makes them once more?"
 ELSEWHERE = (
     "Over which devices does the mesh, the sharding or the default device of your code reach?"
 )
@@ -227,7 +242,7 @@ ELSEWHERE = (
     hints=("float(), np.asarray(), print and jax.device_get bring an array to the host.",),
 )
 def nothing_beside(record: Record) -> Result:
-    """Nothing is made on another device, and the host reads nothing."""
+    """Each array comes out of one program, nothing else is kept or made elsewhere, none is read."""
     made = int(seen(record).facts[MADE_BEFORE]) - int(wanted(record).facts[MADE_BEFORE])
     if made > 0:
         return Failure(
@@ -246,6 +261,21 @@ def nothing_beside(record: Record) -> Result:
                 f"a program ran on {', '.join(others)}, too: what it made there takes memory there",
                 definition(record, "create"),
                 ELSEWHERE,
+            )
+        if twice := seen(record).facts[made_twice(name)]:
+            return Failure(
+                "each array is made once, where it stays",
+                f"a program was given an array equal to `{twice[0]}`, and made that one of it: for "
+                "a moment there were two of them",
+                statements.call(record, "create", "copy", "map", "jit"),
+                TWICE,
+            )
+        if kept := seen(record).facts[spare(name)]:
+            return Failure(
+                "each array is made once, and `create` keeps no other",
+                f"{kept:,} bytes of other arrays were made, and are kept",
+                statements.call(record, "create", "copy", "map", "jit"),
+                TWICE,
             )
     if not (found := to_host(seen(record))):
         return probe_gap(seen(record), "reads")
@@ -268,7 +298,7 @@ def _in_the_program(record: Record, expected: str) -> Failure | Unable | None:
     new = {n: {*map(tuple, facts[numbers(n)])} - {*map(tuple, known[numbers(n)])} for n in ROUNDS}
     for name in ROUNDS:
         words = facts[key(name)]
-        if new[name] & {(str(words), 2), *((str(word), 1) for word in words)}:
+        if new[name] & {(str(words), 2), *((str(word), 1) for word in words if word)}:
             place = statements.call(record, "create", "jit")
             return Failure(expected, THE_KEY, place, AS_ARGUMENT)
         if sum(count for _, count in new[name]) > FEW or any(n > 1 for _, n in new[name]):

@@ -1,21 +1,26 @@
 """Drives ex03_create_in_place: creates two layers, each on a device of its own, and then two more.
 
-Drawn: the default device, the two devices, neither of which is the default one, the keys, and the
-numbers of rows. They differ: JAX logs no copy for a jitted call whose arguments have the shapes of
-an earlier call. The third layer is like the first one, but for its key: what is kept of an earlier
-layer does not fit it, and a number that only its programs hold came from its key. The second one's
-device is the default one then. The fourth has the third one's key, and another number of rows.
+Drawn: the default device, the two devices, neither of which is the default one, the keys, of which
+one begins with 0, as that of a small seed does, and the numbers of rows. They differ: JAX logs no
+copy for a jitted call whose arguments have the shapes of an earlier call. The third layer is like
+the first one, but for its key: what is kept of an earlier layer does not fit it, and a number that
+only its programs hold came from its key. The second one's device is the default one then. The
+fourth has the third one's key, and another number of rows.
 
-A copy is not the only way from the host: an array made by NumPy inside a jitted function
-becomes a constant of the program, and reaches the device with it. So the constants of all compiled
-programs are listed, of whatever type and shape, tables and single numbers; those of the reference
-are the ones that JAX needs. The texts also tell whether a program uses memory of the host. On which
-devices programs run is watched. What the file made when it was imported lies somewhere else: the
-bytes of such arrays are counted before the first layer.
+A copy is not the only way from the host: an array made by NumPy inside a jitted function becomes a
+constant of the program, and reaches the device with it. So the constants of all compiled programs
+are listed, of whatever type and shape, tables and single numbers; those of the reference are the
+ones that JAX needs. The texts also tell whether a program uses memory of the host. On which devices
+programs run is watched, and what they are given: an array that one got, and that is equal to one
+that is returned, lay in another place before. What the file made when it was imported lies
+somewhere else: the bytes of such arrays are counted before the first layer. Once a layer is made,
+the bytes of all other arrays are counted that were made with it. The layers are looked at when all
+are made.
 """
 
 import re
 from collections import OrderedDict
+from collections.abc import Sequence
 from math import prod
 from types import ModuleType
 from typing import Any
@@ -26,17 +31,22 @@ import numpy as np
 from grader.checks.ex03_create_in_place import facts
 from grader.checks.ex03_create_in_place.facts import (
     ROUNDS,
+    made_twice,
     numbers,
     programs,
     ran_on,
+    spare,
     through_host,
 )
 from grader.probes import alive, dumped, launches
+from grader.probes.describe import address
 from grader.probes.observe import Observe
 
 _CONSTANT = re.compile(r"constant(?: dense)?<(.*?)> : tensor<((?:\d+x)*)")
-ROWS, BETWEEN = ((20, 60), (1000, 3000)), (60, 1000)
+ROWS, BETWEEN = ((8, 60), (1000, 3000)), (60, 1000)
 """From how many rows on, and below how many, the layers have, and the last one."""
+OF_JAX = "_identity_fn"
+"""The program in which jnp.asarray(array, device=...) ends, which is given that array alone."""
 MAX_LISTED, MAX_SHOWN = 300, 60
 """How many constants are listed, and how many characters of each."""
 
@@ -48,6 +58,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     few, many = (int(rng.integers(*span)) for span in rng.permutation(ROWS))
     between = int(rng.integers(*BETWEEN))
     words = rng.integers(1 << 20, 1 << 30, (3, 2), dtype=np.uint32)
+    words[rng.integers(len(words)), 0] = 0
     with observe.unwatched():
         watch = launches.Places()
         pairs = zip(words, (one, two, one), strict=True)
@@ -55,10 +66,13 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.fact(facts.UNSEEN, watch.problem)
     layers = [(default, one, few, 0), (default, two, many, 1), (two, one, few, 2)]
     layers.append((rng.choice([default, two]), one, between, 2))
+    made = []
     for name, (elsewhere, device, rows, key) in zip(ROUNDS, layers, strict=True):
         observe.fact(facts.key(name), words[key].tolist())
         with jax.default_device(elsewhere):
-            _create(submission, observe, name, keys[key], device, rows, watch)
+            made.append(_create(submission, observe, name, keys[key], device, rows, watch))
+    for name, created in zip(ROUNDS, made, strict=True):
+        observe.value(name, created)
 
 
 def _create(
@@ -69,16 +83,46 @@ def _create(
     device: Any,
     rows: int,
     watch: launches.Places,
-) -> None:
-    with dumped.programs() as texts, watch.seen() as ran, observe.phase(name):
+) -> Any:
+    ran, given = set[str](), list[Any]()
+
+    def launched(program: str, devices: Sequence[str], arrays: Sequence[Any]) -> None:
+        ran.update(devices)
+        own = OF_JAX in program and len(arrays) == 1
+        given.extend(one for one in arrays if isinstance(one, jax.Array) and not own)
+
+    with observe.unwatched():
+        before = alive.memory()
+    with dumped.programs() as texts, watch.launched(launched), observe.phase(name):
         created = submission.create(key, rows, device)
     if type(created) is OrderedDict:
         created = dict(created)  # its arrays are the same; only their order may be another
-    observe.value(name, created)
     observe.fact(programs(name), len(texts))
     observe.fact(numbers(name), _numbers("".join(texts)))
     observe.fact(through_host(name), any(map(dumped.uses_the_host, texts)))
     observe.fact(ran_on(name), sorted(ran))
+    with observe.unwatched():
+        observe.fact(made_twice(name), _made_twice(given, created))
+        observe.fact(spare(name), alive.left_elsewhere(created, before))
+    return created
+
+
+def _made_twice(given: Sequence[Any], created: Any) -> list[str]:
+    """The paths of arrays that lie elsewhere than an equal one, which a program was given."""
+    return [
+        jax.tree_util.keystr(path)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(created)
+        if isinstance(leaf, jax.Array) and any(_copied(one, leaf) for one in given)
+    ]
+
+
+def _copied(old: Any, new: Any) -> bool:
+    """Whether both arrays hold the same numbers in two places."""
+    if old.is_deleted() or new.is_deleted() or (old.shape, old.dtype) != (new.shape, new.dtype):
+        return False
+    if address(old.addressable_data(0)) == address(new.addressable_data(0)):
+        return False
+    return bool(np.array_equal(old, new))
 
 
 def _numbers(programs: str) -> list[list[str | int]]:

@@ -36,4 +36,14 @@ def ran_on(layer: str) -> str:
     return f"{layer}: where programs ran"
 
 
+def made_twice(layer: str) -> str:
+    """The fact that lists the arrays of which a program was given an equal one, elsewhere."""
+    return f"{layer}: made twice"
+
+
+def spare(layer: str) -> str:
+    """The fact that counts the bytes of arrays that were made with the layer, and are kept."""
+    return f"{layer}: kept beside it"
+
+
 UNSEEN = "why nobody can say where programs ran"

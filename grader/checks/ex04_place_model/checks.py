@@ -5,9 +5,11 @@ from dataclasses import replace
 from grader.checks.ex04_place_model import EXERCISE
 from grader.checks.ex04_place_model.facts import (
     AGAIN,
+    BATCHES_CHANGED,
     FORM_OF_BATCH,
     IN_OTHER_ORDER,
     MODELS,
+    OTHER_NODES,
     PLACE_RAISED,
     PLACED,
     STEP_RAISED,
@@ -20,18 +22,19 @@ from grader.checks.ex04_place_model.facts import (
 from grader.judging.arrays import FORM, LEFT_OUT
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
+    calls_of,
     culprit,
     culprits,
     definition,
-    differing_leaf,
     events,
+    in_other_order,
     probe_gap,
-    renamed,
     seen,
     to_host,
     wanted,
     weight,
 )
+from grader.judging.results import differing_leaf, renamed, zeros_of_other_sign
 from grader.judging.words import plural, where
 from grader.records.record import Event, EventKind, Leaf, Record
 from grader.records.verdict import Culprit
@@ -58,7 +61,7 @@ NO_STEP = "A step changes params and state. Which call of `place` does more than
     ),
 )
 def same_trees(record: Record) -> Result:
-    """The trees that `place` returns hold the same values."""
+    """The trees that `place` returns hold the same values, and the batch given keeps its own."""
     raised = seen(record).facts.get(PLACE_RAISED)
     if raised:
         told, line = raised
@@ -74,17 +77,14 @@ def same_trees(record: Record) -> Result:
     for model in _models(record):
         for tree in TREES:
             failure = differing_leaf(record, model + tree, rtol=0, atol=0)
+            failure = failure or zeros_of_other_sign(record, model + tree)
             if failure:
                 found = renamed(failure, model + tree, tree)
-                of_state = tree == "opt_state"
-                left_out = of_state and found.observed.endswith(LEFT_OUT)
-                return replace(
-                    found,
-                    expected=found.expected + _call(model),
-                    culprits=statements.call(record, "place", *["init"] * of_state),
-                    made=_made(record, tree),
-                    hint=EMPTY_PARTS if left_out else found.hint,
-                )
+                return _in_the_tree(record, tree, found, _call(model))
+            if other := seen(record).facts[model + OTHER_NODES].get(tree):
+                expected = f"`{tree}` has nodes of the types that it was given with{_call(model)}"
+                place = statements.call(record, "place")
+                return Failure(expected, other, place, NODES, _made(record, tree))
         mine, theirs = (side(record).facts[model + FORM_OF_BATCH] for side in (seen, wanted))
         if mine != theirs:
             return Failure(
@@ -94,7 +94,30 @@ def same_trees(record: Record) -> Result:
                 FORM,
                 _made(record, "batch"),
             )
+    if seen(record).facts[BATCHES_CHANGED]:
+        place = statements.written_into(record, "place")
+        return Failure(
+            "the given batch is as it was", "its arrays hold other numbers", place, ITS_OWN
+        )
     return None
+
+
+def _in_the_tree(record: Record, tree: str, found: Failure, call: str) -> Failure:
+    """The failure for one of the trees, with the call that it is of, and its lines."""
+    of_state, hint, known = tree == "opt_state", found.hint, list[Culprit]()
+    places, made = statements.call(record, "place", *["init"] * of_state), _made(record, tree)
+    if of_state and found.observed.endswith(LEFT_OUT):
+        hint = EMPTY_PARTS
+    elif of_state and "a list or tuple" in found.observed:
+        hint, known = NAMED, statements.call(record, "place", "tuple", "list")
+    elif tree == "batch" and found.observed.startswith("dtype "):
+        casts = "asarray", "array", "astype"
+        hint, known = DTYPES, statements.call(record, "place", *casts)
+        if known == definition(record, "place") and len(there := calls_of(record, casts)) == 1:
+            known = there  # in a function that `place` calls by another name
+    if known and known != definition(record, "place"):
+        places, made = known, []
+    return replace(found, expected=found.expected + call, culprits=places, made=made, hint=hint)
 
 
 def _made(record: Record, tree: str) -> list[Culprit]:
@@ -102,6 +125,19 @@ def _made(record: Record, tree: str) -> list[Culprit]:
     return statements.result(record, "place", TREES.index(tree), len(TREES))
 
 
+ITS_OWN = "The batch belongs to the caller. Which line writes into its arrays?"
+NAMED = (
+    "optax's states are named tuples, each of a class of its own. tuple(...) and [...] make plain "
+    "ones; jax.tree.map and jax.device_put keep the class."
+)
+NODES = (
+    "jax.tree.map takes two trees together only if their dicts and tuples are of the same types. "
+    "Which line makes another one?"
+)
+DTYPES = (
+    "The inputs are floats, and the labels are whole numbers: each keeps its dtype. Which call "
+    "asks for another?"
+)
 EMPTY_PARTS = (
     "A state may have parts without any array, such as optax.EmptyState(). They keep their places. "
     "jax.tree.map and jax.device_put leave them where they are."
@@ -297,7 +333,8 @@ SAME_TYPES = (
     "it made. Which line makes a tree of another type?"
 )
 OF_JAX = "_identity_fn"
-"""The program in which jnp.asarray(array, device=...) ends, when it has copied the array there."""
+"""The program in which jnp.asarray(array, device=...) ends, when it has copied the array there.
+It is given that array alone."""
 DETOUR = (
     "One copy takes an array from the device where it is to `device`. Which line copies it to "
     "another device on its way?"
@@ -338,13 +375,7 @@ def step_copies_nothing(record: Record) -> Result:
     copies = sum(e.count for e in events(seen(record), "h2d", "d2d", phase="step"))
     for model in _models(record):
         if ordered := seen(record).facts[model + IN_OTHER_ORDER]:
-            return Failure(
-                f"each array lies in memory as a program expects it{_call(model)}",
-                f"the dimensions of `{ordered[0].removeprefix(model)}` are in another order: each "
-                "step copies it",
-                definition(record, "place"),
-                "Which line asks for an order of dimensions? Without it, they have the usual one.",
-            )
+            return in_other_order(record, f"`{ordered[0]}`", "place", _call(model))
     for name in (model + STEPPED for model in _models(record)):
         if name not in wanted(record).values:
             continue  # a model with which no step is taken

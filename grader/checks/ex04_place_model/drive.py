@@ -2,15 +2,19 @@
 
 The first model, and one more, have the file's optimizer: a step is taken with one of the two, and
 `place` cannot know with which. The others have other optimizers, whose states have other types, and
-one of them has arrays of other dtypes, too. So it helps nobody to take Adam's state apart, or to
-name one device always. These two are of one size, and go from the same device to the same one: only
-their numbers differ. At last the params and the state of one model are placed again, on another
-device. Counts are positive: a state made anew by `init` differs. A step that JAX refuses is a fact
-about the placement, and no error of the run; with other optimizers, a step is traced only.
+one of them has arrays of other dtypes and empty nodes, too, and the dtypes of its batch are those
+that NumPy makes unless it is told another; the state of one has no array at all. So it helps nobody
+to take Adam's state apart, or to name one device always. The two models are of one size, and go
+from the same device to the same one: only their numbers differ. At last the params and the state of
+one model are placed again, on another device. No count is 0: a state made anew by `init`
+differs. A step that JAX refuses is a fact about the placement, and no error of the run; with other
+optimizers, a step is traced only.
+What `place` returned, and the batches that it was given, are looked at when all models are placed.
 
 Drawn: how many models are placed (6 to 8), with which a step is taken, the default device and the
 device asked for each time, the optimizers, their order and what they clip at, the features and
-rows of each batch, and all numbers, some of them 0 or negative.
+rows of each batch, and all numbers, some of them 0, negative or large. But for the first model,
+some are none, infinite, -0.0 or tiny.
 """
 
 import traceback
@@ -25,9 +29,11 @@ import optax
 
 from grader.checks.ex04_place_model.facts import (
     AGAIN,
+    BATCHES_CHANGED,
     FORM_OF_BATCH,
     IN_OTHER_ORDER,
     MODELS,
+    OTHER_NODES,
     PLACE_RAISED,
     PLACED,
     STEP_RAISED,
@@ -37,8 +43,10 @@ from grader.checks.ex04_place_model.facts import (
     TREES,
     UNSEEN,
 )
-from grader.probes import dumped, launches, private
-from grader.probes.observe import Observe, unpack
+from grader.probes import dumped, launches
+from grader.probes.describe import in_other_order
+from grader.probes.observe import Observe, other_part, unpack
+from grader.stages.drawn import some_odd
 
 PROMISE = "`place` returns (params, opt_state, batch)"
 SIZES = (range(3, 16), range(16, 64), range(64, 200), range(60, 200, 60))
@@ -47,8 +55,13 @@ TRACED = 9973
 """Features of the network that is traced: no other size of its parameters."""
 FEWEST = 6
 """So many models are placed at least."""
-OF_OTHER_DTYPES = "optax.apply_if_finite(adam in bfloat16)"
-"""An optimizer whose state holds bools and bfloat16, too; always among those that are drawn."""
+OF_OTHER_DTYPES = "optax.chain(a key, masked(trace), apply_if_finite(adam in bfloat16))"
+"""An optimizer whose state holds uint32, bools, bfloat16 and optax.MaskedNode, too.
+
+It is always among those that are drawn.
+"""
+WITHOUT_ARRAYS = "optax.sgd without momentum"
+"""An optimizer whose state holds no array. It is always among those that are drawn."""
 
 
 def _others(rng: Any) -> dict[str, Any]:
@@ -66,21 +79,33 @@ def _others(rng: Any) -> dict[str, Any]:
         "optax.rmsprop": optax.rmsprop(rate, momentum=0.9, centered=True),
         "optax.inject_hyperparams(adam)": optax.inject_hyperparams(optax.adam)(rate),
         "optax.MultiSteps(adamw)": optax.MultiSteps(optax.adamw(rate), 4),
-        OF_OTHER_DTYPES: optax.apply_if_finite(optax.adam(rate, mu_dtype=jnp.bfloat16), 9),
+        WITHOUT_ARRAYS: optax.sgd(rate),
+        OF_OTHER_DTYPES: optax.chain(
+            optax.GradientTransformation(_a_key, lambda updates, key, _=None: (updates, key)),
+            optax.masked(optax.trace(0.9), lambda tree: jax.tree.map(lambda x: x.ndim > 1, tree)),
+            optax.apply_if_finite(optax.adam(rate, mu_dtype=jnp.bfloat16), 9),
+        ),
     }
 
 
-def _values(rng: Any, shape: Any) -> Any:
-    """NumPy values for a `ShapeDtypeStruct`: bools, integers from 3 to 98, floats in (-1/4, 1/4).
+def _a_key(_: Any) -> Any:
+    """The state of a part of an optimizer that keeps the two words of a random key."""
+    return jnp.zeros(2, jnp.uint32)
 
-    Some of the floats are 0.
+
+def _values(rng: Any, shape: Any) -> Any:
+    """NumPy values for a `ShapeDtypeStruct`: bools, integers far from 0, floats.
+
+    Some of the floats are 0, and some are large. Numbers have both signs if their type has.
     """
     if shape.dtype == bool:
         return rng.random(shape.shape) < 0.5
     if np.issubdtype(shape.dtype, np.integer):
-        return np.asarray(rng.integers(3, 99, shape.shape), shape.dtype)
-    values = rng.uniform(-1, 1, shape.shape) / 4
-    return np.where(rng.random(shape.shape) < 0.1, 0, values).astype(shape.dtype)
+        signs = [1, -1][: 1 + np.issubdtype(shape.dtype, np.signedinteger)]
+        drawn = rng.choice(signs, shape.shape) * rng.integers(3, 1 << 20, shape.shape)
+        return np.asarray(drawn, shape.dtype)
+    sizes = rng.choice([0, 0.25, 1000], shape.shape, p=[0.1, 0.8, 0.1])
+    return np.asarray(sizes * rng.uniform(-1, 1, shape.shape), shape.dtype)
 
 
 def _parameters(network: Any) -> Any:
@@ -89,12 +114,15 @@ def _parameters(network: Any) -> Any:
     return jax.eval_shape(network.init, key, jax.ShapeDtypeStruct((1, TRACED), np.float32))
 
 
-def _inputs(traced: Any, optimizer: Any, rng: Any, features: int, rows: int) -> tuple[Any, ...]:
+def _inputs(
+    traced: Any, optimizer: Any, rng: Any, features: int, rows: int, *, wide: bool, odd: bool
+) -> tuple[Any, ...]:
     """Parameters and optimizer state on the default device, uncommitted; a NumPy batch.
 
-    `traced` is what `_parameters` returns. inputs (rows, features) float32, labels (rows,) int32.
+    `traced` is what `_parameters` returns. inputs (rows, features) float32, labels (rows,) int32;
+    with `wide`, both of 64 bits. With `odd`, some numbers are those of `some_odd`.
     """
-    inputs = rng.standard_normal((rows, features)).astype(np.float32)
+    inputs = rng.standard_normal((rows, features)).astype(np.float64 if wide else np.float32)
     labels = rng.integers(0, 4, rows).astype(np.int32)
 
     def sized(leaf: Any) -> Any:
@@ -103,8 +131,10 @@ def _inputs(traced: Any, optimizer: Any, rng: Any, features: int, rows: int) -> 
 
     params = jax.tree.map(sized, traced)
     state = params, jax.eval_shape(optimizer.init, params)
-    placed = jax.device_put(jax.tree.map(lambda shape: _values(rng, shape), state))
-    return *placed, (inputs, labels)
+    drawn = jax.tree.map(lambda shape: _values(rng, shape), state)
+    if odd:
+        some_odd(rng, *jax.tree.leaves(drawn), inputs, labels)
+    return *jax.device_put(drawn), (inputs, labels.astype(np.int64 if wide else np.int32))
 
 
 def _sizes(rng: Any, rows: range) -> tuple[Any, Any, int, int]:
@@ -114,29 +144,13 @@ def _sizes(rng: Any, rows: range) -> tuple[Any, Any, int, int]:
     return default, device, features, int(rng.choice(rows))
 
 
-def _in_other_order(prefix: str, placed: tuple[Any, ...]) -> list[str]:
-    """The arrays whose dimensions lie in memory in another order than a program expects them."""
-    found = []
-    for name, tree in zip(TREES, placed, strict=True):
-        for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-            layout = _layout(leaf)
-            if layout is not None and layout.major_to_minor != tuple(range(leaf.ndim)):
-                found.append(prefix + name + jax.tree_util.keystr(path))
-    return found
-
-
-def _layout(leaf: Any) -> Any:
-    is_array = type(leaf) is private.array_type()
-    return leaf.format.layout if is_array else None
-
-
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Place models, and take a step with one of those that have the file's optimizer."""
     others = _others(rng)
     count = int(rng.integers(FEWEST, len(MODELS) + 1))
-    usual = [name for name in others if name != OF_OTHER_DTYPES]
-    drawn = [OF_OTHER_DTYPES, *rng.choice(usual, count - 4, replace=False).tolist()]
-    words = ["", *rng.permutation([*drawn, ""]).tolist(), rng.choice(drawn)]
+    usual = [name for name in others if name not in (OF_OTHER_DTYPES, WITHOUT_ARRAYS)]
+    drawn = [OF_OTHER_DTYPES, *rng.choice(usual, count - 5, replace=False).tolist()]
+    words = ["", *rng.permutation([*drawn, WITHOUT_ARRAYS, ""]).tolist(), rng.choice(drawn)]
     ranges = rng.permutation(np.arange(count - 2) % len(SIZES)).tolist()
     observe.fact(PLACED, count)
     through = 0
@@ -146,6 +160,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         programs = launches.Places()
         again = _Again()
     sizes, given = dict[str, tuple[Any, ...]](), dict[str, tuple[Any, ...]]()
+    returned, batches = list[tuple[str, bool, Any]](), list[tuple[Any, Any]]()
     for prefix, name in zip(MODELS[:count], words, strict=True):
         if name not in sizes:
             sizes[name] = _sizes(rng, SIZES[ranges.pop()])
@@ -157,10 +172,13 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         with jax.default_device(default):
             optimizer = others[name] if name else submission.optimizer
             with observe.unwatched():
-                inputs = _inputs(traced, optimizer, rng, features, rows)
+                wide = name == OF_OTHER_DTYPES
+                odd = prefix != MODELS[0]
+                inputs = _inputs(traced, optimizer, rng, features, rows, wide=wide, odd=odd)
                 if prefix == MODELS[count - 1] and not _deleted(given[name]):
                     inputs = *given[name], inputs[-1]
             given[name] = inputs[:-1]
+            batches += [(array, array.copy()) for array in inputs[-1]]
             try:
                 with (
                     dumped.programs() as texts,
@@ -179,17 +197,37 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
                 return
             through += sum(map(dumped.uses_the_host, texts))
             placed = unpack(placed, 3, PROMISE)
-            for kind, tree in zip(TREES, placed, strict=True):
-                observe.value(prefix + kind, tree)
+            returned.append((prefix, wide, placed))
             observe.fact(prefix + FORM_OF_BATCH, type(placed[2]).__name__)
-            observe.fact(prefix + IN_OTHER_ORDER, _in_other_order(prefix, placed))
+            pairs = list(zip(TREES, inputs, placed, strict=True))
+            turned = [tree + path for tree, _, one in pairs for path in in_other_order(one)]
+            observe.fact(prefix + IN_OTHER_ORDER, turned)
+            nodes = {tree: other_part(tree, *both) for tree, *both in pairs[:-1]}
+            observe.fact(prefix + OTHER_NODES, nodes)
             if prefix == stepped:
                 _step(submission, observe, placed, prefix)
             elif name:
                 _trace_a_step(optimizer, observe, placed, name)
+    _keep(observe, returned)
+    changed = any(array.tobytes() != before.tobytes() for array, before in batches)
+    observe.fact(BATCHES_CHANGED, changed)
     observe.fact(THROUGH_HOST, through)
     observe.fact(AGAIN, again.given)
     observe.fact(UNSEEN, programs.problem)
+
+
+def _keep(observe: Observe, returned: list[tuple[str, bool, Any]]) -> None:
+    """Keep what `place` returned for each model, and whether its batch was of 64 bits."""
+    for prefix, wide, placed in returned:
+        for kind, tree in zip(TREES, placed, strict=True):
+            observe.value(prefix + kind, jax.tree.map(_of_32_bits, tree) if wide else tree)
+
+
+def _of_32_bits(leaf: Any) -> Any:
+    """A NumPy array with the dtype that JAX gives it, so that only its place is another one."""
+    if type(leaf) is not np.ndarray:
+        return leaf
+    return leaf.astype(jax.dtypes.canonicalize_dtype(leaf.dtype))
 
 
 def _deleted(tree: Any) -> bool:
@@ -198,7 +236,10 @@ def _deleted(tree: Any) -> bool:
 
 
 class _Again:
-    """Counts what programs are given on devices where it lies already, by the program's name."""
+    """Counts what programs are given on devices where it lies already.
+
+    By the name of the program, if it is given a single array.
+    """
 
     def __init__(self) -> None:
         self.given: dict[str, int] = {}
@@ -206,6 +247,7 @@ class _Again:
     def launched(self, name: str, devices: Sequence[str], given: Sequence[Any]) -> None:
         """Count the arrays of one launch."""
         if there := launches.given_there(devices, given):
+            name = name if len(given) == 1 else "of several"
             self.given[name] = self.given.get(name, 0) + there
 
 

@@ -1,20 +1,28 @@
 """Drives ex05_model_state: places some models, and takes steps with two others.
 
 The drive itself places those, so `train_step` is judged on placed models even where `place` is
-wrong. Each model has other values, and its counts are not 0, so one that was made anew or kept
-differs; one more goes where one before it went, and all are looked at after that. Then one of them
-gets new values on the default device, and is placed again elsewhere. The state is kept after the
-first step of each round, when the statistics do not depend on the new parameters yet, and after the
-round, and the parameters after the second step. A round has few steps, and begins with new values,
-since small differences of rounding grow; the two models take turns in an order that is drawn. What
-else the models hold, such as modes and rates, is looked at after each round, too. What is kept of a
-model is read from variables of Flax's own types, and without calling what they could call.
+wrong. Each model has other values, so one that was made anew or kept differs; one more goes where
+one before it went, and all are looked at after that. Then one of them gets new values on the
+default device, and is placed again elsewhere. The two that are trained lie on two devices, and
+their batches have different numbers of rows, those of one of them two in turn. The state is kept
+after the first step of each round, when the statistics do not depend on the new parameters yet, and
+after the round; parameters and statistics are kept after each step. A round has few steps, and
+begins with new values, since small differences of rounding grow; the two models take turns in an
+order that is drawn. One feature is always small, and the weights that it meets begin as 0: what a
+step does where gradients are small shows there. After each round, the other model is looked at, and
+so is what else a model holds, such as modes and rates. What is kept of a model is read from
+variables of Flax's own types, and without calling what they could call.
 
 Drawn: how many models are placed (4 to 7), the device of each and the default device meanwhile (for
 one of them the same), the steps of each round (3 to 6) and of all rounds (100 or a few more), the
-features, the rows of a batch and all values, for `place` some of them 0 or negative.
+features, the rows of the batches of each model and all values. Counts are 0, small or large. For
+`place`, some of the other values are 0, negative or large, and but for the first model some are
+none, infinite, -0.0 or tiny. A round begins with values that are positive, or large, or of either
+sign.
 """
 
+from collections.abc import Iterator
+from itertools import count, cycle
 from types import ModuleType
 from typing import Any
 
@@ -24,6 +32,7 @@ import numpy as np
 from flax import nnx
 
 from grader.checks.ex05_model_state.facts import (
+    ANOTHER_CHANGED,
     AT_THE_END,
     MODELS,
     PLACED,
@@ -31,34 +40,42 @@ from grader.checks.ex05_model_state.facts import (
     THROUGH_HOST,
     before,
     first,
+    later,
     losses,
-    second,
     settings,
     trained,
 )
 from grader.probes import dumped
 from grader.probes.observe import Misused, Observe, named
+from grader.stages.drawn import some_odd
 
 STEPS_IN_ALL = 100
-LARGE = 8
-"""How large the values of every other round may be: gradients are larger than 1 there."""
+ANY = (0.0, 0.0)
+"""What stands for the values with which `place` is asked."""
+FLOATS = ((0.0, 1.0), (0.0, 8.0), (-1.0, 1.0), (0.0, 8.0))
+"""Between which numbers the values are with which rounds begin, in turn.
+
+Where they are large, gradients are larger than 1.
+"""
 STEPS_OF_A_ROUND = (3, 7)
 """From how many steps on, and below how many, a round has."""
+COUNTS = ((0, 1), (3, 99), (1000, 1 << 20))
+"""From where on, and below what, the count of a model is."""
 
 
-def _filled(rng: Any, shape: Any, most: float) -> Any:
-    """Values for a `ShapeDtypeStruct`: a random key, a count but not 0, float32 in (0, most).
+def _filled(rng: Any, shape: Any, floats: tuple[float, float], counts: Any) -> Any:
+    """Values for a `ShapeDtypeStruct`: a random key, one of `counts`, float32 between two numbers.
 
-    If `most` is 0, the floats are in (-1, 1), and some are 0.
+    For ANY, some are 0, most are in (-1, 1), and some are large.
     """
     if jnp.issubdtype(shape.dtype, jax.dtypes.prng_key):
         return jax.random.wrap_key_data(rng.integers(1 << 32, size=2, dtype=np.uint32))
     if np.issubdtype(shape.dtype, np.integer):
-        return np.asarray(rng.integers(3, 99), shape.dtype)
-    values = most * rng.random(shape.shape)
-    if not most:
-        values = np.where(rng.random(shape.shape) < 0.1, 0, rng.uniform(-1, 1, shape.shape))
-    return values.astype(shape.dtype)
+        return np.asarray(rng.integers(*counts), shape.dtype)
+    if floats == ANY:
+        sizes = rng.choice([0, 1, 1000], shape.shape, p=[0.1, 0.8, 0.1])
+        return np.asarray(sizes * rng.uniform(-1, 1, shape.shape), shape.dtype)
+    return np.asarray(rng.uniform(*floats, shape.shape), shape.dtype)
 
 
 def _empty(net: Any, features: int) -> tuple[Any, Any]:
@@ -71,20 +88,42 @@ def _seed(rng: Any) -> int:
     return int(rng.integers(1 << 30))
 
 
-def _drawn(shapes: Any, seed: int, most: float = 0) -> Any:
+def _drawn(shapes: Any, seed: int, counts: Any, floats: tuple[float, float] = ANY) -> Any:
     """Drawn values for variables, in host memory; for keys, on the default device."""
     rng = np.random.default_rng(seed)
-    return jax.tree.map(lambda shape: _filled(rng, shape, most), shapes)
+    return jax.tree.map(lambda shape: _filled(rng, shape, floats, counts), shapes)
 
 
-def _batches(rng: Any, features: int, count: int, device: Any) -> list[Any]:
-    """Batches on the device: inputs (rows, features) float32, labels (rows,) int32."""
-    rows = int(rng.integers(8, 24))
-    batches = [
-        (rng.standard_normal((rows, features)).astype(np.float32), rng.integers(0, 4, rows))
-        for _ in range(count)
-    ]
-    return [jax.device_put((x, y.astype(np.int32)), device) for x, y in batches]
+def _make_odd(rng: Any, drawn: Any) -> None:
+    """Write what a careless copy loses into the floats of drawn values."""
+    arrays = [leaf for leaf in jax.tree.leaves(drawn) if isinstance(leaf, np.ndarray)]
+    some_odd(rng, *(array for array in arrays if array.dtype.kind == "f"))
+
+
+def _with_zeros(drawn: Any, small: int) -> Any:
+    """The values, of which the weights of the feature `small` are 0."""
+
+    def zeroed(path: Any, array: Any) -> Any:
+        if "hidden" in jax.tree_util.keystr(path) and array.ndim == 2:
+            array[small] = 0
+        return array
+
+    return jax.tree_util.tree_map_with_path(zeroed, drawn)
+
+
+def _batches(
+    rng: Any, features: int, usual: tuple[int, int], device: Any, small: int
+) -> Iterator[Any]:
+    """Batches on the device: inputs (rows, features) float32, labels (rows,) int32.
+
+    Rows are the first of `usual`, but of every fourth batch the other. The feature `small` is a
+    hundred thousandth of what the others are.
+    """
+    for number in count(1):
+        rows = usual[number % 4 == 0]
+        inputs, labels = rng.standard_normal((rows, features)), rng.integers(0, 4, rows)
+        inputs[:, small] *= 1e-5
+        yield jax.device_put((inputs.astype(np.float32), labels.astype(np.int32)), device)
 
 
 def _state(model: Any) -> dict[str, Any]:
@@ -101,8 +140,22 @@ def _state(model: Any) -> dict[str, Any]:
     }
 
 
-def _parameters(state: dict[str, Any]) -> dict[str, Any]:
-    return {name: array for name, array in state.items() if name.startswith("Param")}
+def _numbers(model: Any) -> dict[str, Any]:
+    """The numbers of a model, in NumPy, if they can be read."""
+    arrays = {name: x for name, x in _state(model).items() if isinstance(x, jax.Array)}
+    return {name: np.array(array) for name, array in arrays.items() if not array.is_deleted()}
+
+
+def _same(old: dict[str, Any], new: dict[str, Any]) -> bool:
+    same = (
+        np.array_equal(old[name], new[name], equal_nan=True) for name in old.keys() & new.keys()
+    )
+    return old.keys() == new.keys() and all(same)
+
+
+def _floats(state: dict[str, Any]) -> dict[str, Any]:
+    """Parameters and statistics."""
+    return {name: x for name, x in state.items() if name.startswith(("Param", "BatchStat"))}
 
 
 def _is_flax(kind: type) -> bool:
@@ -142,35 +195,43 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     features = int(rng.integers(5, 30))
     with observe.unwatched():
         graph, shapes = _empty(submission.Net, features)
-    count = int(rng.integers(3, len(MODELS)))
-    observe.fact(PLACED, count + 1)
-    places = [rng.permutation(jax.devices())[:2].tolist() for _ in range(count - 1)]
-    places[rng.integers(count - 1)][:] = [rng.choice(jax.devices())] * 2
-    places.append(places[rng.integers(count - 1)])
+    most = int(rng.integers(3, len(MODELS)))
+    observe.fact(PLACED, most + 1)
+    places = [rng.permutation(jax.devices())[:2].tolist() for _ in range(most - 1)]
+    places[rng.integers(most - 1)][:] = [rng.choice(jax.devices())] * 2
+    places.append(places[rng.integers(most - 1)])
     through, given, placed = [0, 0], list[Any](), list[Any]()
+    counts = cycle(rng.permutation(COUNTS).tolist())
     for device, default in places:
         with jax.default_device(default), dumped.programs() as texts:
             with observe.unwatched():  # uncommitted, on the default device
-                given.append(nnx.merge(graph, jax.device_put(_drawn(shapes, _seed(rng)))))
+                drawn = _drawn(shapes, _seed(rng), next(counts))
+                if given:
+                    _make_odd(rng, drawn)
+                given.append(nnx.merge(graph, jax.device_put(drawn)))
             placed.append(_place(submission, observe, device, given[-1]))
         through[0] += sum(map(dumped.uses_the_host, texts))
     with observe.unwatched():
         for name, model in zip(MODELS, placed, strict=False):
             _keep(observe, name, model)
-    again = rng.integers(count)
+    again = rng.integers(most)
     device, default = rng.permutation([d for d in jax.devices() if d != places[again][0]])[:2]
     with jax.default_device(default):
         with observe.unwatched():
-            nnx.update(given[again], jax.device_put(_drawn(shapes, _seed(rng))))
+            drawn = _drawn(shapes, _seed(rng), next(counts))
+            _make_odd(rng, drawn)
+            nnx.update(given[again], jax.device_put(drawn))
         model = _place(submission, observe, device, given[again])
         with observe.unwatched():
-            _keep(observe, MODELS[count], model)
-    device, default = rng.permutation(jax.devices())[:2]
+            _keep(observe, MODELS[most], model)
+    drawn = rng.permutation(jax.devices())
+    devices, default = drawn[:2].tolist(), drawn[min(2, len(drawn) - 1)]
     with jax.default_device(default), dumped.programs() as texts:
         with observe.unwatched():
-            drawn = [_drawn(shapes, _seed(rng), 1) for _ in AT_THE_END]
-            models = [nnx.merge(graph, jax.device_put(one, device)) for one in drawn]
-        _train(submission, observe, rng, device, features, models, shapes)
+            drawn = _drawn(shapes, _seed(rng), COUNTS[1])
+            models = [nnx.merge(graph, jax.device_put(drawn, device)) for device in devices]
+        with jax.default_matmul_precision("highest"):
+            _train(submission, observe, rng, devices, features, models, shapes)
     through[1] = sum(map(dumped.uses_the_host, texts))
     observe.fact(THROUGH_HOST, through)
 
@@ -193,40 +254,49 @@ def _train(
     submission: ModuleType,
     observe: Observe,
     rng: Any,
-    device: Any,
+    devices: list[Any],
     features: int,
     models: list[Any],
     shapes: Any,
 ) -> None:
+    counts, floats = cycle(rng.permutation(COUNTS).tolist()), cycle(FLOATS)
     lengths: list[int] = []
     while sum(lengths) < STEPS_IN_ALL:
         lengths.append(int(rng.integers(*STEPS_OF_A_ROUND)))
     observe.fact(STEPS, [len(lengths), sum(lengths)])
     turns = rng.permutation([index % 2 for index in range(len(lengths))])
+    small, (one, two, three) = int(rng.integers(features)), rng.permutation(range(6, 40))[:3]
+    rows = rng.permutation(np.array([(one, one), (two, three)])).tolist()
+    pairs = zip(rows, devices, strict=False)
+    batches = [_batches(rng, features, both, device, small) for both, device in pairs]
+    changed: list[int] = []
     with observe.unwatched():
-        batches = iter(_batches(rng, features, sum(lengths), device))
-        known = _settings(models[0])
+        known, left = _settings(models[0]), [_numbers(model) for model in models]
     for number, (steps, turn) in enumerate(zip(lengths, turns, strict=True)):
         model = models[turn]
         with observe.unwatched():
-            drawn = _drawn(shapes, _seed(rng), LARGE if number % 2 else 1)
-            nnx.update(model, jax.device_put(drawn, device))
+            drawn = _with_zeros(_drawn(shapes, _seed(rng), next(counts), next(floats)), small)
+            nnx.update(model, jax.device_put(drawn, devices[turn]))
             observe.value(before(number), _state(model))
         found = []
         for _ in range(steps):
+            with observe.unwatched():
+                given = next(batches[turn])
             with observe.phase("step"):
-                found.append(submission.train_step(model, next(batches)))
+                found.append(submission.train_step(model, given))
             with observe.unwatched():
                 if len(found) == 1:
-                    state = _state(model)
-                    observe.value(first(number), state if number == 0 else _parameters(state))
-                elif len(found) == 2 and number % 2 == 0:
-                    observe.value(second(number), _parameters(_state(model)))
+                    observe.value(first(number), _state(model))
+                else:
+                    observe.value(later(number, len(found)), _floats(_state(model)))
         observe.value(losses(number), found)
         with observe.unwatched():
             observe.value(trained(number), _state(model))
+            changed += [number] * (not _same(left[1 - turn], _numbers(models[1 - turn])))
+            left[turn] = _numbers(model)
             now = _settings(model)
             observe.value(settings(trained(number)), {name: now.get(name) for name in known})
+    observe.fact(ANOTHER_CHANGED, changed)
     with observe.unwatched():
         for name, model in zip(AT_THE_END, models, strict=True):
             observe.value(name, _state(model), data=False)

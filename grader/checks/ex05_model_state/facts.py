@@ -13,19 +13,21 @@ MODELS = tuple(
     for word in ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
 )
 """The models that `place` returned, as many as PLACED says."""
+ANOTHER_CHANGED = "rounds that changed the other model"
+"""The fact that lists them, from 0."""
 PLACED = "how many models are placed"
 AT_THE_END = "first model at the end", "second model at the end"
 """The models that were trained, after all steps; their values are not kept."""
 
 
 def first(number: int) -> str:
-    """The model of a round after its first step; but for the first round, only its parameters."""
+    """The model of a round after its first step."""
     return f"model after a step of round {number + 1}"
 
 
-def second(number: int) -> str:
-    """The parameters of a model after the second step of a round whose values are small."""
-    return f"model after two steps of round {number + 1}"
+def later(number: int, steps: int) -> str:
+    """The parameters and statistics of a model after more steps of a round."""
+    return f"model after {steps} steps of round {number + 1}"
 
 
 def before(number: int) -> str:

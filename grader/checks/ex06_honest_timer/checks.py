@@ -16,15 +16,7 @@ from grader.checks.ex06_honest_timer.facts import (
     phase,
 )
 from grader.judging.checking import Failure, Result
-from grader.judging.evidence import (
-    culprits,
-    definition,
-    events,
-    probe_gap,
-    seen,
-    to_host,
-    wanted,
-)
+from grader.judging.evidence import culprits, definition, events, probe_gap, seen, to_host, wanted
 from grader.judging.words import plural
 from grader.records.record import Record
 from grader.records.verdict import Culprit
@@ -33,13 +25,11 @@ from grader.source.file import File, reached
 from grader.source.slips import LAZY, begun_by_nothing
 from grader.source.statements.search import calls_among, gets
 
-EVEN: tuple[ProgramName, ...] = ("work", "swapped", "often", "again")
+EVEN: tuple[ProgramName, ...] = ("work", "swapped", "often")
 """The programs that cost little but their work, always as much."""
-DIFFERING: tuple[ProgramName, ...] = ("uneven", "varied", "outlier")
+DIFFERING: tuple[ProgramName, ...] = ("uneven", "varied", "outlier", "again")
 """The programs whose calls take different times."""
 NAME = "seconds_per_call"
-RESULTS = {"left", "middle", "right"}
-"""What a staged program returns."""
 BAND = 0.05
 """How far a figure may be from the work, as a share of the work: the starter says so."""
 NEAR = 0.01
@@ -49,8 +39,9 @@ NEAR = 0.01
 def _timings(record: Record, *names: ProgramName) -> list[TimedProgram]:
     """The timings of the programs `names`, in this order, or of all programs.
 
-    What they cost, how their work differs, and how many calls were asked for, is the reference's
-    word: all was drawn from one seed, and no learner's code ran in the reference's process.
+    What they cost, take and return, how their work differs, and how many calls were asked for, is
+    the reference's word: all was drawn from one seed, and no learner's code ran in the reference's
+    process.
     """
     found = msgspec.convert(seen(record).facts.get(TIMINGS, []), list[TimedProgram])
     theirs = msgspec.convert(wanted(record).facts.get(TIMINGS, []), list[TimedProgram])
@@ -59,8 +50,12 @@ def _timings(record: Record, *names: ProgramName) -> list[TimedProgram]:
     return [_as_drawn(mine[n], known[n]) for n in names or mine if n in mine and n in known]
 
 
+DRAWN = ("cost", "shares", "asked", "inputs", "results")
+
+
 def _as_drawn(timing: TimedProgram, known: TimedProgram) -> TimedProgram:
-    return msgspec.structs.replace(timing, cost=known.cost, shares=known.shares, asked=known.asked)
+    drawn = {name: getattr(known, name) for name in DRAWN}
+    return msgspec.structs.replace(timing, **drawn)
 
 
 def _failure(record: Record, expected: str, observed: str, hint: str = "") -> Failure:
@@ -97,9 +92,7 @@ def _wrong(
     return _failure(record, expected, f"{_time(timing.figure)} a call: {why}", hint)
 
 
-TIMED_TWICE = (
-    "One function is timed twice, with other inputs. What does your timer keep of the first time?"
-)
+TIMED_TWICE = "One function is timed twice. What does your timer keep of the first time?"
 
 
 @EXERCISE.check(ground="observed", hints=("Call clock() once before the calls, and once after.",))
@@ -233,7 +226,7 @@ PART = "The arrays of one result need not be done together. Which call waits for
 
 def _knows_of_all(timing: TimedProgram) -> bool:
     """Whether what a timer waited for last is there only when all of the last result is."""
-    return timing.after_it or set(timing.awaited) == RESULTS
+    return timing.after_it or set(timing.awaited) == set(timing.results)
 
 
 def _waits_for_a_part(timing: TimedProgram) -> bool:
@@ -398,57 +391,6 @@ def leaves_compiling_out(record: Record) -> Result:
     ground="observed",
     after=("leaves_compiling_out",),
     hints=(
-        "Calls of one program do not all take the same time. Which of the calls does your figure "
-        "describe?",
-        "Divide the time of all calls by their number, and leave rounding to the code that prints "
-        "the figure.",
-    ),
-)
-def tells_of_all_calls(record: Record) -> Result:
-    """The figure is the mean of all calls, however short they are."""
-    found = (_not_the_mean(record, timing) for timing in _timings(record, *DIFFERING))
-    return next((failure for failure in found if failure), None)
-
-
-def _not_the_mean(record: Record, timing: TimedProgram) -> Result:
-    if timing.figure in (round(timing.figure, 7), float(f"{timing.figure:.1e}")):
-        hint = "A call may take less than a microsecond. Leave rounding to what prints the figure."
-        found = _unlike_the_work(record, timing, "it was rounded", ", on average", hint)
-    else:
-        found = _unlike_the_work(record, timing, _which(timing), ", on average")
-    return _placed(found, _figure(record))
-
-
-def _which(timing: TimedProgram) -> str:
-    """Which of the calls the figure describes, for calls that take different times."""
-    share = (timing.figure - timing.cost["dispatch"]) / timing.cost["work"]
-    shares = sorted(timing.shares)
-    named = {
-        "the fastest call": shares[0],
-        "the slowest call": shares[-1],
-        "the median of the calls": statistics.median(shares),
-        "the geometric mean of the calls": math.exp(statistics.fmean(map(math.log, shares))),
-        "the mean without the fastest and the slowest call": statistics.fmean(shares[1:-1]),
-    }
-    found = " or ".join(name for name, one in named.items() if _alike(share, one))
-    if not found and any(_alike(share, one) for one in shares):
-        found = "one of the calls"
-    low, high = (_time(one * timing.cost["work"]) for one in (shares[0], shares[-1]))
-    return (
-        f"that is {found}, not the mean of all"
-        if found
-        else f"single calls take {low} to {high}, and that is not their mean"
-    )
-
-
-def _alike(share: float, known: float) -> bool:
-    return abs(share / known - 1) < NEAR
-
-
-@EXERCISE.check(
-    ground="observed",
-    after=("leaves_compiling_out",),
-    hints=(
         "`args` are NumPy arrays. Where must they be when the program runs, and what brings them "
         "there?",
         "A copy that is made before the clock starts is not in the figure. Which function copies "
@@ -459,13 +401,50 @@ def _alike(share: float, known: float) -> bool:
 def leaves_copies_out(record: Record) -> Result:
     """Copying the inputs to the device is not in the figure."""
     (timing,) = _timings(record, "copy")
-    what = f"; copying its three inputs takes {_time(3 * timing.cost['copy'])}"
-    why = "inputs were copied while the clock ran"
-    start = _start(record)
-    running = [p for p in statements.every(record, NAME, "device_put") if p.line > start[0].line]
+    all_of_it = _time(timing.inputs * timing.cost["copy"])
+    what = f"; copying its {plural(timing.inputs, 'input')} takes {all_of_it}"
+    start, file = _start(record), File(record.source)
+    running = [
+        place
+        for place in statements.every(record, NAME, "device_put")
+        if place.line > start[0].line and _same_function(file, place, start[0])
+    ]
     hint = "" if timing.in_numpy else UNDER_WAY
-    failure = _unlike_the_work(record, timing, why, what, hint)
+    if timing.in_numpy and not running and statements.uses(record, NAME, "partial"):
+        running, hint = statements.every(record, NAME, "partial"), BOUND
+    if late := _made_when_used(record):
+        running, hint = late, WHEN_USED
+    failure = _unlike_the_work(record, timing, COPIED, what, hint)
     return failure and replace(failure, culprits=running or failure.culprits, made=start)
+
+
+def _same_function(file: File, place: Culprit, other: Culprit) -> bool:
+    return file.function_at(place.line) == file.function_at(other.line)
+
+
+COPIED = "inputs were copied while the clock ran"
+BOUND = "functools.partial keeps the arguments of that moment. Were they on the device by then?"
+WHEN_USED = (
+    "A generator makes each item when something goes through it: here, while the clock runs. A "
+    "list is made at once."
+)
+
+
+def _made_when_used(record: Record) -> list[Culprit]:
+    """What makes inputs when they are used: a generator, or `map`, that has a name."""
+    file = File(record.source)
+    named = [
+        node.value
+        for top in reached(file, NAME)
+        for node in ast.walk(top)
+        if isinstance(node, ast.Assign)
+    ]
+    lazy = [one for one in named if isinstance(one, ast.GeneratorExp) or _maps(one)]
+    return [file.place(one) for one in lazy if "device_put" in ast.unparse(one)]
+
+
+def _maps(made: ast.expr) -> bool:
+    return isinstance(made, ast.Call) and ast.unparse(made.func) == "map"
 
 
 UNDER_WAY = (
@@ -484,6 +463,60 @@ def _unlike_the_work(
     """The failure if a figure is not the work; `why` explains it, `what` is said of the work."""
     close = abs(timing.figure - timing.cost["work"]) <= BAND * timing.cost["work"]
     return None if close else _wrong(record, timing, why, what, hint)
+
+
+@EXERCISE.check(
+    ground="observed",
+    after=("leaves_compiling_out", "leaves_copies_out"),
+    hints=(
+        "Calls of one program do not all take the same time. Which of the calls does your figure "
+        "describe?",
+        "Divide the time of all calls by their number, and leave rounding to the code that prints "
+        "the figure.",
+    ),
+)
+def tells_of_all_calls(record: Record) -> Result:
+    """The figure is the mean of all calls, however short they are."""
+    found = (_not_the_mean(record, timing) for timing in _timings(record, *DIFFERING))
+    return next((failure for failure in found if failure), None)
+
+
+def _not_the_mean(record: Record, timing: TimedProgram) -> Result:
+    if timing.figure in (round(timing.figure, 7), float(f"{timing.figure:.1e}")):
+        hint = "A call may take less than a microsecond. Leave rounding to what prints the figure."
+        found = _unlike_the_work(record, timing, "it was rounded", ", on average", hint)
+    else:
+        why = COPIED if timing.in_numpy else _which(timing)
+        found = _unlike_the_work(record, timing, why, ", on average")
+    return _placed(found, _figure(record))
+
+
+def _which(timing: TimedProgram) -> str:
+    """Which of the calls the figure describes, for calls that take different times."""
+    share = (timing.figure - timing.cost["dispatch"]) / timing.cost["work"]
+    shares = sorted(timing.shares)
+    named = {
+        "the fastest call": shares[0],
+        "the slowest call": shares[-1],
+        "the median of the calls": statistics.median(shares),
+        "the geometric mean of the calls": math.exp(statistics.fmean(map(math.log, shares))),
+        "the mean without the fastest and the slowest call": statistics.fmean(
+            shares[1:-1] or shares
+        ),
+    }
+    found = " or ".join(name for name, one in named.items() if _alike(share, one))
+    if not found and any(_alike(share, one) for one in shares):
+        found = "one of the calls"
+    low, high = (_time(one * timing.cost["work"]) for one in (shares[0], shares[-1]))
+    return (
+        f"that is {found}, not the mean of all"
+        if found
+        else f"single calls take {low} to {high}, and that is not their mean"
+    )
+
+
+def _alike(share: float, known: float) -> bool:
+    return abs(share / known - 1) < NEAR
 
 
 @EXERCISE.check(

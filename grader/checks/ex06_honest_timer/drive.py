@@ -5,16 +5,20 @@ this machine makes no difference. A copy to the device that nobody waited for is
 clock runs, as a large one is on a GPU. Each program stages what another mistake overlooks; see
 `ProgramName` in `facts`.
 
-Drawn: the order of the programs, for each the number of calls (5 to 9; for three of them, 20 to 39)
-and what it costs, and how the work of three of them differs from call to call. In one, which gets
-few calls, a drawn call takes most of the time, so that the mean of fewer calls is never near the
-mean of all. Of two that get many, all calls of one take about as long, and none takes the mean; of
-the other, a drawn call takes a fifth of the time of all others. One program is timed twice, with
-other inputs. Calls and readings of the clock are marked, so that a wait between the last two is
-told from a wait before.
+Drawn: the order of the programs, for each the number of calls (2 to 4, or 5 to 9; for three of them
+10 to 19, 20 to 39 and 100 to 199), of inputs and of results (one program has a single one), their
+dtypes (float32 and whole numbers, and for inputs float64 and bools as well), and what it costs,
+which is a second and more in `compiling`, and how the work of some of them differs from call to
+call. In two, of which one gets 2 to 4 calls and the other 5 to 9, a drawn call takes most of the
+time, so that the mean of fewer calls is never near the mean of all. Of two that get many, all calls
+of one take about as long, and none takes the mean; of the other, a drawn call takes a fifth of the
+time of all others. Compiling and copies cost something in these, too, for few inputs and for many.
+One program is timed twice, with the same inputs. Calls and readings of the clock are marked, so
+that a wait between the last two is told from a wait before.
 """
 
 import math
+from itertools import cycle
 from types import ModuleType
 from typing import Any, get_args
 
@@ -33,12 +37,28 @@ from grader.probes import dumped
 from grader.probes.observe import Misused, Observe
 from grader.stages import clock
 
-CALLS, MANY = (5, 10), (20, 40)
+CALLS, MANY = ((2, 5), (5, 10)), ((10, 20), (20, 40), (100, 200))
 """How many calls a program gets, at least, and below which number."""
+INPUTS, MORE, RESULTS = (1, 7), (4, 7), (2, 7)
+"""How many inputs a program takes, how many `copy` does, and how many arrays they return."""
+OF_EACH = ((1, 2), (2, 4), (4, 7))
+"""How many inputs each of COSTLY takes, in a drawn order."""
+DTYPES, MORE_DTYPES = (np.float32, np.int32), (np.float64, np.bool_)
+"""What results and inputs are, in turn, from a drawn one on, and what inputs may be, too."""
+MANY_BUSY = 5
+"""All calls of a program that gets many keep the device busy as long as so many of another."""
+SINGLE: tuple[ProgramName, ...] = ("work", "often")
+"""One of these returns a single array."""
+NAMES = ("left", "middle", "right", "upper", "lower", "other")
+"""What a program may call its results."""
 TWICE, AGAIN = get_args(ProgramName)[0], get_args(ProgramName)[-1]
 """The program that is timed twice, and what it is called the second time."""
 OFTEN: tuple[ProgramName, ...] = ("often", "varied", "outlier")
 """The programs that get many calls."""
+UNEVEN: tuple[ProgramName, ...] = ("uneven", AGAIN)
+"""The programs of which one call takes most of the time."""
+COSTLY: tuple[ProgramName, ...] = ("uneven", "varied", "outlier")
+"""The programs that are not named for compiling or copying, and cost it all the same."""
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
@@ -48,21 +68,33 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     timings, through = [], 0
     names = rng.permutation([name for name in get_args(ProgramName) if name != AGAIN]).tolist()
     names.insert(rng.integers(names.index(TWICE) + 1, len(names) + 1), AGAIN)
-    kept: dict[str, _Marked] = {}
+    few, many = (cycle(rng.permutation(spans).tolist()) for spans in (CALLS, MANY))
+    kept: dict[str, tuple[_Marked, Any, int]] = {}
+    first, other = rng.permutation(CALLS).tolist()
+    spans = {TWICE: first, "uneven": other}
+    inputs = dict(zip(COSTLY, rng.permutation(OF_EACH).tolist(), strict=True)) | {"copy": MORE}
+    single = rng.choice(SINGLE)
     for name in names:
         often = name in OFTEN
-        calls = int(rng.integers(*(MANY if often else CALLS)))
+        span = spans.get(name) or next(many if often else few)
+        calls = kept[TWICE][2] if name == AGAIN else int(rng.integers(*span))
         # One share for each call: only then is the mean over all calls the work.
         shares = _shares(name, rng, calls)
-        work = busy // 4 if often else busy
+        work = max(1, MANY_BUSY * busy // calls) if often else busy
         if name == AGAIN:
-            marked = kept[TWICE]
+            marked, args, _ = kept[TWICE]
             marked.start_again(shares)
         else:
-            staged = clock.Staged(_cost(name, rng), work, shares, swapped=name == "swapped")
-            marked = kept[name] = _Marked(observe, staged)
+            count = 1 if name == single else rng.integers(*RESULTS)
+            results = rng.permutation(NAMES)[:count].tolist()
+            swapped = name == "swapped"
+            dtypes = rng.permutation(DTYPES).tolist()
+            staged = clock.Staged(_cost(name, rng), work, shares, swapped, results, dtypes)
+            marked = _Marked(observe, staged)
+            given, dtypes = rng.integers(*inputs.get(name, INPUTS)), [*DTYPES, *MORE_DTYPES]
+            args = staged.arguments(rng, int(given), rng.permutation(dtypes).tolist())
+            kept[name] = marked, args, calls
         staged = marked.staged
-        args = staged.arguments(rng)
         with (
             dumped.programs() as texts,
             staged.counting_polls(),
@@ -78,6 +110,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
                 shares,
                 calls,
                 _number(figure),
+                len(args),
+                [*staged.names],
                 *staged.history,
                 marked.last_call,
                 marked.last_reading,
@@ -111,11 +145,11 @@ class _Marked:
         self.staged.timed_again(shares)
         self._start()
 
-    def function(self, left: Any, right: Any, other: Any) -> dict[str, Any]:
+    def function(self, *args: Any) -> dict[str, Any]:
         """Call the program."""
         self._call = self._mark()
         self._awaited, self._after_it = set(), False
-        result = self.staged.program(left, right, other)
+        result = self.staged.program(*args)
         arrays = {k: x for k, x in result.items() if not isinstance(x, jax.core.Tracer)}
         self._result, self._older = arrays, jax.live_arrays()
         return result
@@ -150,12 +184,12 @@ class _Marked:
 def _shares(name: ProgramName, rng: Any, calls: int) -> list[float]:
     """The work of each call, as a share of their mean.
 
-    In `uneven`, one call takes most of the time, so that the mean of fewer calls, whichever they
-    are, is at least 0.7 / (calls - 1) away from the mean of all. In `varied`, half of the calls
+    In UNEVEN, one call takes most of the time, so that the mean of fewer calls, whichever they are,
+    is at least 0.7 / (calls - 1) away from the mean of all. In `varied`, half of the calls
     take some more than the others, so that no single call takes the mean. In `outlier`, one takes a
     fifth of the time of all the others.
     """
-    if name == "uneven":
+    if name in UNEVEN:
         shares = rng.uniform(0.1, 0.3, calls)
         shares[rng.integers(calls)] += calls - shares.sum()
     elif name == "varied":
@@ -170,17 +204,23 @@ def _shares(name: ProgramName, rng: Any, calls: int) -> list[float]:
 
 
 UNITS: dict[ProgramName, float] = {"uneven": 1e-6, "varied": 1e-7}
+SHORT, LONG = (0.02, 0.09), (1.5, 30.0)
+"""Between which numbers of seconds the work of a program takes, and that of `compiling`."""
+BETWEEN = (3e-5, 0.02)
+"""From how many seconds on, and below how many, the work of `outlier` takes."""
 
 
 def _cost(name: ProgramName, rng: Any) -> dict[str, float]:
     """What a program costs, in seconds: its work, its dispatch, and what it is named for."""
-    work = float(rng.uniform(0.02, 0.09))
+    work = float(rng.uniform(*(LONG if name == "compiling" else SHORT)))
+    if name == "outlier":  # anything between the others
+        work = math.exp(rng.uniform(*map(math.log, BETWEEN)))
     if name in UNITS:  # some units and a half: a figure that is rounded to units is wrong
         work = (int(rng.integers(2, 9)) + 0.5) * UNITS[name]
     cost = {"work": work, "dispatch": work / 200, "compiling": 0.0, "copy": 0.0}
-    if name == "compiling":
+    if name in ("compiling", *COSTLY):
         cost["compiling"] = 30 * work
-    if name == "copy":
+    if name in ("copy", *COSTLY):
         cost["copy"] = work / 2
     return cost
 

@@ -13,11 +13,12 @@ ProgramName = Literal[
 ]
 """The staged programs, named for what a timer may get wrong.
 
-`work`, `swapped` and `often` cost little but their work; of three results, the first one takes long
+`work`, `swapped` and `often` cost little but their work; of the results, the first one takes long
 in `swapped`, the last one in all others. `often`, `varied` and `outlier` get many calls. The work
-of `uneven`, `varied` and `outlier` differs from call to call: in `varied` all take about as long,
-in the others one call takes much more than the rest. `compiling` takes long to compile, and `copy`
-takes long to copy its inputs. `again` is `work`, which is timed a second time.
+of `uneven`, `varied`, `outlier` and `again` differs from call to call: in `varied` all take about
+as long, in the others one call takes much more than the rest. `compiling` takes long to compile,
+and `copy` takes long to copy its inputs; `uneven`, `varied` and `outlier` do both. `again` is
+`work`, which is timed a second time.
 """
 
 
@@ -25,12 +26,12 @@ class TimedProgram(msgspec.Struct):
     """How a timer fared with one staged program.
 
     `cost` is in seconds on the staged clock, by the keys of `grader.stages.clock.Staged`, and
-    `shares` are the work of each call as a share of the mean, in turn.
-    `asked` is the number of calls that the timer was asked for, and `figure` is what it
-    returned. `readings` counts its readings of the clock. `timed` counts the calls between
-    the first and the last reading, `running` those that were not done at the last. `traced`
-    says whether a call was traced, and `in_numpy` whether one got a NumPy array after the first
-    reading.
+    `shares` are the work of each call as a share of the mean, in turn. `asked` is the number of
+    calls that the timer was asked for, and `figure` is what it returned. `inputs` counts the
+    inputs, and `results` names the results. `readings` counts its readings of the clock. `timed`
+    counts the calls between the first and the last reading, `running` those that were not done at
+    the last. `traced` says whether a call was traced, and `in_numpy` whether one got a NumPy array
+    after the first reading.
 
     The last reading of the clock, and the call before it, are steps of the phase `phase(staged)`;
     `polls` counts calls of `is_ready` between them. `awaited` names the results of that call for
@@ -43,6 +44,8 @@ class TimedProgram(msgspec.Struct):
     shares: list[float]
     asked: int
     figure: float
+    inputs: int
+    results: list[str]
     readings: int
     timed: int
     running: int

@@ -2,34 +2,39 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from grader.checks.ex07_quiet_loop import EXERCISE
 from grader.checks.ex07_quiet_loop.facts import (
     AHEAD,
+    ALTERED,
     CALLS,
     MISSED,
     NOT_FED_BACK,
     RUNS,
     WAITED,
     gave,
+    last,
     phase,
 )
-from grader.judging.arrays import FORM, compare
+from grader.judging.arrays import FORM, compare, load
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
     calls_of,
     culprits,
     definition,
-    differing_leaf,
     events,
     probe_gap,
     seen,
     timing_result,
     waits_in_words,
     wanted,
+    weight,
 )
+from grader.judging.results import differing_leaf
 from grader.judging.words import plural, typed
 from grader.records.record import POLLED, UNWAITED, Event, Record
+from grader.records.verdict import Culprit
 from grader.source import statements
 
 LOOKAHEAD = 2
@@ -43,12 +48,13 @@ def _lengths(record: Record) -> list[int]:
 
 
 def _runs(record: Record) -> str:
-    first, second = _lengths(record)
-    return f"two runs, of {first} and {second} steps"
+    *others, final = map(str, _lengths(record))
+    count = ("one run", "two runs", "three runs", "four runs")[len(others)]
+    return f"{count}, of {', '.join(others)} and {final} steps"
 
 
-def _counts(record: Record, name: str) -> Iterator[tuple[int, int]]:
-    """The steps of each run, and a count that its drive took down."""
+def _counts(record: Record, name: str) -> Iterator[tuple[int, Any]]:
+    """The steps of each run, and a count, or a list, that its drive took down."""
     yield from zip(_lengths(record), seen(record).facts[name], strict=True)
 
 
@@ -62,15 +68,23 @@ def _counts(record: Record, name: str) -> Iterator[tuple[int, int]]:
 def one_step_for_each_batch(record: Record) -> Result:
     """`train` calls `step`, which it was given, once for each batch."""
     counts = zip(_counts(record, CALLS), seen(record).facts[MISSED], strict=True)
-    for (steps, calls), missed in counts:
+    for ((steps, calls), missed), (_, ahead) in zip(counts, _counts(record, AHEAD), strict=True):
         if steps != calls:
+            behind = missed == [steps - 1] and ahead > 1
             taken = calls_of(record, ["step"] if calls > steps else ["next", "islice"])
             return Failure(
-                f"{plural(steps, 'call')} of `step` in a run of {steps} batches",
+                f"{plural(steps, 'call')} of `step` in a run of {plural(steps, 'batch')}",
                 plural(calls, "call") + _left_out(missed, steps),
                 taken if calls > steps or len(taken) == 1 else definition(record, "train"),
+                LEFT if behind else "",
             )
     return None
+
+
+LEFT = (
+    "Each step of the loop gets the batch that was taken a round before. After the last round, one "
+    "batch is left: which step gets it?"
+)
 
 
 def _left_out(missed: list[int], steps: int) -> str:
@@ -105,6 +119,10 @@ FLOATS = (
     "neither JAX's nor NumPy's."
 )
 GO_ON = "Each step starts from the params that the step before returned. Where do they go?"
+NEWEST = (
+    "`pop()` takes what was appended last. The loss that has waited longest stands first: pop(0) "
+    "of a list takes it, and popleft() of a deque."
+)
 SCALED = "times as much everywhere"
 """The given `step` multiplies each loss of `sgd_step`: these are such losses, not multiplied."""
 
@@ -120,7 +138,7 @@ SCALED = "times as much everywhere"
     ),
 )
 def same_losses(record: Record) -> Result:
-    """The losses are the reference's: floats, one for each batch, in order."""
+    """The losses are the reference's: floats of Python or NumPy, one for each batch, in order."""
     for steps in _lengths(record):
         name = f"losses of {steps}"
         failure = _not_floats(record, name) or differing_leaf(record, name, rtol=1e-4, atol=1e-6)
@@ -131,9 +149,23 @@ def same_losses(record: Record) -> Result:
             failure = replace(failure, observed=observed)
         if failure and failure.observed.endswith(NOT_FED_BACK):
             failure = replace(failure, hint=GO_ON)
+        if failure and (popped := _newest_first(record, steps)):
+            return replace(_in_words(record, failure, steps), made=popped, hint=NEWEST)
         if failure or (failure := _rounded(record, steps)):
             return _in_words(record, failure, steps)
     return None
+
+
+def _newest_first(record: Record, steps: int) -> list[Culprit]:
+    """The `pop()` of `train`, where the losses are those of all steps, in another order."""
+    popped = statements.call(record, "train", "pop")
+    if not any(".pop()" in place.text for place in popped):
+        return []
+    found, given = (
+        sorted(float(load(leaf.data or b"")) for leaf in seen(record).values[name])
+        for name in (f"losses of {steps}", gave(steps))
+    )
+    return popped if found == given else []
 
 
 def _rounded(record: Record, steps: int) -> Failure | None:
@@ -149,7 +181,7 @@ ROUNDED = "The loss is returned as it is. Which line computes with it, or rounds
 
 def _in_words(record: Record, failure: Failure, steps: int) -> Failure:
     """The failure with the run it is of: `losses[3]`, in a run of 17 batches."""
-    expected = f"{failure.expected}, in a run of {steps} batches"
+    expected = f"{failure.expected}, in a run of {plural(steps, 'batch')}"
     index = int("`params" not in failure.expected)
     made = statements.result(record, "train", index, 2) if failure.hint != FORM else ()
     return replace(failure, expected=expected, culprits=definition(record, "train"), made=made)
@@ -174,11 +206,18 @@ def _not_floats(record: Record, name: str) -> Failure | None:
     hints=("The losses are right, so each step had the right params. Which does `train` return?",),
 )
 def same_params(record: Record) -> Result:
-    """The parameters after training are the reference's."""
-    for steps in _lengths(record):
-        failure = differing_leaf(record, f"params after {steps}", rtol=1e-4, atol=1e-6)
+    """Each step gets, and training ends with, the parameters that the step before returned."""
+    for steps, altered in _counts(record, ALTERED):
+        name = f"params after {steps}"
+        failure = differing_leaf(record, name, rtol=1e-4, atol=1e-6)
+        if not failure and (theirs := seen(record).values.get(last(steps))):
+            failure = compare(name, seen(record).values[name], theirs, "", "", rtol=1e-6, atol=0)
         if failure:
             return _in_words(record, failure, steps)
+        if altered:
+            observed = f"in a run of {plural(steps, 'batch')}, step {altered[0] + 1} got others"
+            made = statements.argument(record, "train", "step", 0)
+            return Failure("each step gets what the step before returned", observed, made, GO_ON)
     return None
 
 
@@ -199,18 +238,43 @@ def _in_loop(record: Record, found: Iterator[Event]) -> list[Event]:
     ),
 )
 def no_reads_in_loop(record: Record) -> Result:
-    """No step waits for a device-to-host read."""
+    """No step waits for a device-to-host read, and nothing but losses is read between steps."""
     gap = probe_gap(seen(record), "reads")
-    reads = [e for e in _in_loop(record, events(seen(record), "d2h")) if e.detail not in UNWAITED]
+    found = _in_loop(record, events(seen(record), "d2h"))
+    reads = [e for e in found if e.detail not in UNWAITED]
     if not reads:
-        return gap
+        return _larger_than_losses(record, found) or gap
     total = sum(event.count for event in reads)
+    started = "copy_to_host_async" in record.source
     return Failure(
         "no read between the steps, except of an array whose copy_to_host_async was called "
         "a step before",
         f"{plural(total, 'read')} between the steps of {_runs(record)}",
         culprits(record, reads),
+        STARTED if started else "",
     )
+
+
+LOSS = 16
+"""So many bytes of reads a step are losses: numbers, some of them twice."""
+OF_PARAMS = "A loss is a single number. Which line reads more, and who needs that on the host?"
+
+
+def _larger_than_losses(record: Record, found: list[Event]) -> Failure | None:
+    """The failure if a run reads more in its loop than the losses of its steps."""
+    for steps in _lengths(record):
+        reads = [event for event in found if event.phase == phase(steps)]
+        if (nbytes := weight(reads)[1]) > LOSS * steps:
+            expected = f"between the steps of a run of {steps}, nothing is read but losses"
+            observed = f"{nbytes:,} bytes are read there, {nbytes // steps:,} a step"
+            return Failure(expected, observed, culprits(record, reads), OF_PARAMS)
+    return None
+
+
+STARTED = (
+    "A copy that has just started is not done: the read waits for it. Which loss is read here, and "
+    "was the next step called after its copy had started?"
+)
 
 
 POLLING = "Asking an array again and again whether it is ready is a wait, too."

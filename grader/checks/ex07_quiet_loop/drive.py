@@ -1,19 +1,21 @@
-"""Drives ex07_quiet_loop: trains twice under observation, and in timed windows.
+"""Drives ex07_quiet_loop: trains four times under observation, and in timed windows.
 
-Drawn: the steps of the two watched runs (2 to 39, and 110 to 159, in any order), for each of them
-the width of the network, the rows of a batch, a batch that comes twice in turn, and a factor by
-which `step` multiplies the loss, so that no other function gives its numbers; and all numbers, also
-those of the timed runs. In one run the factor is negative; in the second run one loss is no number,
-one is infinite and one is 0. A run counts its steps, because a read after the last step is no
-stall. What `step` returned is kept, too: no rounding is in it. What both runs return is looked at
-when they have ended, so a list that is filled again later shows. The long run holds each step until
-the next one is called (`grader.stages.held`), so a wait is found that no probe sees. In the timed
-runs, preparing a batch takes the host three quarters of a step: this is what a loop that does not
-wait can hide.
+Drawn: the steps of the watched runs (2 to 39, and 110 to 159, in any order, then 40 to 109, and at
+last 1), the width of the network and the rows of a batch of the first two (the others have those of
+the first), for each of them a batch that comes twice in turn, and a factor by which `step`
+multiplies the loss, so that no other function gives its numbers; and all numbers, also those of the
+timed runs. In every second run the factor is negative. In the third run some losses are no number,
+infinite with either sign, large or small, two in turn are 0, and the params have one more array, of
+a drawn name. A run counts its steps, because a read after the last step is no stall. What `step`
+returned is kept, too: no rounding is in it. What all runs return is looked at when they have ended,
+so a list that is filled again later shows. The long run holds each step until the next one is
+called (`grader.stages.held`), so a wait is found that no probe sees. In the timed runs, preparing a
+batch takes the host three quarters of a step: this is what a loop that does not wait can hide.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from string import ascii_lowercase
 from types import ModuleType
 from typing import Any
 
@@ -22,6 +24,7 @@ import numpy as np
 
 from grader.checks.ex07_quiet_loop import facts
 from grader.checks.ex07_quiet_loop.facts import PREPARING
+from grader.probes.describe import same_numbers
 from grader.probes.devices import is_next_door
 from grader.probes.observe import Misused, Observe, Stretch, own_list, unpack
 from grader.stages.busy_step import staged
@@ -29,9 +32,14 @@ from grader.stages.held import Held
 
 PROMISE = "`train` returns (params, losses)"
 OWN_LIST = "each call of `train` returns a list of its own"
-LENGTHS = ((2, 40), (110, 160))
-"""From how many steps on, and below how many, each of the watched runs has."""
-WIDTHS, ROWS = (16, 48), (12, 40)
+LENGTHS, BETWEEN = ((2, 40), (110, 160)), (40, 110)
+"""From how many steps on, and below how many, the first watched runs have, and the third one.
+
+The last one has a single step.
+"""
+ODD = (np.nan, np.inf, -np.inf, 1e6, -1e6, 1e-6, -1e-6)
+"""What single losses of the third run are multiplied by; and 0, twice in turn."""
+WIDTHS, ROWS = (4, 48), (2, 120)
 
 
 def _parameters(rng: Any, width: int) -> dict[str, Any]:
@@ -57,18 +65,33 @@ class _Run:
     """Hands out the batches and the step of one watched run, and counts what is taken."""
 
     def __init__(
-        self, submission: ModuleType, observe: Observe, rng: Any, steps: int, factors: list[float]
+        self,
+        submission: ModuleType,
+        observe: Observe,
+        rng: Any,
+        factors: Any,
+        width: int,
+        rows: int,
+        *,
+        more: bool,
     ) -> None:
-        width, rows = int(rng.integers(*WIDTHS)), int(rng.integers(*ROWS))
-        self.params = _parameters(rng, width)
+        steps = len(factors)
+        self._own = _parameters(rng, width)
+        names = ["".join(rng.choice([*ascii_lowercase], 6))] if more else []
+        self._more = {name: jax.device_put(rng.random(3, np.float32)) for name in names}
+        self.params = self._own | self._more
         self._batches = [_batch(rng, rows) for _ in range(steps)]
-        twice = rng.integers(1, steps)
-        self._batches[twice] = self._batches[twice - 1]
+        twice = rng.integers(1, max(steps, 2))
+        if twice < steps:
+            self._batches[twice] = self._batches[twice - 1]
         self._observe, self._sgd_step = observe, submission.sgd_step
-        self._factors = np.full(steps, factors[0], np.float32)
-        self._factors[rng.permutation(steps)[: len(factors) - 1]] = factors[1:][:steps]
+        self._factors = factors
         self._gave: list[Any] = []
+        self.last = self.params
+        """The params that the last step returned."""
         self._stepped: list[Any] = []
+        self._fed: list[tuple[Any, Any]] = []
+        """The params that each step got, and those that the step before returned."""
         self._taken = self.calls = self.ahead = 0
         self.held = None
         if steps >= LENGTHS[-1][0] and jax.default_backend() == "cpu":
@@ -85,13 +108,17 @@ class _Run:
 
     def never_fed_back(self) -> list[float]:
         """The losses of steps that all begin with the first params."""
-        found = [self._sgd_step(self.params, batch)[1] for batch in self._batches]
+        found = [self._sgd_step(self._own, batch)[1] for batch in self._batches]
         return [float(_times(*both)) for both in zip(found, self._factors, strict=True)]
 
     def missed(self) -> list[int]:
         """The numbers of the batches with which `step` was not called."""
         taken = {id(batch) for batch in self._stepped}
         return [number for number, one in enumerate(self._batches) if id(one) not in taken]
+
+    def altered(self) -> list[int]:
+        """The steps, from 0, that got other numbers than the step before returned."""
+        return [n for n, both in enumerate(self._fed) if not same_numbers(*both)]
 
     def gave(self) -> list[float]:
         """The losses that `step` returned."""
@@ -109,11 +136,16 @@ class _Run:
         self._observe.mark()
         self.calls += 1
         self._stepped.append(batch)
+        self._fed.append((params, self.last))
+        if self._more:  # the file's own step does not know them
+            params = {name: array for name, array in params.items() if name not in self._more}
         params, loss = self._sgd_step(params, batch)
+        params = params | self._more
         with self._observe.unwatched():
             loss = _times(loss, self._factors[(self.calls - 1) % len(self._factors)])
             result = (params, loss) if self.held is None else self.held.hold((params, loss))
             self._gave.append(result[1])
+            self.last = result[0]
             return result
 
 
@@ -125,14 +157,27 @@ def _times(loss: Any, factor: Any) -> Any:
     return loss * factor
 
 
+def _factors(rng: Any, steps: int, usual: float, odd: Sequence[float]) -> Any:
+    """By what each loss is multiplied: `usual`, or once each of `odd`, and 0 twice in turn."""
+    factors = np.full(steps, usual, np.float32)
+    if odd:
+        zero = int(rng.integers(steps - 1))
+        factors[zero : zero + 2] = 0
+        others = [number for number in range(steps) if number not in (zero, zero + 1)]
+        factors[rng.permutation(others)[: len(odd)]] = odd
+    return factors
+
+
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Train over several sizes, and mark each step: a late read is told from an early one."""
-    runs, waited, results = [], [], list[tuple[str, Any]]()
-    lengths = [int(rng.integers(*span)) for span in rng.permutation(LENGTHS)]
-    sign = rng.choice([-1, 1])
-    drawn = [sign * rng.uniform(0.5, 2)], [-sign * rng.uniform(0.5, 2), np.nan, np.inf, 0]
-    for steps, factors in zip(lengths, drawn, strict=True):
-        run = _Run(submission, observe, rng, steps, factors)
+    runs, waited, results = list[_Run](), list[int](), list[tuple[str, Any]]()
+    spans = [*rng.permutation(LENGTHS), BETWEEN]
+    lengths, sign = [*(int(rng.integers(*span)) for span in spans), 1], rng.choice([-1, 1])
+    sizes = [(int(rng.integers(*WIDTHS)), int(rng.integers(*ROWS))) for _ in LENGTHS]
+    for steps, (width, rows) in zip(lengths, [*sizes, sizes[0], sizes[0]], strict=True):
+        sign, third = -sign, len(runs) == len(LENGTHS)
+        factors = _factors(rng, steps, sign * rng.uniform(0.5, 2), ODD if third else ())
+        run = _Run(submission, observe, rng, factors, width, rows, more=third)
         try:
             with observe.phase(facts.phase(steps)):
                 returned = submission.train(run.step, run.params, run.batches())
@@ -152,6 +197,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     with observe.unwatched():
         for steps, run in zip(lengths, runs, strict=True):
             observe.value(facts.gave(steps), run.gave())
+            observe.value(facts.last(steps), run.last)
+        observe.fact(facts.ALTERED, [run.altered()[:1] for run in runs])
     observe.fact(facts.RUNS, lengths)
     observe.fact(facts.CALLS, [run.calls for run in runs])
     observe.fact(facts.MISSED, [run.missed() for run in runs])

@@ -9,6 +9,9 @@ CALLS = "calls of step"
 MISSED = "batches without a step"
 """The fact that lists, for each watched run, the numbers of the batches with which `step` was not
 called, from 0."""
+ALTERED = "steps with other params"
+"""The fact that lists, for each watched run, the first step, from 0, that got other params than the
+step before returned, if there is one."""
 AHEAD = "batches taken ahead"
 """The fact that lists, for each watched run, the most batches that were taken and had no step."""
 WAITED = "held steps that the host waited for"
@@ -22,6 +25,11 @@ PREPARING = 0.75
 def phase(steps: Any) -> str:
     """The phase of a watched run. No two runs have the same number of steps."""
     return f"{steps} steps"
+
+
+def last(steps: Any) -> str:
+    """The params that the last step of a watched run returned."""
+    return f"params that step returned last in {steps}"
 
 
 def gave(steps: Any) -> str:

@@ -3,41 +3,52 @@
 The log of JAX says how many copies to the device a run made; `Run.came` says of which arrays.
 """
 
+import ast
 import re
 from collections import Counter
 from dataclasses import replace
 from math import prod
 
 import msgspec
+from msgspec.structs import replace as replace_in
 
 from grader.checks.ex08_boundary_copy import EXERCISE
 from grader.checks.ex08_boundary_copy.facts import RUNS, SLIPS, Run
-from grader.judging.arrays import label
+from grader.judging.arrays import compare, label
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
     culprit,
     culprits,
     definition,
-    differing_leaf,
     events,
     probe_gap,
     seen,
     to_host,
     wanted,
 )
+from grader.judging.results import differing_leaf
 from grader.judging.words import plural, where
 from grader.records.record import Event, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
+from grader.source.file import File, reached
+from grader.source.slips import last_name
 
 NUMBER = 16
 """Bytes of the largest number: arrays of params, stats and batches are larger."""
+SINGLE = 128
+"""So many bytes of single numbers may be in the programs of a run beyond those of the reference."""
 AHEAD = 2
 """How many batches after its own may have been taken when a step begins."""
 
 
 def _runs(record: Record) -> list[Run]:
     return msgspec.convert(seen(record).facts[RUNS], list[Run])
+
+
+def _named(run: Run) -> str:
+    """`a run of 17 batches`."""
+    return f"a run of {plural(run.batches, 'batch')}"
 
 
 def _copies(record: Record, run: Run) -> tuple[int, list[Event]]:
@@ -79,12 +90,35 @@ def _copied_too_often(record: Record, run: Run, name: str, key: str) -> Failure 
     own = _own_lines(record, lines, len(copied), each)
     rest = "" if own else f". All lines that copy are listed, {plural(total, 'copy')} in all"
     return Failure(
-        f"{plural(fewest, 'copy')} of `{name}[{key!r}]` to the device in a run of "
-        f"{run.batches} batches",
+        f"{plural(fewest, 'copy')} of `{name}[{key!r}]` to the device in {_named(run)}",
         f"{plural(len(copied), 'copy')}: the calls got {what}{rest}",
-        own or _likely_first(record, run, found, lines, (name, key)),
+        _unplaced(record, name) + (own or _likely_first(record, run, found, lines, (name, key))),
         BEFORE if name == "params" and len(copied) == fewest + 1 else "",
     )
+
+
+def _unplaced(record: Record, name: str) -> list[Culprit]:
+    """The only call behind `train` that gets its argument `name` as it came, and does not place it.
+
+    Nothing where the name gets another value, or stands in several calls.
+    """
+    file = File(record.source)
+    nodes = [node for top in reached(file, "train") for node in ast.walk(top)]
+    names = (node for node in nodes if isinstance(node, ast.Name) and node.id == name)
+    if any(isinstance(node.ctx, ast.Store) for node in names):
+        return []
+    calls = [
+        node
+        for node in nodes
+        if isinstance(node, ast.Call) and last_name(node.func) not in PLACING
+        for given in (*node.args, *(keyword.value for keyword in node.keywords))
+        if isinstance(given, ast.Name) and given.id == name
+    ]
+    return [file.place(calls[0])] if len(calls) == 1 else []
+
+
+PLACING = ("device_put", "asarray", "array", "map")
+"""What places an array, or a tree of them, on the device."""
 
 
 def _likely_first(
@@ -118,7 +152,7 @@ def _own_lines(record: Record, lines: list[int], copies: int, each: int) -> list
     ),
 )
 def one_batch_at_a_time(record: Record) -> Result:
-    """Batches are taken as the steps need them, and each batch gets its step."""
+    """Batches are taken and copied as the steps need them, and each batch gets its step."""
     for run in _runs(record):
         if run.steps != run.batches:
             expected = f"{plural(run.batches, 'call')} of `step`, one for each batch"
@@ -128,10 +162,18 @@ def one_batch_at_a_time(record: Record) -> Result:
             return Failure(expected, plural(run.steps, "call"), place, hint)
         if run.ahead > AHEAD:
             expected = f"when a step begins, at most {AHEAD} batches after its own have been taken"
-            observed = f"in a run of {run.batches} batches, {run.ahead} had been taken beyond that "
+            observed = f"in {_named(run)}, {run.ahead} had been taken beyond that "
             observed += "of the step that began"
             return Failure(expected, observed, statements.taken(record, "train", "batches"))
+        if run.placed > 1:
+            expected = "when a step begins, at most one batch after its own lies on the device"
+            observed = f"in {_named(run)}, {run.placed} lay there"
+            place = statements.call(record, "train", "islice", "popleft", "deque")
+            return Failure(expected, observed, place, ONE_BEFORE)
     return None
+
+
+ONE_BEFORE = "Each batch takes memory. Copy it in its own step, or in the one before."
 
 
 @EXERCISE.check(
@@ -175,38 +217,67 @@ def params_copied_once(record: Record) -> Result:
     hints=("The error of a batch is measured before its step, with the params of that moment.",),
 )
 def same_numbers(record: Record) -> Result:
-    """Params and errors are the reference's, and the caller's dicts are as they were."""
+    """Params and errors are what the calls returned, and the caller's dicts stay as they are."""
     for run in _runs(record):
         if run.changed:
+            more = f" and {len(run.changed) - SHOWN} more" * (len(run.changed) > SHOWN)
+            named = ", ".join(run.changed[:SHOWN])
             return Failure(
-                "after `train`, the caller's dicts hold the arrays that they held before",
-                f"replaced, taken out or put in: {', '.join(run.changed)}",
+                "in each step and afterwards, the caller's dicts hold the arrays of before",
+                f"replaced, moved, taken out, put in or overwritten: {named}{more}",
                 statements.written_into(record, "train"),
                 CALLERS,
             )
-        for name in run.results:
+        for name, gave in zip(run.results, run.gave, strict=True):
             failure = differing_leaf(record, name, rtol=1e-4, atol=1e-5)
+            failure = failure or _not_returned(record, name, gave)
             if failure:
                 return _in_words(record, failure, run)
     return None
 
 
-CALLERS = "What is written into a dict, its owner sees, too. Make a new dict."
+def _not_returned(record: Record, name: str, gave: str) -> Failure | None:
+    """The failure if what a run returned is not what calls returned, to the last digits.
+
+    Where there were more calls than batches, an error may be that of any call.
+    """
+    mine, returned = (seen(record).values[one] for one in (name, gave))
+    failure = compare(name, mine, returned, "", "", rtol=1e-6, atol=0)
+    if len(returned) < len(mine):
+        return None  # a program that was compiled ahead of time is not watched
+    if failure is None or len(mine) == len(returned):
+        return failure and replace(failure, hint=failure.hint or AS_RETURNED)
+    for leaf in mine:
+        alike = (replace_in(one, path=leaf.path) for one in returned)
+        found = [compare(name, [leaf], [one], "", "", rtol=1e-6, atol=0) for one in alike]
+        if all(found):
+            return found[0] and replace(found[0], hint=AS_RETURNED)
+    return None
+
+
+AS_RETURNED = "What the calls return is returned as it is. Which line computes with it?"
+SHOWN = 4
+"""How many of the arrays that changed are named."""
+CALLERS = "What is written into a dict or an array, its owner sees, too. Make a new one."
 
 
 def _in_words(record: Record, failure: Failure, run: Run) -> Failure:
     """The failure with the run it is of: `errors[3]`, in a run of 17 batches."""
-    expected = f"{failure.expected}, in a run of {run.batches} batches"
+    expected = f"{failure.expected}, in {_named(run)}"
     index = int(failure.expected.startswith("`errors"))
     first = failure.expected.startswith("`errors[0]`")
     told = failure.observed.endswith(SLIPS)
+    in_one = index and failure.observed.startswith("it is one array")
     hint = failure.hint or ("" if told else FIRST if first else "" if index else LAST)
     made = statements.result(record, "train", index, 2)
-    place = definition(record, "train")
-    observed = failure.observed
+    place, observed = definition(record, "train"), failure.observed
+    measured = statements.call(record, "train", "error_of")
+    if observed.endswith(SLIPS[0]) and place != measured:
+        place, made = measured, []
     if first and (other := _other_argument(record, run)):
         observed += f"; the first call got another `{''.join(other)}`"
         made = statements.assigned(record, "train", other[0])
+    hint = IN_ONE if in_one else hint
     return replace(
         failure, expected=expected, observed=observed, culprits=place, hint=hint, made=made
     )
@@ -219,6 +290,10 @@ def _other_argument(record: Record, run: Run) -> tuple[str, str] | None:
     return (name[1], name[2]) if name else None
 
 
+IN_ONE = (
+    "`errors` is a list, and each array in it is what `error_of` returned. Which call makes one "
+    "array of them?"
+)
 LAST = "The errors are right, so each step had the right params. Which does `train` return?"
 FIRST = (
     "The first error is that of `params`, `stats` and the first batch as they came. What does "
@@ -234,11 +309,12 @@ FIRST = (
 def nothing_else_is_copied(record: Record) -> Result:
     """Nothing is copied but params, stats and batches, from the host to the device."""
     gap = probe_gap(seen(record), "transfers")
-    for run in _runs(record):
+    known = msgspec.convert(wanted(record).facts[RUNS], list[Run])
+    for run, theirs in zip(_runs(record), known, strict=True):
         moved = list(events(seen(record), "d2d", phase=run.phase))
         if not gap and moved:
             return Failure(
-                f"0 copies of what is on a device already, in a run of {run.batches} batches",
+                f"0 copies of what is on a device already, in {_named(run)}",
                 plural(sum(event.count for event in moved), "copy"),
                 culprits(record, moved),
                 STRAIGHT,
@@ -247,7 +323,7 @@ def nothing_else_is_copied(record: Record) -> Result:
         if not gap and total > run.fewest:
             arrays = run.arrays
             return Failure(
-                f"at most {run.fewest} copies to the device in a run of {run.batches} batches, "
+                f"at most {run.fewest} copies to the device in {_named(run)}, "
                 f"each of one array: {arrays['params']} of `params`, {arrays['stats']} of `stats`, "
                 f"and {arrays['batch']} of each batch",
                 f"{plural(total, 'copy')} to the device",
@@ -256,12 +332,15 @@ def nothing_else_is_copied(record: Record) -> Result:
         # Fewer copies of what is put together first leave no room for copies of anything else.
         copied = sum((event.nbytes or 0) * event.count for event in found)
         # A NumPy array that a function closes over goes to the device with its program.
-        baked = [size for size in run.constants if size > NUMBER]
+        # Single numbers are needed there, as the reference's programs need some, too.
+        few = SINGLE + sum(size for size in theirs.constants if size <= NUMBER)
+        small = [size for size in run.constants if size <= NUMBER]
+        baked = [size for size in run.constants if size > NUMBER] + small * (sum(small) > few)
         copied += sum(baked)
         if not gap and copied > run.bytes_of_all:
             return Failure(
-                f"{run.bytes_of_all:,} bytes are copied to the device in a run of {run.batches} "
-                "batches: params and stats once, and each batch once",
+                f"{run.bytes_of_all:,} bytes are copied to the device in {_named(run)}: "
+                "params and stats once, and each batch once",
                 f"{copied:,} bytes{_baked(baked)}",
                 culprits(record, found),
             )
@@ -290,17 +369,19 @@ def _baked(sizes: list[int]) -> str:
     anchor="reading-stops-the-loop",
 )
 def nothing_is_read(record: Record) -> Result:
-    """No array is copied back to the host: errors and params stay on the device."""
+    """No array is copied back to the host: errors and params stay on the default device."""
     found = to_host(seen(record))
     if found:
-        observed = f"{plural(sum(event.count for event in found), 'read')} in three runs"
+        observed = f"{plural(sum(event.count for event in found), 'read')} in four runs"
         return Failure("no read of an array in `train`", observed, culprits(record, found))
     for name in (name for run in _runs(record) for name in run.results):
-        kinds = {leaf.memory_kind for leaf in wanted(record).values[name]}
+        known = {(leaf.memory_kind, where(leaf)) for leaf in wanted(record).values[name]}
         leaves = (leaf for leaf in seen(record).values[name] if leaf.kind == "jax")
-        if moved := next((leaf for leaf in leaves if leaf.memory_kind not in kinds), None):
+        away = (leaf for leaf in leaves if (leaf.memory_kind, where(leaf)) not in known)
+        if moved := next(away, None):
             place = definition(record, "train")
-            return Failure(f"{label(name, moved.path)} stays on the device", where(moved), place)
+            expected = f"{label(name, moved.path)} stays on the default device"
+            return Failure(expected, where(moved), place)
     if programs := sum(run.through_host for run in _runs(record)):
         told = f"{plural(programs, 'program')} that `train` compiles keep arrays in host memory"
         return Failure(

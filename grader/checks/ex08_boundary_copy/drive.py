@@ -3,18 +3,22 @@
 JAX's own log counts the copies to the device, but does not always say of what. The calls of `step`
 and `error_of` show that: a call copies an argument that is a NumPy array, and an array that no call
 got before, and no step returned, was copied on its way to the call. If the log holds no copy for
-it, it was copied on the device.
+it, it was copied on the device. When a step begins, the bytes of all arrays are counted that lie on
+the device and that no call got.
 
-Drawn: the batches of the runs (2 to 29 and 100 to 129, in any order, then 30 to 99), the rows of a
-batch, the width of the network, and all numbers: no array of a batch can be worked out from the
-other. The runs have different numbers of batches, so that a copy in each step is told from a copy
-in each run. The last run gets the first one's dicts, filled with other arrays, and its last batch
-has a number that is none. What the runs return is looked at when all have ended, so a list that is
-filled again later shows.
+Drawn: the batches of the runs (2 to 29 and 100 to 129, in any order, then 30 to 99, and at last a
+single one), the rows of a batch, the width of the network, and all numbers: no array of a batch can
+be worked out from the other. The runs have different numbers of batches, so that a copy in each
+step is told from a copy in each run. The last two runs get the first one's dicts, filled with other
+arrays, of float64, and their last batch has a number that is none. The caller's dicts are looked at
+in each step. What the runs return, and what the caller has, is looked at when all have ended, so a
+list that is filled again later shows.
 """
 
+import math
 import sys
 from collections.abc import Iterator
+from itertools import zip_longest
 from types import ModuleType
 from typing import Any
 
@@ -24,7 +28,7 @@ import numpy as np
 
 from grader.checks.ex08_boundary_copy.facts import NAMES, RUNS, SLIPS, How, Run
 from grader.judging.words import line_on_stack
-from grader.probes import dumped
+from grader.probes import alive, dumped
 from grader.probes.describe import address
 from grader.probes.observe import Observe, own_list, unpack
 
@@ -33,18 +37,26 @@ OWN_LIST = "each call of `train` returns a list of its own"
 
 
 LENGTHS, BETWEEN = ((2, 30), (100, 130)), (30, 100)
-"""From how many batches on, and below how many, each run has, and the last one."""
+"""From how many batches on, and below how many, the first runs have, and the third one.
+
+The last one has a single batch.
+"""
+ROWS, WIDTHS = ((5, 40), (40, 200)), ((5, 20), (20, 60))
+"""Between which numbers the rows of a batch lie, and the width of the network, in two runs each."""
 
 
 class Given:
     """The file's jitted `error_of` with a look at what it gets; its methods are its own."""
 
-    def __init__(self, jitted: Any, look: Any) -> None:
-        self._jitted, self._look = jitted, look
+    def __init__(self, jitted: Any, look: Any, keep: list[Any]) -> None:
+        self._jitted, self._look, self._keep = jitted, look, keep
 
     def __call__(self, params: Any, stats: Any, batch: Any) -> Any:
         self._look(params=params, stats=stats, batch=batch)
-        return self._jitted(params, stats, batch)
+        error = self._jitted(params, stats, batch)
+        if not isinstance(error, jax.core.Tracer):
+            self._keep.append(error)
+        return error
 
     def __getattr__(self, name: str) -> Any:
         """`lower` and whatever else a jitted function has."""
@@ -54,14 +66,29 @@ class Given:
 class Loop:
     """Hands out the batches and the file's functions, and writes down in `run` what calls get."""
 
-    def __init__(self, submission: ModuleType, observe: Observe, run: Run) -> None:
+    def __init__(
+        self, submission: ModuleType, observe: Observe, run: Run, params: Any, stats: Any
+    ) -> None:
         self._step, self.own_error_of = submission.sgd_step, submission.error_of
         self._observe, self._run, self._file = observe, run, submission.__file__
         self._taken = 0
         self.first: dict[str, Any] = {}
+        self.errors: list[Any] = []
+        """What calls of `error_of` returned."""
+        self.last: Any = None
+        """What the last step returned."""
+        self._given = [
+            (tree, name, [*tree.items()]) for name, tree in (("params", params), ("stats", stats))
+        ]
+        self.changed: set[str] = set()
+        self.waiting: list[int] = []
+        """The bytes that `_waiting` counted in each step."""
         # Kept, so that no new array has the identity of an old one, or its buffer.
         self._known: dict[int, Any] = {}
         self._buffers: set[int | None] = set()
+        self._views: dict[int, Any] = {}
+        with observe.unwatched():
+            self._before = {*alive.memory()}
 
     def incoming(self, batches: list[Any]) -> Iterator[Any]:
         """The batches, counted as they are taken."""
@@ -75,7 +102,11 @@ class Loop:
         self._run.steps += 1
         self._run.ahead = max(self._run.ahead, self._taken - self._run.steps)
         self._look(params=params, stats=stats, batch=batch)
-        params = self._step(params, stats, batch)
+        with self._observe.unwatched():
+            self.waiting.append(self._waiting())
+        for tree, name, items in self._given:
+            self.changed |= _replaced(name, items, [*tree.items()])
+        self.last = params = self._step(params, stats, batch)
         for array in jax.tree.leaves(params):
             self._known[id(array)] = array
             self._buffers.add(_buffer(array))
@@ -84,7 +115,23 @@ class Loop:
     @property
     def error_of(self) -> Given:
         """The file's own `error_of`; a step calls it too, while it is traced."""
-        return Given(self.own_error_of, self._look)
+        return Given(self.own_error_of, self._look, self.errors)
+
+    def _waiting(self) -> int:
+        """The bytes of the arrays, but single numbers, that lie on a device and came to no call."""
+        new = (
+            x for x in jax.live_arrays() if id(x) not in self._known and id(x) not in self._views
+        )
+        there = {_buffer(array): array for array in new if array.ndim and not array.is_deleted()}
+        # JAX itself makes an array of each part of one: these are looked at once.
+        old = self._buffers | self._before
+        self._views |= {id(x): x for buffer, x in there.items() if buffer in old}
+        return sum(array.nbytes for buffer, array in there.items() if buffer not in old)
+
+    def placed(self) -> int:
+        """`Run.placed`: in the last step, no batch is left that could come after it."""
+        more = max(self.waiting, default=0) - sum(self.waiting[-1:])
+        return math.ceil(more * self._run.batches / self._run.nbytes["batch"])
 
     def _look(self, **trees: Any) -> None:
         """Write down each array that no call got before; tracers are no arrays."""
@@ -106,10 +153,20 @@ class Loop:
         return how
 
 
+def _replaced(name: str, old: list[Any], new: list[Any]) -> set[str]:
+    """The entries of a dict that are not what they were, or stand in another place."""
+    pairs = zip_longest(old, new, fillvalue=(None, None))
+    changed = ((was, now) for was, now in pairs if was[0] != now[0] or was[1] is not now[1])
+    return {f"`{name}[{key!r}]`" for both in changed for key, _ in both if key is not None}
+
+
 def _buffer(array: Any) -> int | None:
     """The address of an array on its first device; None for a NumPy array or a tracer."""
-    there = isinstance(array, jax.Array) and not isinstance(array, jax.core.Tracer)
-    return address(array.addressable_data(0)) if there else None
+    if isinstance(array, jax.core.Tracer) or not isinstance(array, jax.Array):
+        return None
+    # Each part that is asked for is one more array, which JAX lists as alive from then on.
+    alone = len(array.sharding.device_set) == 1
+    return address(array if alone else array.addressable_data(0))
 
 
 def _inputs(rng: Any, count: int, rows: int, width: int) -> tuple[Any, Any, list[Any]]:
@@ -127,12 +184,16 @@ def _inputs(rng: Any, count: int, rows: int, width: int) -> tuple[Any, Any, list
 
 
 def _filled_again(rng: Any, inputs: tuple[Any, Any, list[Any]], old: list[Any]) -> None:
-    """Let the arrays of `inputs` come in the `old` dicts, and give its last batch a NaN."""
+    """Let the arrays of `inputs` come in the `old` dicts, and all arrays in float64.
+
+    The last batch gets a NaN, and that before it a number that makes a large error.
+    """
     *new, batches = inputs
-    for tree, values in zip(old, new, strict=True):
-        tree.update(values)
-    targets = batches[-1]["targets"]
-    targets[rng.integers(len(targets))] = np.nan
+    for tree, values in zip([*old, *batches], [*new, *batches], strict=True):
+        tree.update({name: array.astype(np.float64) for name, array in values.items()})
+    for batch, odd in zip(batches[::-1], (np.nan, rng.choice([-1, 1]) * 1e4), strict=False):
+        targets = batch["targets"]
+        targets[rng.integers(len(targets))] = odd
 
 
 def _slips(submission: ModuleType, params: Any, stats: Any, batches: list[Any]) -> list[Any]:
@@ -148,29 +209,30 @@ def _slips(submission: ModuleType, params: Any, stats: Any, batches: list[Any]) 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Train three times, and look at what each call of the file's functions gets."""
     runs, results, dicts = list[Run](), list[tuple[str, Any]](), list[Any]()
-    sizes = [(int(rng.integers(40, 60)), int(rng.integers(20, 35))) for _ in LENGTHS]
-    spans = [*rng.permutation(LENGTHS), BETWEEN]
-    for span, (rows, width) in zip(spans, [*sizes, sizes[0]], strict=True):
+    kept = list[tuple[Run, set[str], _Entries, list[Any], tuple[list[Any], Any]]]()
+    both = zip(rng.permutation(ROWS), rng.permutation(WIDTHS), strict=True)
+    sizes = [(int(rng.integers(*rows)), int(rng.integers(*width))) for rows, width in both]
+    spans = [*rng.permutation(LENGTHS), BETWEEN, (1, 2)]
+    for span, (rows, width) in zip(spans, [*sizes, sizes[0], sizes[0]], strict=True):
         count = int(rng.integers(*span))
         params, stats, batches = _inputs(rng, count, rows, width)
-        if len(runs) == len(LENGTHS):
+        if len(runs) >= len(LENGTHS):
             _filled_again(rng, (params, stats, batches), dicts)
             params, stats = dicts
         dicts = dicts or [params, stats]
         run = _run(count, params, stats, batches)
         runs.append(run)
-        before = _entries(params, stats)
-        loop = Loop(submission, observe, run)
+        before = _entries(params, stats, batches)
+        loop = Loop(submission, observe, run, params, stats)
         vars(submission)["error_of"] = loop.error_of
         with dumped.programs() as programs, observe.phase(run.phase):
             returned = submission.train(loop.step, params, stats, loop.incoming(batches))
         run.constants = [size for text in programs for size in dumped.constants(text)]
         run.through_host = sum(map(dumped.uses_the_host, programs))
+        run.placed = loop.placed()
         vars(submission)["error_of"] = loop.own_error_of
-        after = _entries(params, stats)
-        run.changed = sorted(
-            name for name in before | after if before.get(name) is not after.get(name)
-        )
+        loop.changed |= _changed(before, _entries(params, stats, batches))
+        kept.append((run, loop.changed, before, batches, (loop.errors, loop.last)))
         trained, errors = unpack(returned, 2, PROMISE)
         own_list(errors, [tree for _, tree in results], OWN_LIST)
         observe.value(run.first_call, loop.first)
@@ -182,18 +244,57 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
                     observe.value(f"{run.results[0]}, {words}", slip)
     for name, tree in results:
         observe.value(name, tree)
+    for run, changed, before, batches, (errors, last) in kept:
+        run.changed = sorted(changed | _changed_later(before, batches))
+        for name, tree in zip(run.gave, (errors, last), strict=True):
+            observe.value(name, tree)
     observe.fact(RUNS, msgspec.to_builtins(runs))
 
 
-def _entries(params: Any, stats: Any) -> dict[str, Any]:
-    """The arrays that the caller has, by the names that a report gives them."""
+_Entries = dict[str, tuple[Any, Any, int]]
+
+
+def _entries(params: Any, stats: Any, batches: list[Any]) -> _Entries:
+    """The arrays that the caller has, each with a copy, by the names that a report gives them.
+
+    And the place of each in its dict.
+    """
     trees = {"params": params, "stats": stats}
-    return {f"`{name}[{key!r}]`": one for name, tree in trees.items() for key, one in tree.items()}
+    trees |= {f"batches[{number}]": batch for number, batch in enumerate(batches)}
+    return {
+        f"`{name}[{key!r}]`": (one, np.array(one) if isinstance(one, np.ndarray) else one, place)
+        for name, tree in trees.items()
+        for place, (key, one) in enumerate(tree.items())
+    }
+
+
+def _changed_later(before: _Entries, batches: list[Any]) -> set[str]:
+    """What has other numbers when all runs have ended, and what of the batches is no longer there.
+
+    The dicts of params and stats were filled with other arrays meanwhile.
+    """
+    arrays = {name: entry for name, entry in before.items() if isinstance(entry[0], np.ndarray)}
+    written = {n for n, (x, old, _) in arrays.items() if not np.array_equal(x, old, equal_nan=True)}
+    of_batches = {name: entry for name, entry in before.items() if name.startswith("`batches")}
+    return written | _changed(of_batches, _entries({}, {}, batches))
+
+
+def _changed(before: _Entries, after: _Entries) -> set[str]:
+    """What the caller no longer has, has got, or has with other numbers or in another place."""
+    kept = (
+        name
+        for name in before.keys() & after.keys()
+        if before[name][0] is after[name][0]
+        and before[name][2] == after[name][2]
+        and np.array_equal(before[name][1], after[name][1], equal_nan=True)
+    )
+    return {*before, *after} - {*kept}
 
 
 def _run(count: int, params: Any, stats: Any, batches: list[Any]) -> Run:
     """A run with what it is given."""
     arrays = dict(zip(NAMES, (params, stats, batches[0]), strict=True))
     trees = dict(zip(NAMES, (params, stats, batches), strict=True))
-    nbytes = {name: sum(x.nbytes for x in jax.tree.leaves(tree)) for name, tree in trees.items()}
+    # JAX makes float32 of all numbers here.
+    nbytes = {name: sum(4 * x.size for x in jax.tree.leaves(tree)) for name, tree in trees.items()}
     return Run(count, {name: len(tree) for name, tree in arrays.items()}, nbytes)

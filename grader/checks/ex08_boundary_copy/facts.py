@@ -31,9 +31,13 @@ class Run(msgspec.Struct):
     steps: int = 0
     """How often `step` was called."""
     changed: list[str] = []
-    """What of params and stats the caller no longer has as it was: `stats['mean']`."""
+    """What of params, stats and batches the caller no longer has as it was: `stats['mean']`."""
     ahead: int = 0
     """How many batches after a step's own had been taken when it began, at most."""
+    placed: int = 0
+    """How many batches after a step's own lay on the device when it began, at most.
+
+    By their bytes, whatever their form: those beyond what lay there in the last step."""
     through_host: int = 0
     """How many programs that were compiled in this run keep arrays in host memory."""
     constants: list[int] = []
@@ -51,6 +55,11 @@ class Run(msgspec.Struct):
     def results(self) -> tuple[str, str]:
         """The names of what the run returned: its errors and its params."""
         return f"errors of {self.batches}", f"params after {self.batches}"
+
+    @property
+    def gave(self) -> tuple[str, str]:
+        """The names of what the calls returned: all errors; the params of the last step."""
+        return f"errors that calls returned in {self.batches}", f"last params in {self.batches}"
 
     @property
     def first_call(self) -> str:

@@ -5,12 +5,15 @@ from dataclasses import replace
 
 from grader.checks.ex09_stay_on_cpu import EXERCISE
 from grader.checks.ex09_stay_on_cpu.facts import (
+    N_LESS_ONE,
     PREDICTED,
     PREPARED,
     THROUGH_HOST,
     UNSEEN,
+    baked,
     batch,
     made_after,
+    overwritten,
     prediction,
     ran_on,
 )
@@ -19,7 +22,6 @@ from grader.judging.evidence import (
     calls_of,
     culprits,
     definition,
-    differing_leaf,
     events,
     probe_gap,
     seen,
@@ -27,6 +29,7 @@ from grader.judging.evidence import (
     wanted,
     weight,
 )
+from grader.judging.results import differing_leaf
 from grader.judging.words import PARTS, plural, where
 from grader.records.record import Event, EventKind, Observed, Record
 from grader.records.verdict import Culprit
@@ -78,11 +81,21 @@ def _in_words(copies: list[Event]) -> str:
     ),
 )
 def same_batch(record: Record) -> Result:
-    """`prepare` returns the reference's numbers, for its `raw` and its `seed`."""
-    for name in (batch(call) for call in range(len(_prepared(record)))):
-        if failure := differing_leaf(record, name, rtol=1e-4, atol=1e-5):
-            return _named(record, failure, name, "prepare")
+    """`prepare` returns the reference's numbers for `raw` and `seed`, and leaves `raw` as it is."""
+    for call in range(len(_prepared(record))):
+        if failure := differing_leaf(record, batch(call), rtol=1e-5, atol=1e-5):
+            named = _named(record, failure, batch(call), "prepare")
+            of_std = statements.call(record, "prepare", "std")
+            return replace(named, made=of_std) if N_LESS_ONE in failure.observed else named
+        if seen(record).facts[overwritten(call)]:
+            place = statements.written_into(record, "prepare")
+            expected = "in `prepare` and afterwards, `raw` is as it was"
+            return Failure(expected, OVERWRITTEN, place, CALLERS)
     return None
+
+
+OVERWRITTEN = "the array holds other numbers"
+CALLERS = "`raw` belongs to the caller. Which line writes into it?"
 
 
 def _named(record: Record, failure: Failure, name: str, function: str) -> Failure:
@@ -135,13 +148,18 @@ OUTSIDE = (
 def _astray(record: Record, call: int) -> list[Event]:
     """The copies from the host that a call of `prepare` makes to another device than `cpu`.
 
-    To a mesh of one device, the log does not name that. One copy of `raw` may go to `cpu` in this
-    way; if there are more, the others went elsewhere.
+    To a mesh of one device, the log does not name that. One copy of `raw`, and a few numbers, may
+    go to `cpu` in this way, if `raw` came there in no other; what is more went elsewhere.
     """
-    sent = list(events(seen(record), "h2d", phase=f"prepare {call}"))
-    rows = [event for event in sent if (event.nbytes or NUMBERS + 1) > NUMBERS]
-    unnamed = ("",) * (sum(event.count for event in rows) <= 1)
-    return [event for event in sent if event.detail not in (*unnamed, _prepared(record)[call][0])]
+    phase, (cpu, _) = f"prepare {call}", _prepared(record)[call]
+    sent = list(events(seen(record), "h2d", phase=phase))
+    large = [event for event in sent if (event.nbytes or NUMBERS + 1) > NUMBERS]
+    came = seen(record).facts[baked(call)] > NUMBERS or any(e.detail == cpu for e in large)
+    needed = 0 if came else weight(list(events(wanted(record), "h2d", phase=phase)))[1]
+    _, unnamed = weight([event for event in sent if not event.detail])
+    once = sum(event.count for event in large if not event.detail) <= 1
+    right = (cpu, "") if once and unnamed <= needed + NUMBERS else (cpu,)
+    return [event for event in sent if event.detail not in right]
 
 
 def _made_before(record: Record, visits: list[Event]) -> list[Culprit]:
@@ -217,7 +235,7 @@ def no_visit_to_the_accelerator(record: Record) -> Result:
 def same_prediction(record: Record) -> Result:
     """`predict` returns the reference's numbers."""
     for name in map(prediction, range(len(_predicted(record)))):
-        if failure := differing_leaf(record, name, rtol=1e-3, atol=1e-4):
+        if failure := differing_leaf(record, name, rtol=1e-5, atol=1e-5):
             return _named(record, failure, name, "predict")
     return None
 

@@ -6,9 +6,14 @@ called.
 
 Drawn: how often each function is called (5 to 7 times); which two devices are the CPU and the
 accelerator in each call, of three such pairs, so that code works only if it uses the device that it
-is given; the rows of a batch and the width of the model, for each pair; all numbers and seeds; the
-dtype of `raw` (float32, but float64 for one pair); and whether a batch that `predict` gets is
-committed. Where `prepare` is called again for a pair, it gets the same array, filled anew.
+is given; the rows of a batch and the width of the model, for each pair; all numbers and seeds,
+small, large and negative; the dtype of `raw` and how it lies in memory (float32, float64 or whole
+numbers, and one piece, columns of a wider table, or column by column, each for one pair); and
+whether a batch that `predict` gets is committed. Where `prepare` is called again for a pair, it
+gets the same array, filled anew. After the first call, a column of each `raw` is 0, and if they
+can, one has a missing number, and one an infinite one. What is in `raw`, and in those of other
+calls, is compared with what it was, after the call and whenever it runs a program. What both
+functions return is looked at when all has been called.
 
 `predict` does not get what `prepare` returned, so that a fault in one does not show in the
 other. Its batch is sometimes committed and sometimes not. The model follows the committed
@@ -16,6 +21,8 @@ one to the CPU, whatever the default device is. After each call the drive makes 
 array, to see whether the default device is still the same.
 """
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -25,12 +32,15 @@ import numpy as np
 
 from grader.checks.ex09_stay_on_cpu.facts import (
     COMMITMENTS,
+    N_LESS_ONE,
     PREDICTED,
     PREPARED,
     THROUGH_HOST,
     UNSEEN,
+    baked,
     batch,
     made_after,
+    overwritten,
     prediction,
     ran_on,
 )
@@ -40,6 +50,9 @@ from grader.probes.observe import Observe
 
 ROWS = (range(2, 16), range(16, 64), range(60, 300, 60))
 """How many rows a batch may have, for each pair of devices."""
+MOST_ROWS = max(map(max, ROWS))
+SEEDS = ((0, 1 << 20), (-(1 << 31), 0), (0, 1 << 31))
+"""Between which numbers seeds are drawn, in turn."""
 CALLS = (5, 8)
 """From how many calls on, and below how many, each function gets."""
 
@@ -75,6 +88,14 @@ def _places(rng: Any) -> list[Place]:
     return [places[index] for index in rng.permutation([*range(len(places)), *more])]
 
 
+def _empty(rng: Any) -> list[Any]:
+    """Arrays (MOST_ROWS, 16) to fill, of each dtype and of each order in memory, for each pair."""
+    dtypes = rng.permutation([np.float32, np.float64, rng.choice([np.int32, np.int64])])
+    one, wide, turned = (np.zeros((MOST_ROWS, 48), dtype) for dtype in dtypes)
+    arrays = [one[:, :16].copy(), wide[:, 16:32], np.asfortranarray(turned[:, :16])]
+    return [arrays[index] for index in rng.permutation(len(arrays))]
+
+
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Prepare batches, and predict from some of the drive's own, committed and not."""
     with observe.unwatched():
@@ -82,12 +103,22 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.fact(UNSEEN, watch.problem)
     prepared = _places(rng)
     observe.fact(PREPARED, [place.names() for place in prepared])
-    double, raws = prepared[rng.integers(len(prepared))], dict[Place, Any]()
+    arrays = zip(dict.fromkeys(prepared), _empty(rng), strict=False)
+    raws = {place: array[: place.rows] for place, array in arrays}
+    known, results = dict[Place, Any](), list[tuple[str, Any]]()
     for call, place in enumerate(prepared):
-        drawn = (3 + 2 * rng.standard_normal((place.rows, 16))).astype(np.float32)
-        raw = raws.setdefault(place, drawn.astype(np.float64) if place == double else drawn)
-        raw[:] = drawn
-        _prepare(submission, observe, rng, place, call, watch, raw)
+        raw = raws[place]
+        drawn = 3 + 2 * rng.standard_normal(raw.shape)
+        if call:
+            zero, missing, infinite = rng.permutation(16)[:3]
+            drawn[:, zero] = 0
+            if raw.dtype.kind == "f":
+                drawn[0, missing], drawn[-1, infinite] = np.nan, rng.choice([-np.inf, np.inf])
+        raw[:] = drawn if raw.dtype.kind == "f" else np.rint(10 * drawn)
+        known[place] = raw.copy()
+        changed = partial(_changed, known, raws)
+        found = _prepare(submission, observe, rng, place, call, watch, raw, changed)
+        results.append((batch(call), found))
     predicted = _places(rng)
     kinds = [*COMMITMENTS, *rng.choice(COMMITMENTS, len(predicted) - len(COMMITMENTS))]
     kinds = rng.permutation(kinds).tolist()
@@ -95,8 +126,17 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.fact(PREDICTED, [[*place.names(), kind] for place, kind in calls])
     with dumped.programs() as texts:
         for call, (place, kind) in enumerate(calls):
-            _predict(submission, observe, rng, place, kind, call, watch)
+            found = _predict(submission, observe, rng, place, kind, call, watch)
+            results.append((prediction(call), found))
+    for name, found in results:
+        observe.value(name, found)
     observe.fact(THROUGH_HOST, sum(map(dumped.uses_the_host, texts)))
+
+
+def _changed(known: dict[Place, Any], raws: dict[Place, Any]) -> bool:
+    """Whether an array of the caller's holds other numbers than those that are known."""
+    same = (np.array_equal(known[one], raws[one], equal_nan=True) for one in known)
+    return not all(same)
 
 
 def _prepare(
@@ -107,22 +147,39 @@ def _prepare(
     call: int,
     watch: launches.Places,
     raw: Any,
-) -> None:
-    """Prepare one batch from `raw` (rows, 16), and keep what known mistakes would give."""
+    changed: Callable[[], bool],
+) -> Any:
+    """Prepare one batch from `raw` (rows, 16), and keep what known mistakes would give.
+
+    `changed` tells whether the caller's arrays are not as they were.
+    """
     cpu, accelerator, *_ = place
-    seed = int(rng.integers(0, 1 << 20))
+    seed, ran, written = int(rng.integers(*SEEDS[call % len(SEEDS)])), set[str](), list[bool]()
+
+    def launched(_name: str, devices: Sequence[str], _given: Sequence[Any]) -> None:
+        ran.update(devices)
+        written.append(changed())
+
     with jax.default_device(accelerator):
-        with watch.seen() as ran, observe.phase(f"prepare {call}"):
+        with (
+            dumped.programs() as texts,
+            watch.launched(launched),
+            observe.phase(f"prepare {call}"),
+        ):
             found = submission.prepare(raw, seed, cpu)
+        observe.fact(overwritten(call), changed() or any(written))
+        sizes = [size for text in texts for size in dumped.constants(text)]
+        observe.fact(baked(call), max(sizes, default=0))
         observe.fact(ran_on("prepare", call), sorted(ran))
-        observe.value(batch(call), found)
         _new_array(observe, "prepare", call)
         if not observe.reference:
-            return
+            return found
         with observe.unwatched(), jax.default_device(cpu):
             rows, noisy = submission.standardise(raw), submission.add_noise(raw, seed)
             tenth = submission.add_noise(0 * raw, seed)
+            n = len(raw)
             slips = {
+                N_LESS_ONE: rows * np.sqrt((n - 1) / n) + tenth,
                 "the batch without its noise": rows,
                 "the batch with all of its noise, not a tenth of it": rows + 10 * tenth,
                 "the noisy batch, not standardised": noisy,
@@ -132,6 +189,7 @@ def _prepare(
             }
             for words, value in slips.items():
                 observe.value(f"{batch(call)}, {words}", value)
+    return found
 
 
 def _predict(
@@ -142,7 +200,7 @@ def _predict(
     commitment: str,
     call: int,
     watch: launches.Places,
-) -> None:
+) -> Any:
     """Predict from a batch (rows, 16) that lies on the CPU, committed or not."""
     cpu, accelerator, rows, width = place
     shapes = ((rows, 16), (16, width), (width, 4))
@@ -152,11 +210,12 @@ def _predict(
             params = {"w1": jax.device_put(w1), "w2": jax.device_put(w2)}
             with jax.default_device(cpu):
                 given = jax.device_put(inputs, cpu if commitment == "committed" else None)
-        with watch.seen() as ran, observe.phase(f"predict {call}"):
+        precise = jax.default_matmul_precision("highest")
+        with precise, watch.seen() as ran, observe.phase(f"predict {call}"):
             found = submission.predict(params, given, accelerator)
         observe.fact(ran_on("predict", call), sorted(ran))
-        observe.value(prediction(call), found)
         _new_array(observe, "predict", call)
+        return found
 
 
 def _new_array(observe: Observe, function: str, call: int) -> None:

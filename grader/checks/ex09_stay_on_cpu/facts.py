@@ -9,6 +9,8 @@ PREDICTED = "places of the calls of predict"
 """As PREPARED, and whether the batch is committed or uncommitted."""
 COMMITMENTS = ("committed", "uncommitted")
 """How the batches that `predict` gets are placed on the CPU."""
+N_LESS_ONE = "the batch of which the deviation divides by n - 1, and not by n"
+"""A known mistake: what `prepare` would return."""
 THROUGH_HOST = "programs of predict that use the host"
 """The fact that counts the programs compiled in `predict` that keep arrays in host memory."""
 UNSEEN = "why nobody can say where programs ran"
@@ -30,6 +32,18 @@ def ran_on(function: str, call: int) -> str:
     return f"where {function} {call} ran"
 
 
+def baked(call: int) -> str:
+    """The name of the fact that has the bytes of the largest constant of programs of `prepare`."""
+    return f"largest constant in prepare {call}"
+
+
 def made_after(function: str, call: int) -> str:
     """The name of a new array that was made after a call."""
     return f"made after {function} {call}"
+
+
+def overwritten(call: int) -> str:
+    """The name of the fact whether a call of `prepare` changed its `raw`, or an earlier one.
+
+    For a moment is enough, if it ran a program in that moment."""
+    return f"raw overwritten in prepare {call}"

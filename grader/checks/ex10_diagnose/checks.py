@@ -6,7 +6,8 @@ says of how many reports it fails, and shows the first of them.
 
 import ast
 import difflib
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -162,7 +163,25 @@ def looks_above_the_generic_line(record: Record) -> Result:
         why = "it is printed after any plugin that fails, and another line tells the cause"
         return f"the cause is `{truth}`", f"{line}; {why}"
 
-    return _first(record, wrong, in_words)
+    failure = _first(record, wrong, in_words)
+    rows = _naming(record, f"{GENERIC}, but a CUDA-enabled jaxlib is not installed. Falling back")
+    if not isinstance(failure, Failure) or failure.hint or len(rows) != 1:
+        return failure
+    return replace(failure, culprits=rows)
+
+
+def _naming(record: Record, line: str) -> list[Culprit]:
+    """The lines of the file with a text that is a part of a line, and longer than a word or two."""
+    nodes = (node for node in ast.walk(File(record.source).tree) if isinstance(node, ast.Constant))
+    lines = {
+        node.lineno
+        for node in nodes
+        if isinstance(node.value, str) and len(node.value) >= SHORTEST and node.value in line
+    }
+    return [culprit(record, number) for number in sorted(lines)]
+
+
+SHORTEST = len("Falling back")
 
 
 def _family(record: Record, causes: tuple[str, ...]) -> Result:
@@ -172,14 +191,77 @@ def _family(record: Record, causes: tuple[str, ...]) -> Result:
         return truth in causes and mine.cause != truth
 
     def in_words(mine: Answer, truth: str) -> tuple[str, str]:
-        return f"the cause is `{truth}`", f"`{mine.cause}`{_why_not(mine.cause, truth)}"
+        why = said or _why_not(mine.cause, truth)
+        return f"the cause is `{truth}`", f"`{mine.cause}`{why}"
 
     def hint(mine: Answer, truth: str) -> str:
         if _always_the_same(record):
             return habit(record.source) or ALWAYS
         return f"Which line of this report tells `{truth}` from `{mine.cause}`?"
 
-    return _first(record, wrong, in_words, hint)
+    pairs = [(mine, truth) for mine, truth in _pairs(record) if truth in causes]
+    missed = [mine.report for mine, truth in pairs if mine.cause != truth]
+    found = [mine.report for mine, truth in pairs if mine.cause == truth]
+    said, why = _read_wrong(missed, found)
+    failure = _first(record, wrong, in_words, hint)
+    if not why or not isinstance(failure, Failure):
+        return failure
+    place = _tidying(record) if why in (OF_THE_NAME, OF_ITS_SPELLING) else []
+    return replace(failure, hint=why, culprits=place or failure.culprits)
+
+
+def _tidying(record: Record) -> list[Culprit]:
+    """The only line that takes spaces or capitals away; or nothing."""
+    lines = enumerate(record.source.splitlines(), 1)
+    code = ((number, line.partition("#")[0]) for number, line in lines)
+    tidies = (".strip()", ".lower()", ".casefold()")
+    found = [number for number, text in code if any(one in text for one in tidies)]
+    return [culprit(record, found[0])] if len(found) == 1 else []
+
+
+def _read_wrong(missed: Sequence[str], found: Sequence[str]) -> tuple[str, str]:
+    """What all reports have whose cause is missed, and no other has; and a hint about it.
+
+    Only what a code does with a text that it should have left as it is: `("", "")` if nothing fits.
+    """
+    for has, said, why in (
+        (_has_a_space, SPACE, OF_THE_NAME),
+        (_is_untidy, UNTIDY, OF_ITS_SPELLING),
+        (_mentions_it_first, MENTIONED, OF_THE_LINE),
+    ):
+        if missed and all(map(has, missed)) and not any(map(has, found)):
+            return said, why
+    return "", ""
+
+
+def _has_a_space(report: str) -> bool:
+    """Whether JAX looked for a backend whose name has a space in it."""
+    return bool(re.search(r"Backend '(?:\S* +| +\S*)' is not", report))
+
+
+def _is_untidy(report: str) -> bool:
+    """Whether JAX looked for a backend whose name has a space or a capital in it."""
+    name = re.search(r"Backend '([^']*)' is not", report)
+    return name is not None and name[1] != name[1].strip().lower()
+
+
+def _mentions_it_first(report: str) -> bool:
+    """Whether JAX's error names JAX_PLATFORMS before the line that sets it."""
+    mentioned, set_to = report.find("(set JAX_PLATFORMS="), report.find("\nJAX_PLATFORMS=")
+    return 0 <= mentioned < set_to
+
+
+SPACE = "; the name that JAX looked for, between the quotes, has a space in it"
+OF_THE_NAME = "A space is a part of the name. What in your code takes spaces away, or splits there?"
+UNTIDY = "; the name that JAX looked for, between the quotes, has a space or a capital in it"
+OF_ITS_SPELLING = (
+    "Spaces and capitals are a part of the name. What in your code takes them away before it looks?"
+)
+MENTIONED = "; only reports are missed in which JAX's error stands above the line of JAX_PLATFORMS"
+OF_THE_LINE = (
+    "That error holds the text `JAX_PLATFORMS=''`, too. Which of the two does your code read, and "
+    "where in its line does a variable begin?"
+)
 
 
 _CONFUSED: Mapping[tuple[str, str], str] = {

@@ -39,6 +39,8 @@ _NOISE = (
     "train.py:{place}: DeprecationWarning: device_put_replicated is deprecated; use device_put.",
     "WARNING:root:no checkpoint at step {pid}: training begins anew",
     "WARNING:root:3 of 303 samples are empty",
+    "train.py:{place}: UserWarning: {word} is not tuned for this model.",
+    "WARNING:root:{word}: {three} values are masked",
 )
 """Lines that are printed on sound machines too, with places for numbers."""
 _PLUGINS = "cuda12", "cuda13"
@@ -51,9 +53,20 @@ _HARMLESS = {
         "--xla_gpu_autotune_level=2",
         "--xla_gpu_enable_fast_min_max=true",
         "--xla_force_host_platform_device_count=8",
+        "--xla_dump_to=/tmp/hlo --xla_gpu_autotune_level=2",
     ),
+    "JAX_ENABLE_X64": ("0", "1"),
+    "NCCL_DEBUG": ("INFO", "WARN"),
+    "{capitals}_HOME": ("/opt/{word}", "/srv/{word}"),
 }
-"""Variables that are set on sound machines too: name -> values."""
+"""Variables that are set on sound machines too: name -> values, with places for words."""
+_LAST = (
+    "step 100, loss {loss}",
+    "step {pid}: loss {loss}",
+    "epoch {day}, accuracy {loss}",
+    "saved in /srv/{word}",
+)
+"""What a program that trains prints in the end, with places for numbers."""
 
 
 _KINDS = (
@@ -79,7 +92,14 @@ _FOREIGN = (
 """Folders of CUDA libraries that are not the plugin's."""
 _ASKED = "", "cuda", "cuda,cpu"
 """What JAX_PLATFORMS may say where it is no fault."""
-_NONE = ("", "-1", "1{three}", "-2{three}", "{word}", "NoDevFiles", "GPU-{three}e{pid}")
+_UNSET_OR_NOT = ("",), (*_ASKED[1:], "cpu")
+"""What it may say beside a fault of which a text tells before JAX looks for a backend."""
+_NONE = (
+    ("",),
+    ("-1",),
+    ("{day}", "MIG-{three}e{pid}"),
+    ("1{three}", "-2{three}", "{word}", "NoDevFiles", "GPU-{three}e{pid}"),
+)
 """Values of CUDA_VISIBLE_DEVICES that leave no GPU to see, with places for numbers and words."""
 _FLAGS = (
     "xla_gpu_enable_fast_min_max=true",
@@ -112,8 +132,8 @@ class _Scene:
     environment: dict[str, str] = field(default_factory=dict)
     before: list[str] = field(default_factory=list)
     """What is printed before JAX starts."""
-    harmless: bool = True
-    """Whether harmless variables may be set too."""
+    unlike: str = ""
+    """A harmless variable that is not set too, since it would look like the cause."""
 
     def __post_init__(self) -> None:
         self.version = f"0.{self.rng.integers(8, 15)}.{self.rng.integers(1, 6)}"
@@ -130,7 +150,13 @@ class _Scene:
         three, day, pid, place = (int(number) for number in drawn)
         word = "".join(self.rng.choice(list(string.ascii_lowercase), 6))
         return text.format(
-            three=three, day=day, pid=pid, place=place, word=word, capitals=word.upper()
+            three=three,
+            day=day,
+            pid=pid,
+            place=place,
+            word=word,
+            capitals=word.upper(),
+            loss=f"{self.rng.random():.4f}",
         )
 
     def install(self, plugin: str, version: str) -> None:
@@ -141,17 +167,12 @@ class _Scene:
         """Remove the packages of every plugin."""
         self.packages = {name: v for name, v in self.packages.items() if "cuda" not in name}
 
-    def older_version(self) -> str:
-        """A version one or two minor numbers before the machine's."""
-        return self._version(-1)
-
-    def newer_version(self) -> str:
-        """A version one or two minor numbers after the machine's."""
-        return self._version(1)
-
-    def _version(self, sign: int) -> str:
-        major, minor, _ = self.version.split(".")
-        return f"{major}.{int(minor) + sign * self.rng.integers(1, 3)}.{self.rng.integers(0, 6)}"
+    def other_version(self, sign: int, *, minor: bool) -> str:
+        """A later version than the machine's, or an earlier one, by its minor or last number."""
+        zero, middle, last = map(int, self.version.split("."))
+        if minor:
+            return f"{zero}.{middle + sign * self.rng.integers(1, 3)}.{self.rng.integers(0, 6)}"
+        return f"{zero}.{middle}.{last + sign}"
 
     def start(self, **machine: Any) -> Told:
         """Start JAX on this machine; `machine` are further fields of `starting.Machine`."""
@@ -192,7 +213,8 @@ def _loud(tell: Tell) -> Tell:
 
     def tell_all(scene: _Scene) -> Told:
         scene.environment = {
-            name: scene.filled(scene.pick(*values)) for name, values in _HARMLESS.items()
+            scene.filled(name): scene.filled(scene.pick(*values))
+            for name, values in _HARMLESS.items()
         }
         scene.before = [scene.filled(line) for line in _NOISE]
         return tell(scene)
@@ -218,50 +240,53 @@ def _no_plugin_but_asked(*platforms: str) -> Tell:
     return tell
 
 
-def _plugin_too_old(scene: _Scene) -> Told:
-    return _plugin_version(scene, scene.older_version())
+def _plugin_version(platforms: Sequence[str], sign: int, *, minor: bool) -> Tell:
+    def tell(scene: _Scene) -> Told:
+        other = scene.other_version(sign, minor=minor)
+        scene.install(scene.plugin, other)
+        scene.before = plugin_mismatch(f"jax_{scene.plugin}_plugin", scene.version, other)
+        return scene.start(**_gpus(scene), platforms=scene.pick(*platforms))
 
-
-def _plugin_too_new(scene: _Scene) -> Told:
-    return _plugin_version(scene, scene.newer_version())
-
-
-def _plugin_version(scene: _Scene, other: str) -> Told:
-    scene.install(scene.plugin, other)
-    scene.before = plugin_mismatch(f"jax_{scene.plugin}_plugin", scene.version, other)
-    return scene.start(**_gpus(scene))
+    return tell
 
 
 def _jaxlib_too_old(scene: _Scene) -> Told:
-    scene.packages["jaxlib"] = old = scene.older_version()
+    scene.packages["jaxlib"] = old = scene.other_version(-1, minor=scene.pick(True, False))
     return Told(error=jaxlib_mismatch(scene.version, old, scene.version))
 
 
 def _jaxlib_too_new(scene: _Scene) -> Told:
-    scene.packages["jax"] = old = scene.older_version()
+    scene.packages["jax"] = old = scene.other_version(-1, minor=scene.pick(True, False))
     return Told(error=jaxlib_mismatch(old, scene.version, old))
 
 
-def _two_plugins(scene: _Scene) -> Told:
-    for plugin in _PLUGINS:
-        scene.install(plugin, scene.version)
-    exists = "ALREADY_EXISTS: PJRT_Api already exists for device type cuda"
-    return scene.start(**_gpus(scene), initialize=[jax.errors.JaxRuntimeError(exists)])
+def _two_plugins(platforms: str) -> Tell:
+    def tell(scene: _Scene) -> Told:
+        for plugin in _PLUGINS:
+            scene.install(plugin, scene.version)
+        exists = "ALREADY_EXISTS: PJRT_Api already exists for device type cuda"
+        error = jax.errors.JaxRuntimeError(exists)
+        return scene.start(**_gpus(scene), platforms=platforms, initialize=[error])
+
+    return tell
 
 
 def _library(name: str, platforms: str) -> Tell:
     def tell(scene: _Scene) -> Told:
-        scene.harmless = False  # a harmless LD_LIBRARY_PATH would look like the cause here
+        scene.unlike = "LD_LIBRARY_PATH"
         errors = _not_loaded(scene, scene.filled(name))[scene.pick(0, 1) :]
         return scene.start(visible=True, platforms=platforms, initialize=errors)
 
     return tell
 
 
-def _foreign_library(scene: _Scene) -> Told:
-    scene.environment["LD_LIBRARY_PATH"] = scene.filled(scene.pick(*_FOREIGN))
-    errors = _not_loaded(scene, scene.filled(scene.pick(*_LIBRARIES)))
-    return scene.start(visible=True, initialize=errors)
+def _foreign_library(platforms: str) -> Tell:
+    def tell(scene: _Scene) -> Told:
+        scene.environment["LD_LIBRARY_PATH"] = scene.filled(scene.pick(*_FOREIGN))
+        errors = _not_loaded(scene, scene.filled(scene.pick(*_LIBRARIES)))
+        return scene.start(visible=True, platforms=platforms, initialize=errors)
+
+    return tell
 
 
 def _not_loaded(scene: _Scene, name: str) -> list[Exception]:
@@ -338,7 +363,7 @@ def _mistyped_platform(scene: _Scene) -> Told:
 
 
 def _unknown_platform(scene: _Scene) -> Told:
-    return _unknown(scene, scene.filled(scene.pick("{word}", "gpus", "metal", "cudnn")))
+    return _unknown(scene, scene.filled(scene.pick("{word}", "gpus", "cudnn")))
 
 
 def _unknown(scene: _Scene, name: str) -> Told:
@@ -359,12 +384,24 @@ def _unknown_flag(scene: _Scene) -> Told:
 
 def _flag(flag: str) -> Tell:
     def tell(scene: _Scene) -> Told:
-        scene.environment["XLA_FLAGS"] = flag
+        known = [f"--{one}" for one in scene.rng.permutation(_FLAGS)[: scene.pick(0, 1, 2)]]
+        scene.environment["XLA_FLAGS"] = " ".join(scene.rng.permutation([*known, flag]))
         stamp = f"F1120 12:30:13.{scene.rng.integers(10**6):06d} {scene.rng.integers(500, 40000)}"
         line = f"{stamp} parse_flags_from_env.cc:234] Unknown flag in XLA_FLAGS: {flag}"
         return Told([line], error="JAX was killed by SIGABRT before it named a device")
 
     return tell
+
+
+def _beside(platforms: Sequence[str], tell: Tell) -> Tell:
+    """A machine with one of these values of JAX_PLATFORMS, on which JAX fails before it asks."""
+
+    def tell_all(scene: _Scene) -> Told:
+        if asked := scene.pick(*platforms):
+            scene.environment["JAX_PLATFORMS"] = asked
+        return tell(scene)
+
+    return tell_all
 
 
 _SCENES: Mapping[str, tuple[Tell, ...]] = {
@@ -380,19 +417,30 @@ _SCENES: Mapping[str, tuple[Tell, ...]] = {
         _no_plugin_but_asked("cuda"),
         _no_plugin_but_asked("cuda,cpu", "cpu,cuda"),
     ),
-    "plugin of another version": (_plugin_too_old, _plugin_too_new),
-    "jaxlib of another version": (_jaxlib_too_old, _jaxlib_too_new),
-    "two plugins": (_two_plugins,),
+    "plugin of another version": tuple(
+        _plugin_version(platforms, sign, minor=minor)
+        for platforms in _UNSET_OR_NOT
+        for sign in (-1, 1)
+        for minor in (True, False)
+    ),
+    "jaxlib of another version": tuple(
+        _beside(platforms, tell)
+        for platforms in _UNSET_OR_NOT
+        for tell in (_jaxlib_too_old, _jaxlib_too_new)
+    ),
+    "two plugins": tuple(map(_two_plugins, _ASKED)),
     "library missing": tuple(
         _library(name, platforms) for name in _LIBRARIES for platforms in ("", "cuda,cpu")
     ),
-    "foreign library": (_foreign_library, _foreign_library),
+    "foreign library": tuple(map(_foreign_library, _ASKED)),
     "no driver": (_no_driver, _no_driver_later),
-    "gpu hidden": tuple(
-        hide(v) for hide in (_hidden, _hidden_later) for v in (_NONE[:1], _NONE[1:2], _NONE[2:])
+    "gpu hidden": tuple(hide(values) for hide in (_hidden, _hidden_later) for values in _NONE),
+    "no device node": tuple(map(_no_node, _ASKED)),
+    "JAX_PLATFORMS is gpu": (
+        _platforms("gpu"),
+        _platforms("gpu,cpu", "cpu,gpu"),
+        _platforms("gpu,cuda", "cuda,gpu"),
     ),
-    "no device node": tuple(map(_no_node, ("", "cuda", "cuda,cpu"))),
-    "JAX_PLATFORMS is gpu": (_platforms("gpu"),),
     "JAX_PLATFORMS is misspelt": (
         _platforms("CUDA", "CUDA,cpu"),
         _platforms("Cuda", "Cuda,cpu"),
@@ -405,7 +453,11 @@ _SCENES: Mapping[str, tuple[Tell, ...]] = {
         _platforms("nvidia", "cpu,nvidia"),
     ),
     "JAX_PLATFORMS is cpu": (_platforms("cpu"),),
-    "XLA_FLAGS is misspelt": (*map(_mistyped_flag, _SLIPS), _unknown_flag),
+    "XLA_FLAGS is misspelt": tuple(
+        _beside(platforms, tell)
+        for platforms in _UNSET_OR_NOT
+        for tell in (*map(_mistyped_flag, _SLIPS), _unknown_flag)
+    ),
 }
 """Every cause, in each form in which it shows."""
 
@@ -427,10 +479,10 @@ def reports(rng: Any) -> list[Report]:
 
 def _written(scene: _Scene, told: Told) -> Iterator[str]:
     """One report as `grader doctor` writes it, one with its parts reversed, one of a terminal."""
-    if scene.harmless:
-        for name in scene.rng.permutation(list(_HARMLESS))[: scene.rng.integers(0, 3)]:
-            value = scene.filled(scene.pick(*_HARMLESS[str(name)]))
-            scene.environment.setdefault(str(name), value)
+    harmless = [name for name in _HARMLESS if name != scene.unlike]
+    for name in map(str, scene.rng.permutation(harmless)[: scene.rng.integers(0, 4)]):
+        value = scene.filled(scene.pick(*_HARMLESS[name]))
+        scene.environment.setdefault(scene.filled(name), value)
     noise = [
         scene.filled(str(line)) for line in scene.rng.permutation(_NOISE)[: scene.pick(0, 1, 3)]
     ]
@@ -461,4 +513,4 @@ def _as_terminal(scene: _Scene, told: Told, printed: list[str]) -> Iterator[str]
         yield told.error
     else:
         yield f"devices {told.backend}"
-        yield f"step 100, loss {scene.rng.random():.4f}"
+        yield scene.filled(scene.pick(*_LAST))

@@ -41,6 +41,10 @@ BEGINNING = (
     "In a pattern, `^` stands for the beginning of the whole text, and with re.MULTILINE for that "
     "of each line."
 )
+SPECIAL = (
+    "In a pattern, ( ) [ ] . + * ? and | do not stand for themselves. A backslash before one makes "
+    "it plain, and re.escape does so for a whole text."
+)
 FEWEST = 3
 """A statement that names so many causes is a table."""
 
@@ -63,6 +67,8 @@ class _Text(NamedTuple):
     """The loop that goes through the table which holds it."""
     fits: bool = False
     """Whether a row of that table ever led to an answer."""
+    looked_up: bool = False
+    """Whether it stands in a table that no loop goes through: what it says is not tried."""
 
 
 def way(
@@ -73,7 +79,7 @@ def way(
     Without a `truth`, only the place is asked for. `mine` has a line; `causes` are all there are.
     """
     file = File(source)
-    found = _texts(file, mine.cause, causes, answers)
+    found = _tried(file, mine.cause, causes, answers)
     found = [one for one in found if one.line == mine.line] or found
     if mine.cause in causes:  # else the `return` is wrong, whatever the row
         found = _taken(file, found, mine) or found
@@ -84,10 +90,12 @@ def way(
     if here.loop and _may_be_left_over(file, here, causes, mine):
         words = "If no row fits, the names of the loop hold its last row."
         return Way([file.place(here.loop.iter), *answered], words, LEFT_OVER)
-    right = _texts(file, truth, causes, answers)
+    right = _tried(file, truth, causes, answers)
     if not right:
         return Way(answered, f"No line of the file names `{truth}`.")
-    others = [_place(file, one.line) for one in right]
+    if special := [one for one in right if _is_read_otherwise(file, one.line, mine.report)]:
+        words = f"{_name(special)} it beside a text of this report, but not as a pattern finds it."
+        return Way([_place(file, one.line) for one in special] + answered, words, SPECIAL)
     loops = [one.loop for one in right if one.loop is not None]
     if len(loops) == len(right) and (kept := _kept_in(loops[0])):
         words = "The loop goes on after a row that fits, so the last one that fits counts."
@@ -95,6 +103,13 @@ def way(
     if len(loops) == len(right) and not any(one.fits for one in right):
         words = f"Line {right[0].line} names it, in a table of which no row ever fits a report."
         return Way([_condition(file, loops[0]), *answered], words, NEVER)
+    return _by_order(file, here, right, mine)
+
+
+def _by_order(file: File, here: _Text, right: Sequence[_Text], mine: Answer) -> Way:
+    """What is known of the lines that were to be tried, `right`, and of the one that answered."""
+    answered, others = [_place(file, here.line)], [_place(file, one.line) for one in right]
+    source = "\n".join(file.lines)
     orders = [one.order for one in right if one.order is not None]
     would_fit = any(_would_fit(file, one.line, mine.report) for one in right)
     if here.order is None or len(orders) < len(right):
@@ -107,6 +122,35 @@ def way(
         words = f"Line {here.line} answers before {_listed(later)} {tried}."
         return Way(answered + others, words, TOO_EARLY)
     return Way(answered + others)
+
+
+def _tried(file: File, cause: str, causes: Set[str], answers: Sequence[Answer]) -> list[_Text]:
+    """Where the file writes a cause, but for tables in which only its remedy is looked up."""
+    found = _texts(file, cause, causes, answers)
+    return [one for one in found if not one.looked_up] or found
+
+
+def _is_read_otherwise(file: File, line: int, report: str) -> bool:
+    """Whether a pattern on a line is a text of a report, and its special characters hide it."""
+    texts = [str(text.value) for text in _constants(ast.walk(file.tree)) if text.lineno == line]
+    if not _are_patterns(file):
+        return False
+    return any(
+        part in report and not _searched(part, report) and not _searched(text, report)
+        for text in texts
+        for part in text.split("|")
+    )
+
+
+def _are_patterns(file: File) -> bool:
+    """Whether the texts of a table are given to `re`, and none is looked for as it is."""
+    nodes = list(ast.walk(file.tree))
+    plain = (node for node in nodes if isinstance(node, ast.Compare))
+    if any(isinstance(one.left, ast.Name) and isinstance(one.ops[0], ast.In) for one in plain):
+        return False
+    calls = (node for node in nodes if isinstance(node, ast.Call) and node.args)
+    given = (call for call in calls if ast.unparse(call.func).startswith("re."))
+    return any(isinstance(call.args[0], ast.Name) for call in given)
 
 
 def _would_fit(file: File, line: int, report: str) -> bool:
@@ -164,7 +208,7 @@ def _text(
         )
     ]
     if len(through) != 1:
-        return _Text(line, None)
+        return _Text(line, None, looked_up=not through)
     (loop,) = through
     around = [one for one in loops if one is not loop and _inside(one, loop.lineno)]
     ends = _ends(loop, held, answers)
@@ -262,9 +306,22 @@ def habit(source: str) -> str:
     given = {node.arg for node in nodes if isinstance(node, ast.arg)}
     calls = [node for node in nodes if isinstance(node, ast.Call) and not _of_a_part(node, given)]
     named = {one.func.attr for one in calls if isinstance(one.func, ast.Attribute)} & HABITS.keys()
+    sought = [text for node in nodes for text in _sought(node)]
+    if all(text == text.lower() for text in sought):
+        named -= {"lower", "casefold"}
     if not named and any(map(_of_the_beginning, calls)):
         return BEGINNING
     return HABITS[named.pop()] if len(named) == 1 else ""
+
+
+def _sought(node: ast.AST) -> list[str]:
+    """The texts that a call is given, or that are compared."""
+    parts: list[ast.expr] = []
+    if isinstance(node, ast.Call):
+        parts = node.args
+    elif isinstance(node, ast.Compare):
+        parts = [node.left, *node.comparators]
+    return [part.value for part in _constants(parts) if isinstance(part.value, str)]
 
 
 def _of_the_beginning(call: ast.Call) -> bool:
@@ -280,9 +337,11 @@ def _of_the_beginning(call: ast.Call) -> bool:
 
 
 def _of_a_part(call: ast.Call, given: set[str]) -> bool:
-    """Whether a call of `re` looks at a variable that no function was given: not at a report."""
+    """Whether a call looks at a variable that no function was given, such as a line of a report."""
     match call:
         case ast.Call(func=ast.Attribute(value=ast.Name(id="re")), args=[_, ast.Name(id=text), *_]):
+            return text not in given
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=text), attr="startswith")):
             return text not in given
     return False
 

@@ -6,20 +6,28 @@ from dataclasses import replace
 import msgspec
 
 from grader.checks.ex11_fewer_launches import EXERCISE
-from grader.checks.ex11_fewer_launches.facts import AGAIN, FIRST, OPERATIONS, Run, state_after
+from grader.checks.ex11_fewer_launches.facts import (
+    AGAIN,
+    FEW,
+    FIRST,
+    OPERATIONS,
+    Run,
+    phase_of,
+    state_after,
+)
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.differences import IN_BFLOAT16
 from grader.judging.evidence import (
     calls_of,
     culprits,
     definition,
-    differing_leaf,
     events,
     probe_gap,
     seen,
     timing_result,
     to_host,
 )
+from grader.judging.results import differing_leaf
 from grader.judging.words import plural
 from grader.records.record import Record
 from grader.records.verdict import Culprit
@@ -28,8 +36,9 @@ from grader.source.file import File
 
 
 def _runs(record: Record, *phases: str) -> list[Run]:
-    """The runs of these phases, or all."""
+    """The runs of these phases, or all; those of few steps, which show little, come last."""
     runs = msgspec.convert(seen(record).facts["runs"], list[Run])
+    runs.sort(key=lambda run: run.steps < FEW)
     return [run for run in runs if not phases or run.phase in phases]
 
 
@@ -43,27 +52,47 @@ BY_THE_NUMBER = "Which number in your code stands for the steps: a fixed count, 
 )
 def same_state(record: Record) -> Result:
     """Angles and speeds after the run are the reference's."""
-    right: set[int] = set()
-    for run in _runs(record):
-        name = state_after(run.steps, run.number)
-        failure = differing_leaf(record, name, rtol=1e-3, atol=1e-5)
-        if failure is None:
-            right.add(run.steps)
-        elif not failure.hint and (same := _right_in_another(record, run)):
-            observed = f"{failure.observed}; in run {same.number}, the state is right"
-            place = statements.choice(record, "simulate")
-            return replace(failure, observed=observed, hint=BY_THE_CALL, culprits=place)
-        elif right and run.steps > max(right) and not failure.hint:
-            observed = f"{failure.observed}; up to {max(right)} steps, the state is right"
-            loop = _loop(record)
-            return replace(failure, observed=observed, hint=BY_THE_NUMBER, made=loop)
-        elif failure.observed.endswith(IN_BFLOAT16):
-            return replace(_placed(record, failure), hint=OF_WHICH_DTYPE)
-        else:
-            return _placed(record, failure)
-    return None
+    runs = _runs(record)
+    failures = [_differs(record, run) for run in runs]
+    first = next(((run, found) for run, found in zip(runs, failures, strict=True) if found), None)
+    if first is None:
+        return None
+    run, failure = first
+    if not failure.hint and (same := _right_in_another(record, run)):
+        observed = f"{failure.observed}; in run {same.number}, the state is right"
+        place = statements.choice(record, "simulate")
+        return replace(failure, observed=observed, hint=BY_THE_CALL, culprits=place)
+    right = {one.steps for one, wrong in zip(runs, failures, strict=True) if not wrong}
+    if not failure.hint and (when := _right_when(right, {one.steps for one in runs} - right)):
+        observed = f"{failure.observed}; {when}, the state is right"
+        hint = OF_A_PART if "even" in when else BY_THE_NUMBER
+        return replace(failure, observed=observed, hint=hint, made=_loop(record))
+    if failure.observed.endswith(IN_BFLOAT16):
+        return replace(_placed(record, failure), hint=OF_WHICH_DTYPE)
+    return _placed(record, failure)
 
 
+def _differs(record: Record, run: Run) -> Failure | None:
+    """How the state of a run differs. After few steps, nothing but the last digit may."""
+    rtol = 1e-4 if run.steps < FEW else 1e-3
+    return differing_leaf(record, state_after(run.steps, run.number), rtol=rtol, atol=1e-5)
+
+
+def _right_when(right: set[int], wrong: set[int]) -> str:
+    """After which numbers of steps the state is right, if one sentence says it of all of them.
+
+    A single step tells nothing: most mistakes show from the second one on.
+    """
+    right = right - {1}
+    if right and not any(steps % 2 for steps in right) and all(steps % 2 for steps in wrong):
+        return "after any even number of steps"
+    shorter = right and max(right) < min(wrong)
+    return f"up to {max(right)} steps" if shorter else ""
+
+
+OF_A_PART = (
+    "Each round makes more than one step. What of the steps that are left if their number is odd?"
+)
 BY_THE_CALL = (
     "Two runs with the same number of steps are not alike. What does your code remember from one "
     "call to the next, and what does it do otherwise then?"
@@ -73,10 +102,7 @@ BY_THE_CALL = (
 def _right_in_another(record: Record, run: Run) -> Run | None:
     """A run with the same number of steps whose state is right, if there is one."""
     others = (one for one in _runs(record) if one.steps == run.steps)
-    names = ((one, state_after(one.steps, one.number)) for one in others)
-    return next(
-        (one for one, name in names if not differing_leaf(record, name, rtol=1e-3, atol=1e-5)), None
-    )
+    return next((one for one in others if not _differs(record, one)), None)
 
 
 def _placed(record: Record, failure: Failure) -> Failure:
@@ -101,8 +127,7 @@ ROUNDED = (
 
 def _some_are_right(record: Record) -> bool:
     """Whether the state is right after some numbers of steps."""
-    names = (state_after(run.steps, run.number) for run in _runs(record))
-    return any(differing_leaf(record, name, rtol=1e-3, atol=1e-5) is None for name in names)
+    return any(_differs(record, run) is None for run in _runs(record))
 
 
 def _around(record: Record) -> list[Culprit]:
@@ -132,7 +157,7 @@ AROUND_THE_STEPS = (
     hints=("A donated argument is deleted by the call. The caller did not offer it.",),
 )
 def start_is_kept(record: Record) -> Result:
-    """The caller's angle and speed are still there after the run."""
+    """The caller's angle and speed are still there after a run, and its state after later ones."""
     for run in _runs(record):
         if run.deleted:
             return Failure(
@@ -142,6 +167,14 @@ def start_is_kept(record: Record) -> Result:
                 statements.matching(record, "simulate", _DONATING)
                 or definition(record, "simulate"),
             )
+    later = ((run, *found) for run in _runs(record) for found in run.later.items())
+    for run, word, names in later:
+        return Failure(
+            "a later run deletes nothing that an earlier one was given, or returned",
+            f"a later run deletes {word} {' and '.join(names)}, of {plural(run.steps, 'step')}",
+            calls_of(record, ("delete",)) or definition(record, "simulate"),
+            "What does your code keep of a run, and what does it do with it in the next one?",
+        )
     return None
 
 
@@ -217,7 +250,7 @@ def _computing(record: Record, run: Run) -> list[Culprit]:
             return beside
         of_numpy = statements.matching(record, "simulate", _OF_NUMPY)
         parts = _unpacking(record) if {*run.functions} & _OF_PARTS else []
-        return of_numpy or parts or _loop(record)
+        return parts or of_numpy or _loop(record)
     if _are_unnamed(run):
         return statements.rounds(record, "simulate") or definition(record, "simulate")
     often = max(run.functions, key=run.functions.__getitem__)
@@ -230,7 +263,10 @@ def _are_unnamed(run: Run) -> bool:
 
 
 def _unpacking(record: Record) -> list[Culprit]:
-    """The only statement in `simulate` that takes what a call gives apart, or what it returns."""
+    """What `simulate` returns, if it takes parts there; or the one that unpacks a call."""
+    returned = statements.result(record, "simulate")
+    if any("[" in one.text.partition("#")[0] for one in returned):
+        return returned
     file = File(record.source)
     function = file.doing("simulate")
     taken = [
@@ -240,7 +276,7 @@ def _unpacking(record: Record) -> list[Culprit]:
         and isinstance(node.targets[0], ast.Tuple)
         and isinstance(node.value, ast.Call)
     ]
-    return [file.place(taken[0])] if len(taken) == 1 else statements.result(record, "simulate")
+    return [file.place(taken[0])] if len(taken) == 1 else returned
 
 
 def _is_on_the_host(run: Run) -> bool:
@@ -326,20 +362,72 @@ LOOPS = {"jit(scan)", "jit(while)", "jit(while_loop)", "jit(fori_loop)"}
     anchor="compiled-once",
 )
 def compiled_once(record: Record) -> Result:
-    """Each later run with the same number of steps compiles nothing."""
+    """A run compiles one program at most, and a later one with the same number of steps none."""
     gap = probe_gap(seen(record), "compiles")
     found = list(events(seen(record), "compile", phase=AGAIN))
     if not found:
-        return gap
+        return _compiled_too_often(record) or gap
     total = sum(event.count for event in found)
     names = sorted({event.detail for event in found if event.detail})
-    cleared = calls_of(record, ("clear_caches",))
+    cleared, later = calls_of(record, ("clear_caches",)), len(_runs(record, AGAIN))
+    some = total < later and not (cleared or LOOPS.issuperset(names))
+    said = f" in {plural(later, 'later run')}, some of which compile nothing" * some
+    few = _few_are_kept(record) if some else 0
+    many = f"the last {few} numbers" if few > 1 else "the last number"
+    kept = f"; only the program of {many} of steps is found again" if few else ""
     return Failure(
         "a later run with the same number of steps uses the compiled program of the first",
-        f"{plural(total, 'program')} compiled again: {', '.join(names)}",
-        cleared or _jitting(record) or culprits(record, found),
-        CLEARED if cleared else NEW_BODY if LOOPS.issuperset(names) else "",
+        f"{plural(total, 'program')} compiled again{said}: {', '.join(names)}{kept}",
+        cleared or _jitting(record) or _cache(record, few) or culprits(record, found),
+        CLEARED
+        if cleared
+        else NEW_BODY
+        if LOOPS.issuperset(names)
+        else FORGOTTEN
+        if few
+        else KNOWN_BY * some,
     )
+
+
+def _compiled_too_often(record: Record) -> Failure | None:
+    """The failure where first runs compile more programs than there are of them."""
+    found = list(events(seen(record), "compile", phase=FIRST))
+    first, total = len(_runs(record, FIRST)), sum(event.count for event in found)
+    if total <= first:
+        return None
+    return Failure(
+        f"{plural(first, 'program')} compiled for {plural(first, 'first run')}: one for each",
+        f"{plural(total, 'program')} compiled",
+        culprits(record, found),
+    )
+
+
+def _few_are_kept(record: Record) -> int:
+    """Of how many numbers of steps, those that came last, the programs are kept; 0 if not so."""
+    runs = msgspec.convert(seen(record).facts["runs"], list[Run])
+    compiled = {event.phase for event in events(seen(record), "compile", phase=AGAIN)}
+    for kept in range(1, len({run.steps for run in runs})):
+        last: list[int] = []
+        fits = True
+        for number, run in enumerate(runs, 1):
+            missing = run.steps not in last
+            again = run.phase == AGAIN
+            fits = fits and not (again and missing != (phase_of(AGAIN, number) in compiled))
+            last = [*(steps for steps in last if steps != run.steps), run.steps][-kept:]
+        if fits:
+            return kept
+    return 0
+
+
+def _cache(record: Record, few: int) -> list[Culprit]:
+    """The only cache of the file, if it keeps but few programs."""
+    file = File(record.source)
+    found = [
+        node
+        for node in ast.walk(file.tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("lru_cache")
+    ]
+    return [file.place(found[0])] if few and len(found) == 1 else []
 
 
 def _jitting(record: Record) -> list[Culprit]:
@@ -349,6 +437,14 @@ def _jitting(record: Record) -> list[Culprit]:
     return [] if place == definition(record, "simulate") else place
 
 
+KNOWN_BY = (
+    "Some later runs find the program of the first, and others make a new one. By what does your "
+    "code know a program: by the number of steps, or also by something that is new in each run?"
+)
+FORGOTTEN = (
+    "How many programs does your code keep, and what becomes of one when runs with other numbers "
+    "of steps come between?"
+)
 CLEARED = "jax.clear_caches drops every program that is compiled. What does the next call do?"
 
 
@@ -376,7 +472,7 @@ def one_copy_of_the_step(record: Record) -> Result:
         f"the program for {long.steps} steps holds about as much arithmetic as one for "
         f"{runs[0].steps}",
         f"it has {long.operations:,} operations, and a step has {OPERATIONS}: the loop is "
-        "unrolled, and the program holds a copy of each step",
+        f"unrolled, and the program holds about {long.operations // OPERATIONS:,} of its steps",
         definition(record, "simulate"),
     )
 

@@ -1,16 +1,19 @@
 """Drives ex11_fewer_launches: counts launches, reads what is compiled, and times runs.
 
-No program is exported here. An export makes one program of any function, even of the
-loop that this exercise is about, so launches are counted where they happen: in each run. What the
-first run with its number of steps compiles is read, too: it shows whether the text of the program
-grows with the number of steps.
+No program is exported here. An export makes one program of any function, even of the loop that this
+exercise is about, so launches are counted where they happen: in each run. What the first run with
+its number of steps compiles is read, too: it shows whether the text of the program grows with the
+number of steps.
 
-Drawn: the numbers of steps (6 short, 7 long, of which 4 follow each other, and one above 1000); how
-many runs each has, one that compiles and at least one more, about 80 in all, in drawn order; the
-number of pendulums for each number of steps, and their starts: wide swings, small ones, and some
-that turn over and over, in both directions. Of the runs with one number of steps, every second one
-gets the very arrays of the first. A step of a timed window is a run of each of four lengths, drawn
-as those of short runs are, once for all windows of a comparison.
+Drawn: the numbers of steps (8 short ones, of which one is 1, and 8 long, of which one is 100, 4
+follow each other, and one is above 1000); how many runs each has, one that compiles and at least
+one more, about 80 in all, in drawn order, and for which of them the second run follows the first at
+once; the number of pendulums for each number of steps, whether their arrays are committed to their
+device, and their starts: wide swings, small ones, and some that turn over and over, in both
+directions, from any angle; one begins at 0, and one without speed. Of the runs with one number of
+steps, every second one gets the very arrays of the first. In the end, one of the numbers has a run
+of more pendulums, which may compile again. A step of a timed window is a run of each of four
+lengths, drawn as those of short runs are, once for all windows of a comparison.
 """
 
 from collections.abc import Callable
@@ -23,18 +26,29 @@ import jax.numpy as jnp
 import msgspec
 import numpy as np
 
-from grader.checks.ex11_fewer_launches.facts import AGAIN, FIRST, Run, state_after
+from grader.checks.ex11_fewer_launches.facts import (
+    AGAIN,
+    FEW,
+    FIRST,
+    GIVEN,
+    RETURNED,
+    Run,
+    phase_of,
+    state_after,
+)
 from grader.probes import launches
 from grader.probes.observe import Observe, Stretch, unpack
 
 PROMISE = "`simulate` returns (angle, speed)"
-PENDULUMS = (64, 128)
-"""From how many pendulums on, and below how many, a run has."""
+PENDULUMS, MORE_PENDULUMS = (64, 128), (128, 160)
+"""From how many pendulums on, and below how many, a run has; and one that has another number of
+them than all others with its number of steps."""
 STEPS = (
-    (range(5, 10), 1),
+    (range(2, FEW), 1),
+    (range(FEW, 10), 1),
     (range(10, 100), 5),
-    (range(160, 300), 1),
-    (range(300, 450), 1),
+    (range(160, 450), 1),
+    (range(450, 1001), 1),
     (range(1001, 1500), 1),
 )
 """Numbers of steps that a run may have, and how many of them are drawn. The last is
@@ -42,6 +56,8 @@ above what people write for a fixed number of rounds."""
 MIDDLE, IN_A_ROW = (101, 150), 4
 """From how many steps on, and below how many, the first of some runs has. The next one has one more
 each, so that no small period hides."""
+ALWAYS = (1, 100)
+"""Numbers of steps that are there in any case."""
 SHORT = 100
 """Runs with fewer steps are made many times: they cost little."""
 TIMED = 4
@@ -50,29 +66,34 @@ SWING, SPEED = 2.4, 0.6
 """The largest angle and speed of a start that swings. With more, a pendulum may come to stand on
 its head, where rounding decides what becomes of it."""
 TURNING = 4
-"""So many times the largest speed is added to that of a pendulum which turns over."""
+"""So many times the largest speed is added to that of a pendulum which turns over, and so many
+times as large its angle may be."""
 ENOUGH = 12
 """So many runs with more than one launch decide: no more are made, as each takes long."""
 LOOKED_AT = 8
 """Timed runs of a window, at most, whose results are compared."""
 
 
-def _start(rng: Any, pendulums: int) -> tuple[Any, Any]:
+def _start(rng: Any, pendulums: int, *, committed: bool = False) -> tuple[Any, Any]:
     """Angles and speeds of the pendulums, float32 (pendulums,), on the device.
 
     One in eight turns over and over.
     """
     angle, speed = (rng.uniform(-most, most, pendulums) for most in (SWING, SPEED))
-    speed += np.sign(speed) * TURNING * SPEED * (rng.permutation(pendulums) < pendulums // 8)
-    placed: tuple[Any, Any] = jax.device_put(tuple(x.astype(np.float32) for x in (angle, speed)))
+    angle[int(rng.integers(pendulums))] = speed[int(rng.integers(pendulums))] = 0
+    turning = (rng.permutation(pendulums) < pendulums // 8) & (speed != 0)
+    angle *= np.where(turning, TURNING, 1)
+    speed += np.sign(speed) * TURNING * SPEED * turning
+    arrays = tuple(x.astype(np.float32) for x in (angle, speed))
+    placed: tuple[Any, Any] = jax.device_put(arrays, jax.devices()[0] if committed else None)
     return placed
 
 
 class _Starts:
     """The start of each run: of its own, or, of every second run, the arrays of the first one."""
 
-    def __init__(self, seed: int, sizes: dict[int, int]) -> None:
-        self._seed, self._sizes = seed, sizes
+    def __init__(self, seed: int, sizes: dict[int, int], committed: set[int]) -> None:
+        self._seed, self._sizes, self._committed = seed, sizes, committed
         self._first: dict[int, tuple[Any, Any]] = {}
 
     def of(self, run: Run) -> tuple[Any, Any]:
@@ -82,7 +103,7 @@ class _Starts:
         if number == 1 and first and not any(array.is_deleted() for array in first):
             return first
         rng = np.random.default_rng((self._seed, run.steps, number))
-        start = _start(rng, self._sizes[run.steps])
+        start = _start(rng, self._sizes[run.steps], committed=run.steps in self._committed)
         if number == 1:
             self._first[run.steps] = start
         return start
@@ -101,37 +122,83 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.fact("no text", reader.problem)
     sizes, more = _plan(rng)
     runs: list[Run] = []
-    starts = _Starts(int(rng.integers(1 << 30)), sizes)
+    at_once, committed = _some(rng, sizes), _some(rng, sizes)
+    starts = _Starts(int(rng.integers(1 << 30)), sizes, committed)
+    sizes |= {steps: int(rng.integers(*PENDULUMS)) for steps in ALWAYS}
+    kept: list[dict[str, tuple[Any, Any]]] = []
 
-    def run(steps: int, phase: str) -> Run:
+    def run(steps: int, phase: str, starts: _Starts = starts) -> Run:
         made = Run(steps, sum(run.steps == steps for run in runs) + 1, phase)
         runs.append(made)
         name = state_after(steps, made.number)
         start = starts.of(made)
-        if observe.reference:
+        if observe.reference and steps >= FEW:
             _slips(observe, start, steps, name)
         simulate = partial(submission.simulate, *start, steps)
         if phase == FIRST:
             simulate = partial(reader.read, simulate)
-        with observe.phase(phase):
+        with observe.phase(phase_of(phase, len(runs))):
             state, (made.launches, made.functions) = counter.count(simulate)
         if phase == FIRST:
             state, (made.operations, made.told) = state
         angle, speed = unpack(state, 2, PROMISE)
         observe.value(name, {"angle": angle, "speed": speed})
-        pairs = zip(("angle", "speed"), start, strict=True)
-        made.deleted = [argument for argument, array in pairs if array.is_deleted()]
+        made.deleted = _deleted(start)
+        kept.append({GIVEN: start, RETURNED: (angle, speed)})
         return made
 
-    for steps in sizes:
-        if run(steps, FIRST).is_unrolled:
-            break
-    first = {run.steps for run in runs}
-    for steps in filter(first.__contains__, more):
+    first = _first_runs(run, sorted(sizes), at_once)
+    for steps in filter(first.__contains__, [*more, *ALWAYS]):
         if sum(one.launches > 1 for one in runs) >= ENOUGH:
             break
         run(steps, AGAIN)
+    else:
+        with observe.unwatched():
+            right = len(first) == len(sizes) and all(map(_is_right, runs, kept))
+        some = rng.permutation(first)[:right]
+        longer = {int(n): int(rng.integers(*MORE_PENDULUMS)) for n in some}
+        for steps in longer:
+            run(steps, FIRST, _Starts(int(rng.integers(1 << 30)), longer, committed))
+    for made, arrays in zip(runs, kept, strict=True):
+        gone = {word: _deleted(pair) for word, pair in arrays.items()}
+        made.later = {word: names for word, names in gone.items() if names and not made.deleted}
     observe.fact("runs", msgspec.to_builtins(runs))
+
+
+def _first_runs(run: Callable[[int, str], Run], numbers: list[int], at_once: set[int]) -> list[int]:
+    """Make the first run with each number of steps, up to one whose program holds all its steps.
+
+    Returns the numbers that had one. After some, the next run with that number follows `at_once`.
+    """
+    for count, steps in enumerate(numbers, 1):
+        if run(steps, FIRST).is_unrolled:
+            return numbers[:count]
+        if steps in at_once:
+            run(steps, AGAIN)
+    return numbers
+
+
+def _is_right(run: Run, arrays: dict[str, tuple[Any, Any]]) -> bool:
+    """Whether the state of a short run is about right, so that other lengths may be asked for."""
+    if run.steps >= SHORT:
+        return True
+    if any(map(_deleted, arrays.values())):
+        return False
+    state = tuple(map(np.asarray, arrays[GIVEN]))
+    for _ in range(run.steps):
+        state = _step(*state)
+    return all(map(partial(_near, run.steps), arrays[RETURNED], state))
+
+
+def _near(steps: int, mine: Any, right: Any) -> bool:
+    """Whether an angle or a speed is that of a run of so many steps, but for rounding."""
+    return np.shape(mine) == right.shape and np.allclose(mine, right, rtol=1e-3, atol=1e-5 * steps)
+
+
+def _deleted(pair: tuple[Any, Any]) -> list[str]:
+    """Which of an angle and a speed are deleted."""
+    named = zip(("angle", "speed"), pair, strict=True)
+    return [name for name, array in named if isinstance(array, jax.Array) and array.is_deleted()]
 
 
 def _plan(rng: Any) -> tuple[dict[int, int], list[int]]:
@@ -142,6 +209,11 @@ def _plan(rng: Any) -> tuple[dict[int, int], list[int]]:
     short = [steps for steps in sizes if steps < SHORT]
     more = [*sizes, *rng.choice(short, rng.integers(40, 70))]
     return dict(sorted(sizes.items())), [int(steps) for steps in rng.permutation(more)]
+
+
+def _some(rng: Any, sizes: dict[int, int]) -> set[int]:
+    """Half of the numbers of steps."""
+    return {int(n) for n in rng.permutation([*sizes])[: len(sizes) // 2]}
 
 
 def _timed(rng: Any) -> list[tuple[int, int]]:

@@ -6,12 +6,17 @@ A run is named by its number of steps, and by its number among the runs with so 
 import msgspec
 
 FIRST, AGAIN = "first", "again"
-"""The phases: the first run with a number of steps, and each later one with that number."""
+"""The phases: the first run with a number of steps, and each later one with that number. A run of
+another number of pendulums is a first one again."""
+GIVEN, RETURNED = "the caller's", "what a run returned:"
+"""The words for arrays that a later run may delete."""
 
 OPERATIONS = 5
 """The operations of a step."""
-UNROLLED = 100
-"""So many steps may stand in the program of any run."""
+FEW = 5
+"""With fewer steps, one mistake gives the numbers of another."""
+UNROLLED, WHOLE = 100, 400
+"""Half as many steps may stand in the program of any run, and in that of a long one."""
 
 
 class Run(msgspec.Struct, omit_defaults=True):
@@ -29,6 +34,8 @@ class Run(msgspec.Struct, omit_defaults=True):
     """Whether a program that it compiled gives numbers to Python, by a callback."""
     deleted: list[str] = []
     """The arguments that it deletes."""
+    later: dict[str, list[str]] = {}
+    """What a later run deletes, though it does not delete it itself: GIVEN or RETURNED -> names."""
 
     @property
     def is_unrolled(self) -> bool:
@@ -36,9 +43,14 @@ class Run(msgspec.Struct, omit_defaults=True):
 
         A loop that is unrolled by 32 holds 63 copies of the step at most, and fewer in most runs.
         """
-        return self.operations >= OPERATIONS * max(self.steps, UNROLLED) / 2
+        return self.operations >= OPERATIONS * min(max(self.steps, UNROLLED), WHOLE) / 2
 
 
 def state_after(steps: int, number: int) -> str:
     """The name of the state that the run with this number, of all with so many steps, returns."""
     return f"state after {steps} steps in run {number}"
+
+
+def phase_of(phase: str, number: int) -> str:
+    """The phase of the run with this number of all runs, from 1; it begins with the run's own."""
+    return f"{phase} {number}"

@@ -16,6 +16,7 @@ from grader.checks.ex12_repair_trainer.facts import (
     FILLED_AGAIN,
     LONG,
     LOSS_AFTER,
+    LOSS_MOVED,
     MANY,
     MOVES,
     OTHER,
@@ -29,17 +30,16 @@ from grader.judging.arrays import compare
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     calls_of,
-    compiled_program,
     culprits,
     definition,
     events,
     given,
-    not_jitted,
     probe_gap,
     seen,
     waits_in_words,
     wanted,
 )
+from grader.judging.programs import compiled_program, not_jitted
 from grader.judging.words import plural, where
 from grader.records.record import PREFETCHED, UNWAITED, Event, EventKind, Measured, Record
 from grader.records.verdict import Culprit
@@ -51,8 +51,11 @@ SCALAR = 8
 SLACK = 64
 """Bytes that a step may bring to the device beside its batch: counters, rates."""
 
-LOSS_READ = 3
-"""How often a loss may be read, at most: while the loop runs, for a log, and in the end."""
+OTHER_READS = 3
+"""How many numbers a run may read besides its losses. A loss that is read again is no new read."""
+
+MOVED_IN_A_STEP = 2
+"""How many arrays a step may bring from one device to another: a key, and a loss."""
 
 RANDOM = (28.0, 36.0)
 """How many of 64 bits differ between two keys of jax.random: 32 on average, over many keys."""
@@ -95,7 +98,7 @@ def _differing(record: Record, starts: Sequence[str], why: str) -> Failure | Una
         for program in (mine, theirs)
     )
     before = () if why else given(record, "step")
-    found = compare("step(...)", got, want, "", "", rtol=1e-3, atol=1e-4, before=before)
+    found = compare("step(...)", got, want, "", "", rtol=2e-4, atol=2e-5, before=before)
     if found is None:
         return None
     expected = _named(found.expected) + ", of what `step` returns"
@@ -174,7 +177,9 @@ def same_step(record: Record) -> Result:
     losses = [seen(record).values[f"loss with key {i}"][0].data for i in range(2)]
     unused = losses[0] == losses[1]
     why = "; the loss is the same for any key: `key` does not reach the network" if unused else ""
-    why = why or AFTER * _is_after(record)
+    why = (
+        why or AFTER * _is_known(record, LOSS_AFTER) or MOVED_FIRST * _is_known(record, LOSS_MOVED)
+    )
     found = (
         _differing(record, ["[1]"], why)  # the loss first: what is wrong with it is wrong in all
         or _differing(record, ["[0][0]", "[0][2]"], why)
@@ -185,6 +190,8 @@ def same_step(record: Record) -> Result:
         return found
     if found.observed.endswith(AFTER):
         return replace(found, hint=LOSS, culprits=statements.result(record, "step", 1, 2))
+    if found.observed.endswith(MOVED_FIRST):
+        return replace(found, hint=OLD_STATE, made=statements.differentiated(record, "step"))
     if found.expected.startswith("`loss`"):
         if keys := statements.matching(record, "step", _NEW_KEY):
             observed = f"{found.observed}; `step` makes another key of `key`"
@@ -198,9 +205,16 @@ def same_step(record: Record) -> Result:
 AFTER = ": that is the loss with the new params, after the step"
 
 
-def _is_after(record: Record) -> bool:
-    """Whether the loss is that of the params which the step has made."""
-    mine, known = record.measured.get("step"), wanted(record).values[LOSS_AFTER]
+MOVED_FIRST = ": that is the loss with the new state, whose mean has moved already"
+OLD_STATE = (
+    "The network centres a batch by the state that went in, and returns the new one. Which state "
+    "does it get where the loss is computed?"
+)
+
+
+def _is_known(record: Record, name: str) -> bool:
+    """Whether the loss is one that the reference's side keeps under a name."""
+    mine, known = record.measured.get("step"), wanted(record).values[name]
     made = [leaf for leaf in mine.outputs if leaf.path == "[1]"] if mine else []
     pairs = ((leaf, replaced(one, path="[1]")) for leaf in made for one in known)
     return any(not compare("", [a], [b], "", "", rtol=1e-4, atol=1e-5) for a, b in pairs)
@@ -240,7 +254,7 @@ FOR_ANY_NUMBER = (
 )
 EVERY_BATCH = (
     "Each batch gets a step, however many rows it has, and the last one, too. Which batch does "
-    "your code leave out?"
+    "your code leave out, and what does it still hold when the loop has ended?"
 )
 AS_GIVEN = (
     "Return a list with one float for each step: the loss that the step gave, also where there are "
@@ -264,7 +278,8 @@ def trains_on_every_batch(record: Record) -> Result:
                 calls = calls_of(record, ["step"])
                 return Failure(*failure, calls if len(calls) > 1 else place, EVERY_CALL)
             if failure[1].endswith(LAST_MISSING):
-                return Failure(*failure, _handing(record) or place, EVERY_BATCH)
+                loop = _handing(record) or statements.rounds(record, "train") or place
+                return Failure(*failure, loop, EVERY_BATCH)
             return Failure(*failure, place, FROM_STEP_TO_STEP if "model" in failure[0] else "")
         if run.problem:
             expected = "`train` returns (model, losses): what the steps gave"
@@ -280,20 +295,22 @@ def trains_on_every_batch(record: Record) -> Result:
 
 def _of_many(record: Record) -> Failure | None:
     """The failure of a run of many steps, the last of which has fewer rows, and a loss of NaN."""
-    many, place = _many(record), definition(record, "train")
-    if many.left > 0:
-        expected = f"one step for each of {many.steps + many.left} batches"
-        observed = f"{plural(many.steps, 'step')}, and {plural(many.left, 'batch')} got none"
-        if many.left == 1:
-            observed += ": the last batch has fewer rows"
-        counting = calls_of(record, ("islice", "range", "random.split"))[:1]
-        hint = EVERY_BATCH if many.left == 1 else FOR_ANY_NUMBER
-        return Failure(expected, observed, counting or place, hint)
-    if many.problem:
-        index = 0 if many.problem.startswith("the model") else 1
-        expected = "`train` returns (model, losses): what the steps gave"
-        observed = f"{many.problem} (a run of {many.steps} batches, whose last loss is NaN)"
-        return Failure(expected, observed, statements.result(record, "train", index, 2), AS_GIVEN)
+    place = definition(record, "train")
+    for many in _many(record):
+        if many.left > 0:
+            expected = f"one step for each of {many.steps + many.left} batches"
+            observed = f"{plural(many.steps, 'step')}, and {plural(many.left, 'batch')} got none"
+            if many.left == 1:
+                observed += ": the last batch has fewer rows"
+            counting = calls_of(record, ("islice", "range", "random.split"))[:1]
+            hint = EVERY_BATCH if many.left == 1 else FOR_ANY_NUMBER
+            return Failure(expected, observed, counting or place, hint)
+        if many.problem:
+            index = 0 if many.problem.startswith("the model") else 1
+            expected = "`train` returns (model, losses): what the steps gave"
+            observed = f"{many.problem} (a run of {many.steps} batches, whose last loss is NaN)"
+            returned = statements.result(record, "train", index, 2)
+            return Failure(expected, observed, returned, AS_GIVEN)
     return None
 
 
@@ -311,8 +328,8 @@ def _rounds_of_helper(record: Record, place: Sequence[Culprit]) -> list[Culprit]
     return statements.rounds(record, own[0]) if own else []
 
 
-def _many(record: Record) -> ManySteps:
-    return msgspec.convert(seen(record).facts[MANY], ManySteps)
+def _many(record: Record) -> list[ManySteps]:
+    return msgspec.convert(seen(record).facts[MANY], list[ManySteps])
 
 
 LAST_MISSING = ": the last batch got none"
@@ -369,7 +386,8 @@ def a_new_key_for_each_step(record: Record) -> Result:
         for index, call in enumerate(long.calls)
         if any(later.key in call.parts for later in long.calls[index + 1 :])
     ]
-    many, steps = _many(record), len(keys)
+    runs, steps = _many(record), len(keys)
+    many = next((one for one in runs if one.keys < one.steps), runs[-1])
     if repeated:
         steps = len(repeated[0])
         observed = f"{plural(repeated[1], 'key')}: {THE_SAME_UNITS}"
@@ -411,16 +429,25 @@ def a_new_key_for_each_step(record: Record) -> Result:
         hint = "jax.random.split and fold_in make new keys of `key`. Counting or NumPy do not."
     makers = (*MAKERS, "random.split") if steps == many.steps else MAKERS
     place = calls_of(record, makers)[:1]
-    if not place and repeated and repeated[1] == 1:
-        place = statements.matching(record, "train", _NEW_KEY)
+    if not place and repeated:
+        place = _splitting_again(record, keys, repeated[1])
         hint = NOT_PASSED_ON if place else hint
     place = place or statements.argument(record, "train", "step", 1)
     return Failure(expected, observed, place, hint)
 
 
+def _splitting_again(record: Record, keys: list[tuple[int, ...]], count: int) -> list[Culprit]:
+    """What makes the keys, if so many come again and again: the only split of the file, mostly."""
+    if count == 1:
+        return statements.matching(record, "train", _NEW_KEY)
+    splits, again = calls_of(record, ("split",)), (keys[:count] * len(keys))[: len(keys)]
+    alone = len(splits) == 1 and not calls_of(record, ("fold_in",))
+    return splits if alone and keys == again else []
+
+
 NOT_PASSED_ON = (
     "`split` makes new keys of the one that it gets, and always the same ones of the same key. "
-    "Which key does it get for the next step?"
+    "Which key does it get the next time?"
 )
 
 
@@ -476,12 +503,12 @@ def _of_number(event: Event) -> bool:
     anchor="no-jit-no-program",
 )
 def nothing_compiles_again(record: Record) -> Result:
-    """From the second step to the last, nothing is compiled."""
+    """From the third step to the last, nothing is compiled."""
     found = [e for e in _between(record, "compile") if e.step > 2]
     if not found:
         return probe_gap(seen(record), "compiles")
     return Failure(
-        "0 compiles between the second step and the last",
+        "0 compiles from the third step to the last",
         f"{plural(sum(event.count for event in found), 'compile')} in {_all_steps(record)} steps",
         culprits(record, found),
     )
@@ -576,24 +603,44 @@ def _is_large(event: Event) -> bool:
 
 
 def _many_numbers(record: Record) -> Failure | None:
-    """The failure where a run reads many more numbers than there are losses."""
+    """The failure where a run copies more numbers than losses and keys, however small each is."""
     for name, steps in _lengths(record).items():
         for kind in ("d2h", "async_copy"):
-            found = [e for e in events(seen(record), kind, phase=name) if _of_number(e)]
-            if (total := sum(event.count for event in found)) > LOSS_READ * steps:
+            found = list(events(seen(record), kind, phase=name))
+            numbers = [event for event in found if _of_number(event)]
+            if (total := sum(event.count for event in numbers)) > steps + OTHER_READS:
                 return Failure(
                     f"in {steps} steps, the host reads {steps} losses, and no other numbers",
                     f"{total} reads of a number: the model is read, number by number",
-                    culprits(record, found),
+                    culprits(record, numbers),
                 )
+            if (read := _bytes(found)) > (steps + OTHER_READS) * SCALAR:
+                return Failure(
+                    f"in {steps} steps, the host reads {steps} losses, and nothing else",
+                    f"{read:,} bytes are read: the model is read, piece by piece",
+                    culprits(record, found),
+                    AT_THE_END,
+                )
+        moved = list(events(seen(record), "d2d", phase=name))
+        if (total := sum(event.count for event in moved)) > MOVED_IN_A_STEP * steps + OTHER_READS:
+            return Failure(
+                "no array of the model is copied to another device",
+                f"{total} copies from one device to another in {steps} steps: it is, in pieces",
+                culprits(record, moved),
+            )
     return None
+
+
+def _bytes(found: Sequence[Event]) -> int:
+    """The bytes of all copies."""
+    return sum((event.nbytes or 0) * event.count for event in found)
 
 
 def _sent_too_often(record: Record, sent: list[Event], limit: int) -> Failure | None:
     """The failure where a run copies more to a device than its batches."""
     for name, steps in _lengths(record).items():
         found = [e for e in sent if e.phase == name]
-        if (each := sum((e.nbytes or 0) * e.count for e in found) // steps) > limit:
+        if (each := _bytes(found) // steps) > limit:
             return Failure(
                 f"at most {limit:,} bytes are copied for each step: its batch",
                 f"{each:,} bytes copied for each step",

@@ -1,17 +1,20 @@
 """Drives ex12_repair_trainer: exports `step`, calls it with two keys, and trains three times.
 
-`train` gets a jitted step, whatever the learner's `step` is, so that a fault in `step` hides
-none in `train`. All three runs are judged. One is long, one starts from the same key, so that the
-same keys must come out, and one from another key. The long run holds each step
-until the next one is called (`grader.stages.held`), so a wait is found that no probe sees.
-Of a fourth run, the keys are counted, and what it returns is looked at: its steps train nothing,
-its last batch has fewer rows, and its last loss is NaN.
+`train` gets a jitted step, whatever the learner's `step` is, so that a fault in `step` hides none
+in `train`. All three runs are judged. One is long, one starts from the same key, so that the same
+keys must come out, and one from another key. The long run holds each step until the next one is
+called (`grader.stages.held`), so a wait is found that no probe sees. Of three more runs, the keys
+are counted, and what they return is looked at: their steps train nothing, and give one of two
+models in turn; the last batch has fewer rows; the losses are of all sizes, one is infinite, and the
+last one is NaN.
 
-Drawn: the steps of each run (60 to 99, twice 3 to 19, and 260 to 329), the rows of a batch, all
-numbers and keys, and which device is the default one in the first run; in the second it is the
-other one. So code that names a device names the wrong one at least once. No run that trains has
-100 steps: JAX compiles a program for each hundred elements of an array that Python iterates over,
-such as keys.
+Drawn: the steps of each run (60 to 99, 3 to 19, 20 to 59, one of SAME_SIZES, 100 to 259, and 260 to
+329), the rows of
+a batch, all numbers, of which one in each array of the model is 0, the seeds of the keys, and which
+device is the default one in the first run; in the second it is the other one. So code that names a
+device names the wrong one at least once. Keys begin with 0, as those of PRNGKey do, but for one. No
+run that trains has 100 steps: JAX compiles a program for each hundred elements of an array that
+Python iterates over, such as keys.
 """
 
 from types import ModuleType
@@ -25,6 +28,7 @@ from grader.checks.ex12_repair_trainer.facts import (
     AGAIN,
     LONG,
     LOSS_AFTER,
+    LOSS_MOVED,
     MANY,
     MOVES,
     OTHER,
@@ -45,8 +49,11 @@ from grader.stages.held import Held
 
 SAME_SIZES = (4, 16, 32, 128)
 """Rows or steps whose arrays would have the size of an array of the model, in bytes."""
-MANY_STEPS = (260, 330)
-"""From how many batches on, and below how many, the run has that trains nothing, and one more."""
+SOME_STEPS = {LONG: (60, 100), AGAIN: (3, 20), OTHER: (20, 60)}
+"""From how many steps on, and below how many, each run has."""
+MANY_STEPS = ((100, 260), (260, 330))
+"""From how many batches on, and below how many, the runs have that train nothing, and one more.
+Before them comes one of as many steps as no run has that trains."""
 
 
 def _model(submission: ModuleType, rng: Any, batch: Any) -> Any:
@@ -56,7 +63,9 @@ def _model(submission: ModuleType, rng: Any, batch: Any) -> Any:
     shapes = params, state, jax.eval_shape(submission.optimizer.init, params)
 
     def draw(shape: Any) -> Any:
-        return (rng.standard_normal(shape.shape) / 4).astype(shape.dtype)
+        drawn = rng.standard_normal(shape.shape) / 4
+        drawn.flat[int(rng.integers(drawn.size))] = 0
+        return drawn.astype(shape.dtype)
 
     return jax.tree.map(draw, shapes)
 
@@ -92,10 +101,10 @@ def _other_than(rng: Any, low: int, high: int) -> int:
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Export `step`, call it with two keys, and train three times."""
     rows = _other_than(rng, 20, 40)
-    lengths = {run: _other_than(rng, 3, 20) for run in (AGAIN, OTHER)}
-    lengths[LONG] = _other_than(rng, 60, 100)
+    lengths = {run: _other_than(rng, *ends) for run, ends in SOME_STEPS.items()}
     batches = [_batch(rng, rows) for _ in range(lengths[LONG])]
     keys = rng.integers(0, 1 << 32, (3, 2)).astype("uint32")
+    keys[1:, 0] = 0
     model = _model(submission, rng, batches[0])
     first, second = rng.permutation(jax.devices())[:2]
     step = submission.step if observe.jitted("step", submission.step) else jax.jit(submission.step)
@@ -107,6 +116,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             (params, state, opt_state), _ = step(model, keys[0], batches[0])
             after = [(params, one, opt_state) for one in (model[1], state)]
             observe.value(LOSS_AFTER, [step(one, keys[0], batches[0])[1] for one in after])
+            moved = model[0], state, model[2]
+            observe.value(LOSS_MOVED, [step(moved, keys[0], batches[0])[1]])
     with jax.default_device(first), observe.unwatched():
         for index in range(2):
             after, loss = unpack(step(*jax.device_put((model, keys[index])), batches[0]), 2, STEP)
@@ -122,7 +133,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     for name, key, default in (
         (LONG, keys[2], first),
         (AGAIN, keys[2], second),
-        (OTHER, keys[2] + 1, first),
+        (OTHER, keys[2] + np.array([0, 1], "uint32"), first),
     ):
         with jax.default_device(default):
             with observe.unwatched():
@@ -134,12 +145,27 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
                 observe.fact(WAITED, held.waited)
     if jax.default_backend() != "cpu":
         observe.fact(WAITED, [])
-    many = batches[:1] * int(rng.integers(*MANY_STEPS))
-    many.append(tuple(array[: rows // 2] for array in batches[0]))
-    losses = rng.standard_normal(len(many)).astype("float32")
-    losses[-1] = np.nan
+    last = tuple(array[: rows // 2] for array in batches[0])
     with observe.unwatched():
-        done = many_steps(submission.train, (model, keys[2]), many, losses)
+        done = [
+            many_steps(submission.train, (model, key), [*batches[:1] * many, last], losses)
+            for key, many, losses in zip(keys, *_many(rng), strict=False)
+        ]
         observe.fact(MANY, msgspec.to_builtins(done))
     for end in ends:
         end()
+
+
+def _many(rng: Any) -> tuple[list[int], list[Any]]:
+    """For each run that trains nothing, how many batches it has before the last, and its losses."""
+    steps = [int(rng.integers(*ends)) for ends in MANY_STEPS]
+    losses = [_losses(rng, many) for many in steps]
+    few = int(rng.choice([number for number in SAME_SIZES if number < MANY_STEPS[0][0]])) - 1
+    return [few, *steps], [_losses(rng, few), *losses]
+
+
+def _losses(rng: Any, many: int) -> Any:
+    """One more than `many` losses, float32, of all sizes; one is infinite, and the last is NaN."""
+    losses = rng.standard_normal(many + 1) * 10 ** rng.uniform(-3, 30, many + 1)
+    losses[int(rng.integers(many))], losses[-1] = np.inf, np.nan
+    return losses.astype("float32")

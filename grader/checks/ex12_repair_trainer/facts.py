@@ -7,13 +7,16 @@ LONG = "train"
 AGAIN = "again"
 """A run from the same key, on the other device, which must make the same keys."""
 OTHER = "other"
-"""A run of a few steps from `key` + 1, which must make other keys."""
+"""A run of some steps from the key of the next seed, which must make other keys."""
 RUNS = (LONG, AGAIN, OTHER)
-MANY = "a run of many steps"
-"""The fact that holds a `ManySteps`."""
+MANY = "runs of many steps"
+"""The fact that lists a `ManySteps` for each."""
 LOSS_AFTER = "loss with the new params"
 """The name of the value that the reference's side keeps: two losses of the params that the exported
 step makes of its first arguments, with the same key and batch, and the old state or the new one."""
+LOSS_MOVED = "loss with the new state"
+"""The name of the value that the reference's side keeps: the loss of the first arguments, but with
+the state that the step makes of theirs."""
 MOVES = "how often the mean moves"
 """The fact that says how often the mean of the returned state has moved: 0, 1, 2, or -1 where that
 is not known."""

@@ -38,6 +38,8 @@ COMPILES = 20
 """After so many compiles, a run whose keys alone are counted is stopped."""
 PARTS = 10
 """How many keys are split from a step's key. `fold_in` of a small number gives one of them."""
+KEYS = 128
+"""So many keys, or a multiple, are split at once: one program does that for runs of any length."""
 
 
 class Training:
@@ -90,7 +92,8 @@ class Training:
         kept = jax.device_get(self._kept)
         numbers = {_bytes(batch): number for number, batch in enumerate(self.batches)}
         keys = np.array([key for (_, key), *_ in kept], np.uint32).reshape(len(kept), 2)
-        parts = _parts(keys).tolist() if len(kept) else []
+        padded = np.pad(keys, ((0, -len(keys) % KEYS), (0, 0)))
+        parts = _parts(padded).tolist() if len(kept) else []
         calls, before = [], start
         for index, ((model, key), batch, after, loss) in enumerate(kept):
             goes_on = same(model, before)
@@ -145,10 +148,12 @@ def many_steps(
 ) -> ManySteps:
     """What `submitted`, a `train`, makes of many batches. Step i gives the loss `given[i]`.
 
-    The step that it calls trains nothing, and is no program, so that many of them take no time. A
+    The step that it calls trains nothing, gives one of two models in turn, and is no program, so
+    that many of them take no time. A
     `train` that compiles on and on, which another check sees, is stopped: nothing is left then.
     """
     model, key = jax.device_put(start)
+    models = model, jax.device_put(jax.tree.map(lambda x: x + 1, start[0]))
     given_losses, keys = jax.device_put([*given]), list[Any]()
     left, problem = 0, ""
     tally = Tally(lambda _: 0)
@@ -158,13 +163,14 @@ def many_steps(
         if tally.total("compile") > COMPILES:
             raise RuntimeError
         keys.append(key)
-        return model, given_losses[len(keys) - 1]
+        return models[len(keys) % 2], given_losses[len(keys) - 1]
 
     # Whatever is raised here alone is raised because of this step.
     with Compiles(tally), suppress(Exception):
         trained, losses = submitted(step, model, key, iter(batches))
         left = len(batches) - len(keys)
-        problem = "" if left else _problem((trained, losses), start[0], given.tolist())
+        last = models[len(keys) % 2]
+        problem = "" if left else _problem((trained, losses), last, given.tolist())
     words = jax.device_get([jax.random.key_data(key) for key in keys])
     made = len({np.asarray(word).tobytes() for word in words})
     return ManySteps(len(words), made, left, problem)

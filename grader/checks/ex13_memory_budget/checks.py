@@ -7,6 +7,7 @@ is taken from the reference's side, which drew the same.
 import ast
 import difflib
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,10 +18,11 @@ from msgspec import structs
 from grader.checks.ex13_memory_budget import EXERCISE
 from grader.checks.ex13_memory_budget.facts import (
     ALLOCATOR,
+    FLAGS,
     GPU,
     NEW,
     OLD,
-    OTHERS,
+    PLATFORMS,
     PREALLOCATE,
     REAL_SHARE,
     STARTED,
@@ -200,8 +202,10 @@ def _wrong_share(record: Record, one: Started) -> Failure | None:
         if name := _unread(record, one, NEW, OLD):
             observed += f": JAX reads no variable `{name}`"
             return Failure(expected, observed, _naming(record, name), SPELT)
-        return Failure(expected, observed, place, REACHED if _sets(record, place) else IN_ENVIRON)
+        hint = REACHED if _sets(record, place) else IN_ENVIRON
+        return Failure(expected, observed, calls_of(record, ("putenv",)) or place, hint)
     both = {OLD, NEW} <= one.variables.keys() - one.shell.keys()
+    place = _naming(record, OLD) if both else place
     hint = TWICE if both else AS_IT_IS if told is not None and told <= 1 else ""
     return Failure(expected, observed, place, hint)
 
@@ -296,13 +300,31 @@ def _taken(record: Record, one: Started) -> Failure | None:
     expected = f"after `{one.call}`, preallocation is off"
     hint, place = "", _naming(record, PREALLOCATE)
     if text is None:
-        hint = f"JAX reads {PREALLOCATE}. What does your code set in its place?"
+        removing = _removing(record)
+        set_to = f"JAX reads {PREALLOCATE}. What does your code set in its place?"
+        hint = TAKEN_AWAY if removing else set_to
+        place = [*place, *(one for one in removing if one not in place)]
         if name := _unread(record, one, PREALLOCATE):
             why += f"; JAX reads no variable `{name}`"
             hint, place = SPELT, _naming(record, name)
     elif text in ("true", "True", "1"):
         hint = "A pool that grows is not taken whole beforehand: one is on where the other is off."
     return Failure(expected, f"{PREALLOCATE} is {why}", place, hint)
+
+
+def _removing(record: Record) -> list[Culprit]:
+    """The lines that take variables away which they do not name, if another one names this one."""
+    if PREALLOCATE not in record.source:
+        return []
+    lines = enumerate(record.source.splitlines(), 1)
+    return [culprit(record, n) for n, line in lines if _REMOVING.search(line.partition("#")[0])]
+
+
+_REMOVING = re.compile(r"\bdel os\.environ\[(?![\"'])|environ\.(clear\(|pop\((?![\"']))")
+TAKEN_AWAY = (
+    f"JAX reads {PREALLOCATE}. Which of your lines set it, and which take variables away? In which "
+    "order do they run?"
+)
 
 
 @EXERCISE.check(
@@ -379,11 +401,11 @@ _SETTINGS: tuple[tuple[Callable[[Record, Started], Failure | None], tuple[str, .
     after=("pool_is_taken_whole",),
     hints=(
         "When the variables are set, ask JAX for the GPU and return it. Which GPUs are visible is "
-        "not for `start` to say.",
+        "not for `start` to say, nor what the shell has set for other programs.",
     ),
 )
 def gives_the_gpu(record: Record) -> Result:
-    """`start` returns the GPU, and leaves it to the shell which GPUs are visible."""
+    """`start` returns the GPU, and leaves all that is not JAX's or XLA's to the shell."""
     return (
         _first(record, _other_answer)
         or _first(record, _hidden)
@@ -392,16 +414,20 @@ def gives_the_gpu(record: Record) -> Result:
 
 
 def _hidden(record: Record, one: Started) -> Failure | None:
-    """The failure where `start` changed a variable that decides whether there is a GPU."""
-    for name in OTHERS:
+    """The failure where `start` changed a variable that is none of its business."""
+    changed = {**one.foreign}
+    for name in (PLATFORMS, FLAGS):
         before, read = one.shell.get(name), (one.read or {}).get(name)
         after = one.variables.get(name) if read == before else read
-        if after != before:
-            return Failure(
-                f"`{one.call}` leaves {name} as it is in {in_words(one.shell)}",
-                f"{name} is `{after}`" if after is not None else f"{name} is removed",
-                definition(record, "start"),
-            )
+        usual = name == PLATFORMS and (after is None or {*after.split(",")} & {"cuda", "gpu"})
+        if after != before and not usual:
+            changed[name] = after
+    for name, after in changed.items():
+        return Failure(
+            f"`{one.call}` leaves {name} as it is in {in_words(one.shell)}",
+            f"{name} is `{after}`" if after is not None else f"{name} is removed",
+            definition(record, "start"),
+        )
     return None
 
 

@@ -3,22 +3,23 @@
 The processes are staged (`grader.stages.allocating`): JAX's own code reads the learner's
 settings and hands them to a client for a GPU that is not there.
 
-Drawn: the share of each process (0.02 to 0.98, with three digits; from an empty shell very small to
-very large ones, each with a pool that grows and with one that does not); in the other shells the
-values of the variables, where each variable stands alone, with each text that JAX reads as off and
-some that it reads as on, and in each company of two or more, with a pool that grows and with one
-that does not; which GPUs some shells show, and what else some have set; and the order of all
-processes. One shell has set the very share that is asked for, under the old name, one an allocator
-without a name, and one what JAX sets aside for collectives. Where there is a GPU, two real
-processes with a drawn share are asked what its allocator gave them. What JAX is told is compared
-with what was asked for, and with the text of the environment that it read, outside this process.
+Drawn: the share of each process (0.001 to 0.999, with three digits; from an empty shell very small
+to very large ones, each with a pool that grows and with one that does not, and one half); in the
+other shells the values of the variables, also such as mean nothing, where each variable stands
+alone, with each text that JAX reads as off and some that it reads as on, and in each company of two
+or more, with a pool that grows and with one that does not; which GPUs some shells show, one or
+several, and what else some have set; and the order of all processes. One shell has set the very
+share that is asked for, under the old name, one an allocator without a name, and one what JAX sets
+aside for collectives. Where there is a GPU, two real processes with a drawn share are asked what
+its allocator gave them. What JAX is told is compared with what was asked for, and with the text of
+the environment that it read, outside this process.
 """
 
 import linecache
 import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations, pairwise
-from string import ascii_lowercase
+from string import ascii_letters
 from types import ModuleType
 from typing import Any
 
@@ -42,17 +43,25 @@ from grader.probes.observe import Misused, Observe
 from grader.probes.private import Gone
 from grader.stages import allocating
 
-SHARES = (0.02, 0.12, 0.5, 0.88, 0.98)
-"""Where very small, small, large and very large shares begin and end."""
+SHARES, ENDS = (0.02, 0.12, 0.5, 0.88, 0.98), ((0.001, 0.02), (0.98, 0.999))
+"""Where very small, small, large and very large shares begin and end; and those at the ends."""
 ON = ("true", "True", "1", "yes", "on")
 OFF = ("false", "False", "0")
+SIGNS = "123456789-_.,:!+% "
 ALLOCATORS = ("platform", "cuda_async", "vmm", "PLATFORM", "cuda")
 BYSTANDERS = {
     "SLURM_JOB_ID": "418207",
     "JAX_PLATFORMS": "cuda,cpu",
     "NCCL_DEBUG": "WARN",
     "TF_CPP_MIN_LOG_LEVEL": "1",
+    "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+    "TF_GPU_ALLOCATOR": "cuda_malloc_async",
+    "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
     "JPY_SESSION_NAME": "shared.ipynb",
+    "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+    "NVIDIA_VISIBLE_DEVICES": "all",
+    "HIP_VISIBLE_DEVICES": "0",
+    "ROCR_VISIBLE_DEVICES": "0",
 }
 """What a shell may have set besides, of which one or two stand in half of those that have set a
 variable of the task."""
@@ -82,9 +91,10 @@ def _share(rng: Any, low: float = SHARES[0], high: float = SHARES[-1]) -> float:
 
 
 def _fraction(rng: Any) -> str:
-    """A share as somebody may have written it in a shell."""
+    """A share as somebody may have written it in a shell, rightly or wrongly."""
     text = f"{_share(rng):.2f}"
-    return _one_of((text, text.lstrip("0"), f"{_share(rng):.1e}", "1"))(rng)
+    wrong = text.replace(".", ","), f"{_share(rng):.0%}", _some_text(rng)
+    return _one_of((text, text.lstrip("0"), f"{_share(rng):.1e}", "1", *wrong))(rng)
 
 
 def _one_of(texts: tuple[str, ...]) -> Callable[[Any], str]:
@@ -96,26 +106,35 @@ def _any_case(rng: Any, text: str) -> str:
     return "".join(c.upper() if rng.integers(2) else c.lower() for c in text)
 
 
-def _some_word(rng: Any) -> str:
-    """Some letters, which JAX reads as on."""
-    return "".join(rng.choice([*ascii_lowercase], int(rng.integers(2, 8))))
+def _some_text(rng: Any) -> str:
+    """Some letters, digits and signs, which JAX reads as on."""
+    return "".join(rng.choice([*ascii_letters, *SIGNS], int(rng.integers(1, 8))))
+
+
+def _some_numbers(rng: Any) -> str:
+    """The numbers of one to three GPUs."""
+    return ",".join(map(str, rng.permutation(8)[: int(rng.integers(1, 4))]))
 
 
 VALUES: Mapping[str, Callable[[Any], str]] = {
     OLD: _fraction,
     NEW: _fraction,
     PREALLOCATE: _one_of((*ON, *OFF)),
-    ALLOCATOR: lambda rng: _one_of((*ALLOCATORS, _some_word(rng)))(rng),
-    VISIBLE: lambda rng: str(int(rng.integers(8))),
+    ALLOCATOR: lambda rng: _one_of((*ALLOCATORS, _some_text(rng)))(rng),
+    VISIBLE: _some_numbers,
 }
 """A variable that a shell may have set -> how its value is drawn."""
 
 
 def _calls(rng: Any) -> list[tuple[Shell, float, bool]]:
-    """The shell of each process, its share, and whether its pool is to grow, in a drawn order."""
+    """The shell of each process, its share, and whether its pool is to grow.
+
+    The order is drawn, but for the smallest shares and the largest, which come last.
+    """
     sizes = pairwise(SHARES)
     empty: Shell = {}
     found = [(empty, _share(rng, *size), grow) for size in sizes for grow in (True, False)]
+    found.append((empty, 0.5, bool(rng.integers(2))))
     found += [(shell, _share(rng), grow) for shell, grow in _alone(rng)]
     same = _share(rng)
     found.append(({OLD: str(same)}, same, bool(rng.integers(2))))
@@ -124,7 +143,8 @@ def _calls(rng: Any) -> list[tuple[Shell, float, bool]]:
             shell = {name: VALUES[name](rng) for name in names}
             found += [(shell, _share(rng), grow) for grow in (True, False)]
     found = [(x and x | _bystanders(rng), share, grow) for x, share, grow in found]
-    return [found[int(index)] for index in rng.permutation(len(found))]
+    ordered = [found[int(index)] for index in rng.permutation(len(found))]
+    return ordered + [(empty, _share(rng, *size), grow) for size in ENDS for grow in (True, False)]
 
 
 def _bystanders(rng: Any) -> Shell:
@@ -138,10 +158,10 @@ def _alone(rng: Any) -> Iterator[tuple[Shell, bool]]:
 
     Preallocation is off in the shell where it must be on, and on where it must be off.
     """
-    yield from (({PREALLOCATE: text}, True) for text in (*ON, _some_word(rng)))
+    yield from (({PREALLOCATE: text}, True) for text in (*ON, *(_some_text(rng) for _ in range(2))))
     yield from (({PREALLOCATE: text}, False) for text in OFF)
     yield {COLLECTIVES: str(int(rng.integers(10, 1000)))}, bool(rng.integers(2))
-    allocators = (*ALLOCATORS, "", _any_case(rng, VALUES[ALLOCATOR](rng)))
+    allocators = (*ALLOCATORS, "", _some_text(rng), _any_case(rng, VALUES[ALLOCATOR](rng)))
     yield from (({ALLOCATOR: text}, bool(rng.integers(2))) for text in allocators)
     for name in (OLD, NEW, VISIBLE):
         yield from (({name: VALUES[name](rng)}, grow) for grow in (True, False))

@@ -12,15 +12,8 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 """The variable that hides GPUs from a process."""
 COLLECTIVES = "XLA_PYTHON_CLIENT_COLLECTIVE_MEM_SIZE_MB"
 """The variable for memory of another kind, which `start` may leave as it is, or remove."""
-OTHERS = (
-    VISIBLE,
-    "CUDA_DEVICE_ORDER",
-    "NVIDIA_VISIBLE_DEVICES",
-    "HIP_VISIBLE_DEVICES",
-    "ROCR_VISIBLE_DEVICES",
-    "XLA_FLAGS",
-)
-"""Variables that decide which GPU there is, and are none of `start`'s business."""
+PLATFORMS, FLAGS = "JAX_PLATFORMS", "XLA_FLAGS"
+"""Variables of JAX and XLA that decide which GPU there is, as those of other names may."""
 UNIFIED = "TF_FORCE_UNIFIED_MEMORY"
 """The variable that lets a pool reach into the host's memory."""
 GPU = "the GPU"
@@ -50,6 +43,8 @@ class Started(msgspec.Struct):
     """What JAX would read from the environment once `start` has returned."""
     variables: dict[str, str]
     """What the environment holds once `start` has returned, of variables that steer JAX."""
+    foreign: dict[str, str | None]
+    """What `start` made of variables that are none of JAX's or XLA's: name -> text, or None."""
     line: int | None
     """The line of the learner's file on which JAX read the environment."""
     complaint: str

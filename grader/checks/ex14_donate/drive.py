@@ -1,12 +1,15 @@
 """Drives ex14_donate: traces and exports `step` for states of several sizes, and runs it.
 
-Drawn: the width of the network and the rows of a batch, for four programs (a narrow network, a wide
-one and one between, each with 3 to 6 rows, and one of any width with 7 to 63, in any order), and of
-another network, which is run twice, with 8 to 59 rows, for 2 to 19 and for 100 to 139 steps; the
-count that a state begins with (0 in one run, large ones elsewhere); how many batches a run has,
-which come again in turn; whether a batch is a list or a tuple, of which two traces get each;
-whether the runs come before the traces; and all numbers. In the last step of the shorter run, one
-target is very large, and so are the gradients.
+Drawn: the width of the network and the rows of a batch, for five programs (a narrow network, a wide
+one and one between, two of them with 3 to 6 rows, and one with 1 or 2, and one of any width with 7
+or 8, in any order, and then one between with 61 to 299), and of another network, which is run
+twice, with 8 to 59 rows, for 2 to 19 and for 100 to 139 steps; the count that a state begins with
+(0 in one run, where the momentum is 0, too; hundreds to millions in two programs, and more
+elsewhere); how many batches a run has, which come again in turn; whether a batch is a list or a
+tuple, of which at least two traces get each; whether the runs come before the traces; how large the
+inputs of a program are; and all numbers, of which some are 0. In the program with the most rows,
+some numbers are far from the others. In the last step of the shorter run, one target is very large,
+and so are the gradients.
 
 The trace shows what `step` donates, and whether the new state has the arrays of the old one. What
 the compiler makes of the donation is measured with the exported programs, where the learner's file
@@ -14,6 +17,7 @@ never was. In the runs, each step is looked at: whether the old state is gone, w
 lies in its buffers, and whether the batch is as it was.
 """
 
+import math
 from types import ModuleType
 from typing import Any
 
@@ -22,7 +26,7 @@ import msgspec
 import numpy as np
 
 from grader.checks.ex14_donate import facts
-from grader.checks.ex14_donate.facts import FEW, RUNS, TRACED, Run, Traced
+from grader.checks.ex14_donate.facts import FEW, LEAST, MANY, RUNS, TRACED, Run, Traced
 from grader.probes.describe import address
 from grader.probes.host_operations import uses_host_memory
 from grader.probes.observe import Misused, Observe, named, unpack
@@ -30,24 +34,37 @@ from grader.probes.observe import Misused, Observe, named, unpack
 PROMISE = "`step` returns (state, losses)"
 WIDTHS = ((24, 200), (200, 1100), (1100, 1700))
 """From which width on, and below which, the network of each program is."""
-LENGTHS = ((2, 20), (100, 140))
-ROWS, MANY_ROWS = (3, FEW + 1), (FEW + 1, 64)
-COUNTS = (1 << 25, 1 << 30)
+LENGTHS = ((2, 20), (facts.LONG, 140))
+FEWEST_ROWS, ROWS, MANY_ROWS = (1, LEAST), (LEAST, FEW + 1), (FEW + 1, MANY + 1)
+MORE_ROWS = (61, 300)
+COUNTS, SMALLER = (1 << 25, 1 << 30), (140, 1 << 25)
 """From which number on, and below which, the counts are with which most states begin: float32 has
-not all of them."""
+not all of the larger ones."""
+INPUTS = (0.25, 4.0)
+"""How large the inputs are, at least and at most. In a run they are small, so that the training of
+no network diverges: that would make much of a difference of rounding."""
+ZEROS = 0.05
+"""The part of the numbers in a state, and in the inputs, that are 0."""
 FAR = 1e8
-"""The target that is far from all others."""
+"""The target that is far from all others in the last step of a run."""
+FAR_NUMBERS = {"w1": (1, 2), "b1": (1, 2), "momentum": (2, 4), "batch": (2, 3)}
+"""The decimal logarithm of numbers that are far from all others of their array, in one program."""
 RUN_ROWS, RUN_WIDTH, BATCHES = (8, 60), (40, 200), (2, 6)
 
 
 def _state(rng: Any, width: int, count: int) -> dict[str, Any]:
-    """Parameters, their momentum, and a count, as the starter describes them."""
+    """Parameters, their momentum, and a count, as the starter describes them.
 
-    def draw() -> dict[str, Any]:
+    A training begins without momentum.
+    """
+
+    def draw(scale: float) -> dict[str, Any]:
         shapes = {"w1": (16, width), "b1": (width,), "w2": (width,)}
-        return {k: (rng.standard_normal(s) / 8).astype(np.float32) for k, s in shapes.items()}
+        drawn = {k: rng.standard_normal(s) * (rng.random(s) >= ZEROS) for k, s in shapes.items()}
+        return {k: (scale * x).astype(np.float32) for k, x in drawn.items()}
 
-    state = {"params": draw(), "momentum": draw(), "count": np.int32(count)}
+    momentum = draw(1 / 8 if count else 0)
+    state = {"params": draw(1 / 8), "momentum": momentum, "count": np.int32(count)}
     placed: dict[str, Any] = _copied(state)
     return placed
 
@@ -58,17 +75,30 @@ def _copied(tree: Any) -> Any:
     return jax.tree.map(lambda x: x + 0, tree)
 
 
-def _batch(rng: Any, rows: int, *, far: bool = False) -> Any:
-    """Inputs (rows, 16) and targets (rows,), float32, on the device; one target may be `far`.
-
-    The inputs are small, so that the training of no network diverges: that would make much of a
-    difference of rounding.
-    """
-    inputs = rng.standard_normal((rows, 16)).astype(np.float32)
+def _batch(rng: Any, rows: int, *, size: float = INPUTS[0], far: bool = False) -> Any:
+    """Inputs (rows, 16) of a size and targets (rows,), float32, on the device; one may be `far`."""
+    shape = rows, 16
+    inputs = (rng.standard_normal(shape) * (rng.random(shape) >= ZEROS)).astype(np.float32)
     targets = inputs[:, 0].copy()
     if far:
         targets[int(rng.integers(rows))] = FAR
-    return _copied((inputs / 4, targets))
+    return _copied((np.float32(size) * inputs, targets))
+
+
+def _with_far_numbers(rng: Any, state: Any, batch: Any) -> tuple[Any, Any]:
+    """State and batch, with two numbers in an array that are far from the others, one below 0."""
+
+    def far(name: str, array: Any) -> Any:
+        found = np.array(array)
+        for sign, index in zip((1, -1), rng.permutation(found.size)[:2], strict=True):
+            found.flat[int(index)] = sign * 10 ** rng.uniform(*FAR_NUMBERS[name])
+        return found
+
+    momentum = {key: far("momentum", array) for key, array in state["momentum"].items()}
+    params = {key: far(key, state["params"][key]) for key in ("w1", "b1")}
+    changed = {"params": state["params"] | params, "momentum": momentum}
+    placed: tuple[Any, Any] = _copied((state | changed, tuple(far("batch", x) for x in batch)))
+    return placed
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
@@ -85,17 +115,27 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 def _trace_all(step: Any, observe: Observe, rng: Any) -> None:
     """Trace and export `step` for each size."""
     found = []
-    sizes = [*((span, ROWS) for span in WIDTHS), ((WIDTHS[0][0], WIDTHS[-1][1]), MANY_ROWS)]
-    for number, index in enumerate(rng.permutation(len(sizes)), 1):
-        width, rows = (int(rng.integers(*ends)) for ends in sizes[index])
+    few = rng.permutation([FEWEST_ROWS, ROWS, ROWS])
+    sizes = [*zip(WIDTHS, few, strict=True), ((WIDTHS[0][0], WIDTHS[-1][1]), MANY_ROWS)]
+    ordered = [sizes[index] for index in rng.permutation(len(sizes))]
+    for number, size in enumerate([*ordered, (WIDTHS[1], MORE_ROWS)], 1):
+        width, rows = (int(rng.integers(*ends)) for ends in size)
         with observe.unwatched():
-            state = _state(rng, width, int(rng.integers(*COUNTS)))
-            batch = (list if number % 2 else tuple)(_batch(rng, rows))
+            state = _state(rng, width, _count(rng, *(COUNTS if number > 2 else SMALLER)))
+            drawn = _batch(rng, rows, size=rng.uniform(*INPUTS))
+            if rows > MANY:
+                state, drawn = _with_far_numbers(rng, state, drawn)
+            batch = (list if number % 2 else tuple)(drawn)
         traced = step.trace(state, batch)
         new_state, _ = unpack(traced.out_info, 2, PROMISE)
         found.append(_traced(traced, state, new_state, rows))
         observe.program(facts.program(number), step, state, batch)
     observe.fact(TRACED, msgspec.to_builtins(found))
+
+
+def _count(rng: Any, least: int, most: int) -> int:
+    """A number from `least` to `most`; each magnitude is as likely."""
+    return int(math.exp(rng.uniform(math.log(least), math.log(most))))
 
 
 def _run_all(step: Any, observe: Observe, rng: Any) -> None:

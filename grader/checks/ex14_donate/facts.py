@@ -5,8 +5,14 @@ import msgspec
 TRACED, RUNS = "traced", "runs"
 """The names of the facts that hold lists of `Traced` and of `Run`."""
 
-FEW = 6
-"""Of more rows a step may keep so much that there is room for a copy of the state."""
+FEW, MANY = 6, 8
+"""Up to how many rows the batches of most programs have, and those of all but one: of more rows a
+step may keep so much that there is room for a copy of the state."""
+LEAST = 3
+"""With fewer rows, a sum may pass for a mean."""
+LONG = 100
+"""From so many steps on, a run has no target that is far from the others: it is compared closely,
+since nothing but the last digits may differ in it."""
 
 
 def program(number: int) -> str:

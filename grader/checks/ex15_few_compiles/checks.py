@@ -7,6 +7,7 @@ from msgspec import structs
 
 from grader.checks.ex15_few_compiles import EXERCISE
 from grader.checks.ex15_few_compiles.facts import (
+    FACTOR,
     OTHER_END,
     SERVED,
     UNSEEN,
@@ -17,17 +18,8 @@ from grader.checks.ex15_few_compiles.facts import (
 )
 from grader.judging.arrays import ANOTHERS
 from grader.judging.checking import Failure, Result, Unable
-from grader.judging.evidence import (
-    calls_of,
-    culprits,
-    definition,
-    differing_leaf,
-    events,
-    probe_gap,
-    renamed,
-    seen,
-    wanted,
-)
+from grader.judging.evidence import calls_of, culprits, definition, events, probe_gap, seen, wanted
+from grader.judging.results import differing_leaf, renamed
 from grader.judging.words import plural
 from grader.records.record import Observed, Record
 from grader.source import statements
@@ -79,6 +71,12 @@ OF_THE_MODEL = (
 )
 
 
+OF_WHICH_ROWS = (
+    "`model` returns a number for each row of the array that it got, in their order. Which of them "
+    "belong to the rows of the batch?"
+)
+
+
 MOST_SIZES = 10
 """So many sizes are listed, the smallest ones."""
 
@@ -90,26 +88,36 @@ MOST_SIZES = 10
 )
 def same_predictions(record: Record) -> Result:
     """The predictions are the reference's, one for each row of each batch."""
+    atol = 1e-4 * float(wanted(record).facts[FACTOR])
     for number, served in enumerate(_served(record), 1):
         name = served_list(number)
-        failure = _not_numpy(record, name) or differing_leaf(record, name, rtol=1e-4, atol=1e-4)
+        failure = _not_numpy(record, name) or differing_leaf(record, name, rtol=1e-4, atol=atol)
         if failure:
             named = _named(record, failure, number, served)
             lost = 0 < sum(call.counted for call in served.calls) < sum(served.sizes)
             known = named.hint and not (lost and "has shape" in named.expected)
             return named if known else _with_reason(record, named, served)
     for number, served in enumerate(_served(record), 1):
+        if served.made:
+            return Failure(
+                "each prediction is the number that `model` returned for its row",
+                f"of list {number}, those for {plural(served.made, 'batch')} have other numbers",
+                statements.result(record, "predict_all"),
+                NOT_THE_MODELS,
+            )
         if served.overwritten:
             return Failure(
                 f"what was returned for list {number} stays as it is when other lists are served",
-                f"those for {plural(served.overwritten, 'batch')} have other numbers then",
+                f"those for {plural(served.overwritten, 'batch')} are others then, or gone",
                 statements.result(record, "predict_all"),
                 OF_ITS_OWN,
             )
     return None
 
 
-OF_ITS_OWN = "Each call returns arrays of its own. Which array does yours write into once more?"
+OF_ITS_OWN = (
+    "Each call returns a list and arrays of its own. Which of them does yours write into once more?"
+)
 
 
 def _not_numpy(record: Record, name: str) -> Failure | None:
@@ -180,6 +188,9 @@ def _with_reason(record: Record, failure: Failure, served: Served) -> Failure:
         hint, made = TIMES_NAN, statements.argument(record, "predict_all", "model", 1)
     else:
         made = statements.call(record, "predict_all", "append", "model")
+        if late := [call for call in calls if call.begins]:
+            why = f"; in {len(late)} of {len(calls)} calls of `model`, padding comes first"
+            hint = OF_WHICH_ROWS
     observed = failure.observed + why
     return replace(failure, observed=observed, culprits=place, hint=hint, made=made)
 

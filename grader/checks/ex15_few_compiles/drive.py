@@ -7,8 +7,10 @@ lists of one batch show how much padding one size costs, which the rows of large
 hide. One list comes again at the end, filled with arrays of the same numbers, and with other
 params, which give other predictions.
 Drawn, too, are the width of the network, where the rows lie (far from zero, so that a padding
-of zeros shifts the mean of its batch if it is not masked out), and a factor by which `model`
-multiplies the predictions, so that `network` by itself does not give its numbers.
+of zeros shifts the mean of its batch if it is not masked out; in a batch of three rows and more,
+two are equal, and one may be 0), whether a batch lies in memory row by row or column by column, and
+a large factor by which `model` multiplies the predictions, so that `network` by itself does not
+give its numbers.
 
 `model` is a plain function that counts, so it refuses to be traced.
 """
@@ -24,6 +26,8 @@ import msgspec
 import numpy as np
 
 from grader.checks.ex15_few_compiles.facts import (
+    EMPTIED,
+    FACTOR,
     OTHER_END,
     SERVED,
     UNSEEN,
@@ -50,8 +54,17 @@ SEVERAL, ALONE = (3, 6), (3, 6)
 
 def _batches(rng: Any, sizes: Sequence[int], mean: float) -> list[Any]:
     """float32 rows (n, 16) for each size n."""
-    draws = [rng.standard_normal((size, FEATURES)) + mean for size in sizes]
-    return [draw.astype("float32") for draw in draws]
+    return [_rows(rng, size, mean) for size in sizes]
+
+
+def _rows(rng: Any, size: int, mean: float) -> Any:
+    """One batch."""
+    drawn = rng.standard_normal((size, FEATURES)) + mean
+    if size >= 3:
+        one, same, other = rng.permutation(size)[:3]
+        drawn[same] = drawn[one]
+        drawn[other] *= rng.integers(2)
+    return drawn.astype("float32", order="CF"[int(rng.integers(2))])
 
 
 def _sizes(rng: Any) -> list[int]:
@@ -88,12 +101,14 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         width = int(rng.integers(*WIDTHS))
         params = _params(rng, width)
     observe.fact(UNSEEN, watch.problem)
-    factor = np.float32(rng.uniform(0.5, 2))
+    factor = np.float32(10 ** rng.uniform(2, 4))
+    observe.fact(FACTOR, float(factor))
     mean = float(rng.choice((-1, 1)) * rng.uniform(1.5, 3))
     given = [(params, _batches(rng, sizes, mean)) for sizes in _lists(rng)]
     again = int(rng.choice([n for n, (_, batches) in enumerate(given) if len(batches) < LONG[0]]))
     with observe.unwatched():
         others = _params(rng, width)
+    asked = [(batches, list(batches), [*map(np.copy, batches)]) for _, batches in given]
     given.append((others, given[again][1]))
     filled_again = [rows.copy() for rows in given[again][1]]
     sizes: dict[str, int] = {}
@@ -105,8 +120,12 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         one, found = _serve(submission, observe, watch, beside, factor, number, batches)
         served.append(one)
         returned.append((found, [np.array(part) for part in found]))
+    for one, (batches, mine, before) in zip(served, asked, strict=False):
+        now = mine if batches is given[-1][1] else batches  # the list that came again
+        one.changed = one.changed or (_changed(now, mine, before) and EMPTIED)
     for one, (found, before) in zip(served, returned, strict=True):
-        one.overwritten = sum(not _alike(*pair) for pair in zip(found, before, strict=True))
+        one.overwritten = abs(len(found) - len(before))
+        one.overwritten += sum(not _alike(*pair) for pair in zip(found, before, strict=False))
     observe.fact(SERVED, msgspec.to_builtins(served))
 
 
@@ -118,19 +137,24 @@ def _serve(
     factor: Any,
     number: int,
     batches: list[Any],
-) -> tuple[Served, list[Any]]:
-    """Serve one list, and write down how; returns the predictions, too."""
+) -> tuple[Served, Any]:
+    """Serve one list, and write down how; returns what `predict_all` returned, too."""
     calls: list[Call] = []
+    answers: list[tuple[Any, Any, Any]] = []
     mine, before = list(batches), [np.array(rows) for rows in batches]
     sorted_batches = [_sorted(rows) for rows in before]
 
     def model(params: Any, rows: Any, mask: Any) -> Any:
         with observe.unwatched():
             calls.append(_counted(rows, mask, sorted_batches))
+            counts = np.asarray(mask) != 0
+            own = np.asarray(rows, np.float32)[counts]
         with beside.paused():
             found = submission.network(params, rows, mask)
             with observe.unwatched():
-                return beside.known(_times(found, factor))
+                answer = beside.known(_times(found, factor))
+                answers.append((own, counts, answer))
+                return answer
 
     with beside.reading(), observe.phase(served_list(number)), watch.launched(beside.launched):
         found = submission.predict_all(model, beside.params, batches)
@@ -141,15 +165,39 @@ def _serve(
         raise Misused(PROMISE, said)
     observe.value(served_list(number), list(found))
     sizes = [len(rows) for rows in before]
-    return Served(sizes, calls, beside.rows, _changed(batches, mine, before)), list(found)
+    made = _made(calls, answers, before, list(found))
+    return Served(sizes, calls, beside.rows, _changed(batches, mine, before), made), found
+
+
+def _made(
+    calls: list[Call], answers: list[tuple[Any, Any, Any]], batches: list[Any], found: list[Any]
+) -> int:
+    """For how many batches a prediction is no number that `model` returned for such a row.
+
+    `answers` holds for each call the rows that its mask counts, which they are, and the answer.
+    """
+    told: dict[tuple[int | None, bytes], list[float]] = {}
+    for call, (own, counts, answer) in zip(calls, answers, strict=True):
+        for row, number in zip(own, np.asarray(answer)[counts].tolist(), strict=True):
+            told.setdefault((call.batch, row.tobytes()), []).append(number)
+
+    def is_told(batch: int, row: Any, number: float) -> bool:
+        return number in told.get((batch, row.tobytes()), [number])
+
+    pairs = ((n, rows, part) for n, (rows, part) in enumerate(zip(batches, found, strict=True)))
+    return sum(
+        not all(is_told(n, *pair) for pair in zip(rows, np.ravel(part).tolist(), strict=False))
+        for n, rows, part in pairs
+    )
 
 
 class _Beside:
     """Counts the rows that programs are given, or make themselves, beside those of `model`.
 
     The params and what `model` returned are no rows. Of each launch, the largest array counts: a
-    mask goes with its rows. An array of any shape holds as many rows as its numbers suffice for.
-    `sizes` gets the numbers of the largest array in each program that is compiled, by its name.
+    mask goes with its rows. An array of any shape holds as many rows as its numbers suffice for,
+    and a loop makes a row in each round. `sizes` gets the numbers of the largest array in the
+    programs of a name, all that were compiled.
     """
 
     def __init__(self, params: Any, sizes: dict[str, int]) -> None:
@@ -174,7 +222,8 @@ class _Beside:
             yield
         for text in texts:
             name = dumped.name(text)
-            self._sizes[name] = max(self._sizes.get(name, 0), dumped.largest(text))
+            looped = FEATURES * dumped.rounds(text)
+            self._sizes[name] = max(self._sizes.get(name, 0), dumped.largest(text), looped)
 
     def known(self, array: Any) -> Any:
         """`array`, which does not count from now on."""
@@ -259,4 +308,4 @@ def _counted(rows: Any, mask: Any, batches: list[bytes]) -> Call:
         why = OTHER_END
     form = ", ".join(f"{x.dtype}{list(x.shape)}" for x in (given, keep))
     finite = bool(np.isfinite(given).all())
-    return Call(len(given), int(np.sum(counts)), batch, why, finite, form)
+    return Call(len(given), int(np.sum(counts)), batch, why, finite, int(np.argmax(counts)), form)

@@ -4,8 +4,12 @@ import msgspec
 
 SERVED = "served"
 """The fact that lists what was served, each a `Served`."""
+FACTOR = "by what model multiplies"
+"""The fact that holds the factor between what `network` gives and what `model` gives."""
 UNSEEN = "why launches cannot be watched"
 """The fact that says so, or is ""."""
+EMPTIED = "a later call of `predict_all` changes the list of this one, or an array in it"
+"""What is wrong with a list that was as it should be when its own call had returned."""
 OTHER_END, ZEROS = "the batch lies at the other end", "these rows are all 0"
 
 
@@ -21,6 +25,8 @@ class Call(msgspec.Struct):
     """Why they are those of no batch, if that is known: one of the texts below, or ""."""
     finite: bool
     """Whether all of the rows are finite, also those that the mask does not count."""
+    begins: int
+    """The first of the rows that the mask counts."""
     form: str
     """Shapes and dtypes of the arrays, as text: `network` has a program for each."""
 
@@ -35,8 +41,10 @@ class Served(msgspec.Struct):
     """Rows of 16 numbers given to programs that `model` did not call, or made by them."""
     changed: str
     """What became of the caller's list, or "" if it is as it was."""
+    made: int = 0
+    """For how many of the batches a prediction is no number that `model` returned for its row."""
     overwritten: int = 0
-    """For how many of the batches the predictions were others once all lists had been served."""
+    """How many of the predictions were others, or gone, once all lists had been served."""
 
 
 def served_list(number: int) -> str:

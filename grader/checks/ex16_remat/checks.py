@@ -11,15 +11,10 @@ from grader.checks.ex16_remat import EXERCISE, facts
 from grader.checks.ex16_remat.facts import NETWORKS, Network
 from grader.judging.arrays import CHANGE, compare
 from grader.judging.checking import Failure, Result, Unable
-from grader.judging.evidence import (
-    calls_of,
-    compiled_program,
-    definition,
-    differing_output,
-    given,
-    output_error,
-    wanted,
-)
+from grader.judging.evidence import calls_of, definition, given, wanted
+from grader.judging.programs import compiled_program
+from grader.judging.results import differing_output
+from grader.judging.steps import output_error
 from grader.records.record import Measured, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
@@ -27,6 +22,8 @@ from grader.source.file import File
 
 ARRAYS = 4.5
 """The budget for memory: arrays (n, h) a layer, kept or in use."""
+OWN, NEEDED = 3, 9
+"""The matrix products of a layer, and those of its forward and its backward pass together."""
 PRODUCTS = 10.5
 """The budget for work: matrix products (n, d) x (d, h) a layer."""
 
@@ -69,12 +66,15 @@ def same_gradients(record: Record) -> Result:
             said += "; what is marked is not as in `layer`" * bool(unlike)
             said += WITHOUT_X * (not unlike and _lacks_x(record))
             backward = [] if unlike or said else _backward(record, name)
-            said += OF_BACKWARD * bool(backward)
+            stopped = calls_of(record, ["stop_gradient"]) if backward == [] and not said else []
+            stopped = stopped if _is_right(record) else []
+            said += OF_BACKWARD * bool(backward or stopped)
+            hint = NEARLY if small else STOPPED if stopped else BACKWARD if backward else ""
             return replace(
                 failure,
                 observed=failure.observed + said,
-                culprits=unlike or backward or definition(record, "thrifty"),
-                hint=failure.hint or (NEARLY if small else BACKWARD if backward else ""),
+                culprits=unlike or backward or stopped or definition(record, "thrifty"),
+                hint=failure.hint or hint,
                 made=statements.result(record, "thrifty"),
             )
     return None
@@ -85,6 +85,10 @@ OF_BACKWARD = "; the result of `thrifty` is right, and its gradients are not"
 BACKWARD = (
     "The backward function of jax.custom_vjp returns one gradient for each argument, of all ways "
     "on which the result depends on it. On which ways does it depend on `x`?"
+)
+STOPPED = (
+    "What jax.lax.stop_gradient gets counts as a constant in the backward pass. Does the result "
+    "depend on it?"
 )
 WITHOUT_X = "; `thrifty(x, weights)` is what `layer` adds to `x`, without `x`"
 
@@ -101,9 +105,13 @@ def _lacks_x(record: Record) -> bool:
 
 def _backward(record: Record, name: str) -> list[Culprit]:
     """What the backward function of jax.custom_vjp returns, if nothing but gradients is wrong."""
-    if name == facts.RESULT or differing_output(record, facts.RESULT, rtol=1e-3, atol=1e-5):
-        return []
-    return statements.backward(record, "thrifty")
+    right = name != facts.RESULT and _is_right(record)
+    return statements.backward(record, "thrifty") if right else []
+
+
+def _is_right(record: Record) -> bool:
+    """Whether the result of `thrifty` is that of `layer`."""
+    return differing_output(record, facts.RESULT, rtol=1e-3, atol=1e-5) is None
 
 
 BFLOAT16 = 2**-5
@@ -326,7 +334,10 @@ def within_work(record: Record) -> Result:
         # A compiler counts the body of a loop once, and the grader counts it as often as it runs.
         found = max(program.flops, program.work)
         if found > PRODUCTS * one:
+            again = round(found / one) - NEEDED
             observed = f"work of {found / one:.1f} products a layer: {found:,.0f} FLOPs"
+            more = f", as if {again} of the layer's {OWN} products were computed once more"
+            observed += more * (again in range(2, OWN + 1))
             place = _checkpointed(record)
             if missing := _names_of_nothing(record):
                 observed += f"; the policy saves `{missing[0]}`, and no array has that name"

@@ -6,6 +6,7 @@ between the first and the last, the arrays of one step at most may still be ther
 best params, and what came with them. More of them are a leak that drips.
 """
 
+import ast
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -13,23 +14,33 @@ import msgspec
 
 from grader.checks.ex17_find_the_leak import EXERCISE
 from grader.checks.ex17_find_the_leak.facts import (
+    AGAIN,
     BEST_OF,
     FIRST,
     HISTORY_OF,
     KEPT_FROM,
+    KEPT_ON_HOST,
     LAST,
+    LATER,
+    ONLY,
     SETTLED,
+    TRAINS,
+    WINDOW_LATER,
     Alive,
     Holder,
 )
 from grader.judging.checking import Failure, Result, Unable
-from grader.judging.evidence import calls_of, definition, differing_leaf, renamed, seen, wanted
+from grader.judging.evidence import bytes_of, calls_of, culprits, definition, seen, to_host, wanted
 from grader.judging.loops import FLOATS
+from grader.judging.results import differing_leaf, renamed
 from grader.judging.words import plural
 from grader.records.record import Observed, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
+from grader.source.file import File
 
+NOTED = 256
+"""Bytes that are noted of the reads of a step, at most. Up to 150 more than usual were seen."""
 WINDOW = 20
 """Steps of a window. It is this long because some loops read ten losses at a time."""
 HELD = 1
@@ -42,6 +53,11 @@ NEAR = 3
 
 ALL = "Each batch gets one step. What ends the loop before the batches do?"
 AHEAD = "the first is missing"
+LAST_MISSING = "the last is missing"
+ONE_LATE = (
+    "Each batch had its step, and the last report made no entry. When does your loop write down a "
+    "report, and what becomes of the one that it still holds when the batches end?"
+)
 ALL_TOLD = "Each batch gets one step, and each step an entry of the history: the first one, too."
 SAME_PARAMS = "A step returns new params. What does the next step get?"
 FLOATS_ONLY = "float(x) is a number. On a CPU, np.asarray(x) is a view of x, and keeps x alive."
@@ -72,6 +88,9 @@ def history_is_kept(record: Record) -> Result:
     if different is None:
         return _of_short_runs(record)
     found = _of_history(record, different)
+    if found.observed.endswith(LAST_MISSING) and taken == batches:
+        loop = statements.rounds(record, "train")
+        return replace(found, culprits=loop or found.culprits, hint=ONE_LATE)
     if found.observed.endswith(AHEAD) and (taken_out := calls_of(record, ("next", "islice"))):
         return replace(found, culprits=taken_out, hint=ALL_TOLD)
     if "the first params again" not in found.observed:
@@ -126,6 +145,9 @@ def best_is_kept(record: Record) -> Result:
     if failure.observed.endswith("deleted"):
         return replace(failure, culprits=_deleting(record), hint=DELETED)
     if failure.observed.endswith("before the first step"):
+        if second := _second_loop(record):
+            observed = f"{failure.observed}; `batches` is used up where the marked loop begins"
+            return replace(failure, observed=observed, culprits=second, hint=USED_UP)
         failure = replace(failure, hint=BEGINS)
     if failure.observed.endswith("the last step was given"):
         failure = replace(failure, hint=EVERY_STEP)
@@ -140,9 +162,31 @@ def best_is_kept(record: Record) -> Result:
     return replace(failure, culprits=place(record, "train", 0, 2))
 
 
+def _second_loop(record: Record) -> list[Culprit]:
+    """What the second of two loops of `train` goes over, if that is `batches`, as in the first."""
+    file = File(record.source)
+    top = file.doing("train")
+    loops = [node for node in ast.walk(top) if isinstance(node, ast.For)] if top else []
+    over = [
+        loop.iter
+        for loop in sorted(loops, key=lambda loop: loop.lineno)
+        if any(isinstance(n, ast.Name) and n.id == "batches" for n in ast.walk(loop.iter))
+    ]
+    apart = len(over) == 2 and all(
+        one is two or one.iter not in ast.walk(two) for one in loops for two in loops
+    )
+    return [file.place(over[1])] if apart else []
+
+
+USED_UP = (
+    "`batches` is an iterator: it gives each batch once. What is left of it when a loop has gone "
+    "through it? The best params can be kept while it runs."
+)
+
+
 def _best_at_an_end(record: Record) -> Failure | None:
     """The failure where the first or the last step of a run does not count as the best."""
-    for name, end in ((FIRST, "first"), (LAST, "last")):
+    for name, end in ((FIRST, "first"), (LAST, "last"), (ONLY, "only"), (AGAIN, "first")):
         if failure := differing_leaf(record, name, rtol=1e-4, atol=1e-5):
             found = renamed(failure, name, "best")
             observed = f"{found.observed}, in a run whose {end} step was given the best params"
@@ -293,11 +337,34 @@ def live_arrays_flat(record: Record) -> Result:
 def _kept_from_run_to_run(record: Record) -> Failure | None:
     """The failure where a call of `train` leaves arrays behind that the next one does not free."""
     kept = seen(record).facts[KEPT_FROM] - wanted(record).facts[KEPT_FROM]
-    if kept <= len(seen(record).values["best"]):
-        return None
-    expected = "once its results are gone, no array of a call of `train` is left"
-    observed = f"{kept} more are alive after the third call than after the second"
-    return _failed(record, expected, observed, FROM_CALL_TO_CALL)
+    if kept > len(seen(record).values["best"]):
+        expected = "once its results are gone, no array of a call of `train` is left"
+        observed = f"{kept} more are alive after the fifth call than after the second"
+        return _failed(record, expected, observed, FROM_CALL_TO_CALL)
+    return _grown_later(record)
+
+
+def _grown_later(record: Record) -> Failure | None:
+    """The failure where a later call of `train` keeps arrays from step to step."""
+    arrays = len(seen(record).values["best"]) + 4
+    if (grown := _grown_in_later_calls(record, lambda one: sum(one.arrays.values()))) > arrays:
+        return _failed(record, IN_EACH_CALL, f"{grown} more arrays {LATER_ALONE}", LATER_CALLS)
+    if (grown := _grown_in_later_calls(record, lambda one: one.nbytes)) > _slack(record):
+        return _failed(record, IN_EACH_CALL, f"{grown:,} bytes more {LATER_ALONE}", LATER_CALLS)
+    return None
+
+
+def _grown_in_later_calls(record: Record, size: Callable[[Alive], int]) -> int:
+    """How much more there is at the end of a later call than at its beginning, at most."""
+    runs = msgspec.convert(seen(record).facts[LATER], list[list[Alive]])
+    levels = [[size(one) for one in run] for run in runs if len(run) >= SETTLED + 2 * WINDOW_LATER]
+    ends = ((run[SETTLED : SETTLED + WINDOW_LATER], run[-WINDOW_LATER:]) for run in levels)
+    return max((min(late) - min(early) for early, late in ends), default=0)
+
+
+LATER_ALONE = "in a later call; in the first, there were no more"
+IN_EACH_CALL = "the last steps have as many live arrays as the first, in each call of `train`"
+LATER_CALLS = "What does your code do otherwise when `train` is called again?"
 
 
 FROM_CALL_TO_CALL = "What outlives a call of `train`: a list of the file, a default, a cache?"
@@ -324,7 +391,8 @@ def _left(levels: list[Alive], now: int) -> list[int]:
 )
 def host_bytes_flat(record: Record) -> Result:
     """What Python and NumPy hold grows by the history alone."""
-    most = 2 * _slack(record)  # Python's own objects come and go
+    # Python's own objects come and go, and what watches the reads notes each of them.
+    most = 2 * _slack(record) + NOTED * len(_levels(seen(record)))
     of_two = 2 * int(wanted(record).facts["bytes of params"])
     for size, limit in ((_held_bytes, of_two - 1), (_host_bytes, most)):
         grown, when, _ = _grown(_levels(seen(record)), size, in_the_end=True)
@@ -334,20 +402,45 @@ def host_bytes_flat(record: Record) -> Result:
             bytes_ = f"about {float(f'{grown:.2g}'):,.0f} bytes"
             observed = f"{bytes_} {when}: copies of arrays, views or texts"
             return _held(record, Failure(expected, observed), host=True)
-    return _best_on_the_host(record)
+    return _kept_on_the_host(record, of_two) or _best_on_the_host(record)
+
+
+def _kept_on_the_host(record: Record, limit: int) -> Failure | None:
+    """The failure where later calls of `train` keep more on the host than `limit` bytes."""
+    if (grown := _grown_in_later_calls(record, _held_bytes)) > limit:
+        expected = "of each step, the host keeps only the floats of the history, in each call"
+        return _failed(record, expected, f"{grown:,} bytes more {LATER_ALONE}", LATER_CALLS)
+    kept = seen(record).facts[KEPT_ON_HOST] - wanted(record).facts[KEPT_ON_HOST]
+    if kept <= limit:
+        return None
+    expected = "once its results are gone, nothing of a call of `train` is left on the host"
+    observed = f"{kept:,} bytes more after the fifth call than after the second"
+    return _failed(record, expected, observed, FROM_CALL_TO_CALL)
 
 
 def _best_on_the_host(record: Record) -> Failure | None:
     """The failure where the best params are NumPy's arrays."""
     leaves = seen(record).values["best"]
     if all(leaf.kind == "jax" for leaf in leaves):
-        return None
+        return _through_the_host(record)
     expected = "the best params are those that `step` was given: each a jax.Array, on its device"
     observed = f"`best{next(x.path for x in leaves if x.kind != 'jax')}` is an array of the host"
     place = calls_of(record, ("device_get", "np.asarray", "np.array", "numpy.asarray"))
     return Failure(
         expected, observed, place or statements.result(record, "train", 0, 2), AS_THEY_ARE
     )
+
+
+def _through_the_host(record: Record) -> Failure | None:
+    """The failure where `train` reads the largest array of the params to the host."""
+    largest = max(map(bytes_of, wanted(record).values["best"]))
+    reads = [event for event in to_host(seen(record), TRAINS) if event.nbytes == largest]
+    if not reads:
+        return None
+    expected = "no params are copied to the host: the best ones are those that `step` was given"
+    count = plural(sum(event.count for event in reads), "read")
+    observed = f"{count} of an array of the params, {largest:,} bytes each"
+    return Failure(expected, observed, culprits(record, reads), AS_THEY_ARE)
 
 
 AS_THEY_ARE = (

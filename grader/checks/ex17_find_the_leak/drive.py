@@ -1,12 +1,14 @@
-"""Drives ex17_find_the_leak: trains, and notes at each step what is alive; then trains twice more.
+"""Drives ex17_find_the_leak: trains, and notes at each step what is alive; then trains four times.
 
 Drawn: the steps (110 to 179), the rows of a batch and the width of the network, so that no size of
 the history or of the params is known in advance; which batch is the easiest (from a fifth to four
 fifths of the way), so that neither the first nor the last params are the best ones; a large factor
 of all losses and errors, so that no number that a loop begins with is above them; and all numbers.
-The run is long, so that a small array that is kept at each step adds up. Two short ones follow (3
-to 6 steps): in one the first step is given the best params, in the other the last one is. All
-losses and errors are below 0 there.
+The run is long, so that a small array that is kept at each step adds up. Four short ones follow: in
+one (25 to 34 steps) the first step is given the best params, in the next (3 to 6 steps) the last
+one is, the third has a single step, and the fourth is as long as the first. All losses and errors
+are below 0 there. What is alive at each step is counted in the first and the fourth of them, too,
+and after each what is left, also on the host.
 
 On a CPU, the arrays that `train` gets lie in memory that NumPy allocated. tracemalloc counts
 that memory, so that it also sees copies on the host, and views that outlive their array. What
@@ -32,12 +34,18 @@ import msgspec
 import numpy as np
 
 from grader.checks.ex17_find_the_leak.facts import (
+    AGAIN,
     BEST_OF,
     FIRST,
     HISTORY_OF,
     KEPT_FROM,
+    KEPT_ON_HOST,
     LAST,
+    LATER,
+    ONLY,
     SETTLED,
+    TRAINS,
+    WATCHED,
     Alive,
     Holder,
 )
@@ -45,12 +53,14 @@ from grader.checks.ex17_find_the_leak.holders import holders, host_bytes, runnin
 from grader.probes.observe import Misused, Observe, unpack
 
 PROMISE = "`train` returns (best, history)"
+SHORT = {FIRST: (25, 35), LAST: (3, 7), ONLY: (1, 2), AGAIN: (25, 35)}
+"""From how many steps on, and below how many, the later runs have."""
 MAGNITUDES = (3, 5)
 """The decimal logarithm of the factor of all losses and errors is between these."""
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
-    """Train, and write down what was alive at each step, and what was deleted; train twice more."""
+    """Train, and write down what was alive at each step, and what was deleted; train again."""
     observe.without_trace()
     steps = int(rng.integers(110, 180))
     easiest = int(steps * rng.uniform(0.2, 0.8))
@@ -69,7 +79,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     again = _batches(copy.deepcopy(rng), rows, steps, easiest, slope, [])
     held: list[Holder] = []
     watched = _watched(submission, step, observe, alive, given, starts, steps, held)
-    made = submission.train(watched, params, _batches(rng, rows, steps, easiest, slope, given))
+    with observe.phase(TRAINS):
+        made = submission.train(watched, params, _batches(rng, rows, steps, easiest, slope, given))
     tracemalloc.stop()
     best, history = unpack(made, 2, PROMISE)
     deleted += _deletions(params, given)
@@ -99,31 +110,47 @@ def _deletions(params: Any, batches: list[Any]) -> list[str]:
 def _train_to_the_ends(
     submission: ModuleType, observe: Observe, rng: Any, rows: int, first: Any
 ) -> list[str]:
-    """Train twice for a few steps: the first of them is given the best params, or the last.
+    """Train for a few steps: the first of them is given the best params, or the last.
 
     Returns what was deleted, in words.
     """
+    given, later, levels = list[Any](), list[list[Alive]](), list[Alive]()
 
     def below_0(params: Any, batch: Any) -> Any:
         with observe.unwatched():
+            own = {id(x) for x in jax.tree.leaves(given)}
+            frames = running(sys._getframe(1), str(submission.__file__))
+            held = host_bytes(frames, submission)
+            del frames
+            arrays = [(x, 0) for x in jax.live_arrays() if id(x) not in own]
+            levels.append(_alive(0, held, arrays))
+            del arrays
             new, report = jax.device_get(submission.sgd_step(params, batch))
             return _placed((new, {name: -1 / (1 + value) for name, value in report.items()}))
 
-    deleted, alive = list[str](), list[int]()
-    for name in (FIRST, LAST):
-        steps = int(rng.integers(3, 7))
-        given = list[Any]()
-        batches = _batches(rng, rows, steps, 0 if name == FIRST else steps - 1, 0.5, given)
+    deleted, alive, host = list[str](), list[int](), list[int]()
+    for name, span in SHORT.items():
+        steps = int(rng.integers(*span))
+        levels.clear()
+        batches = _batches(rng, rows, steps, steps - 1 if name == LAST else 0, 2 / steps, given)
         with observe.unwatched():
             params = _placed(first)
-        best, history = unpack(submission.train(below_0, params, batches), 2, PROMISE)
+        with observe.phase(TRAINS):
+            best, history = unpack(submission.train(below_0, params, batches), 2, PROMISE)
         observe.value(name, best)
         observe.value(HISTORY_OF[name], history)
         deleted += _deletions(params, given)
-        del batches, given, params, best, history
+        if name in WATCHED:
+            later.append([*levels])
+        del batches, params, best, history
+        given.clear()
         gc.collect()
         alive.append(len(jax.live_arrays()))
-    observe.fact(KEPT_FROM, alive[1] - alive[0])
+        with observe.unwatched():
+            host.append(host_bytes([], submission))
+    observe.fact(LATER, msgspec.to_builtins(later))
+    observe.fact(KEPT_FROM, alive[-1] - alive[0])
+    observe.fact(KEPT_ON_HOST, host[-1] - host[0])
     return deleted
 
 

@@ -5,15 +5,31 @@ import msgspec
 SETTLED = 5
 """The step from which on nothing may grow: a loop that reads one step late does so by then."""
 
+TRAINS = "train"
+"""The phase of each call of `train`."""
 BEST_OF = "the step whose params are the best"
 """The fact that holds the number of the step, from 0, that was given what `train` returns as its
 best params; or -1."""
-FIRST, LAST = (f"best of a short run whose {end} step is the best" for end in ("first", "last"))
-"""The names of the best params of two more runs."""
-HISTORY_OF = {FIRST: "history of a short run", LAST: "history of another short run"}
+FIRST, LAST, ONLY, AGAIN = (
+    f"best of a short run whose {end} step is the best"
+    for end in ("first", "last", "only", "very first")
+)
+"""The names of the best params of four more runs."""
+HISTORY_OF = {
+    FIRST: "history of a short run",
+    LAST: "history of another short run",
+    ONLY: "history of a run of one step",
+    AGAIN: "history of the last run",
+}
 """The names of their histories. All losses and errors there are below 0."""
-KEPT_FROM = "arrays kept from run to run"
-"""The fact that says how many more arrays were alive after the last run than after the second."""
+KEPT_FROM, KEPT_ON_HOST = "arrays kept from run to run", "bytes kept on the host from run to run"
+"""The facts that say how many more arrays were alive after the last run than after the second, and
+how much more of the host's memory the file's variables led to."""
+LATER = "what is alive at each step of two more runs"
+"""The fact that lists an `Alive` for each step of `FIRST` and `AGAIN`, for each run."""
+WATCHED = (FIRST, AGAIN)
+WINDOW_LATER = 10
+"""Steps of a window of these runs."""
 
 
 class Alive(msgspec.Struct):

@@ -4,6 +4,7 @@ A wrong result is compared with what known mistakes give, so that the failure ca
 """
 
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -47,8 +48,9 @@ from grader.checks.ex18_running_mean.facts import (
 from grader.judging.arrays import compare, load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.differences import ALL_ZERO
-from grader.judging.evidence import compiled_program, definition, not_jitted, seen, wanted
+from grader.judging.evidence import definition, seen, wanted
 from grader.judging.memory import room
+from grader.judging.programs import compiled_program, not_jitted
 from grader.records.record import Measured, Memory, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
@@ -60,7 +62,7 @@ ABOUT_TEN = 12
 RTOL, ATOL = 2e-4, 1e-4
 """By how much two means may differ and count as the same."""
 LONG_RTOL, LONG_ATOL = 3e-5, 1e-5
-"""The same for the long program, where one of thousands of states makes a difference of 1e-4."""
+"""The same where one of a thousand states or more makes a difference of 1e-4."""
 
 
 @EXERCISE.check(
@@ -139,8 +141,10 @@ LACKING, ONE_TOO_MANY = (
 BEFORE = "the sum lacks the last state and contains `x`"
 ROUNDS = frozenset((LACKING, ONE_TOO_MANY, "the first update is left out"))
 """What comes of another number of rounds."""
-OF_UPDATE = frozenset((ONE_RATE, SHIFTED, BY_THE_ROUNDS, ITSELF))
+OF_UPDATE = frozenset((ONE_RATE, SHIFTED, BY_THE_ROUNDS, ITSELF, OF_X))
 """What comes of what `update` gets."""
+TURNED = re.compile(r"\breverse\b|\bflip|::-1")
+"""How a file turns the rates round, or the loop over them."""
 IN_ORDER = (
     "The body returns the carry in the order in which it unpacks it. Which of the two is the first "
     "in each line?"
@@ -183,9 +187,13 @@ BY_THE_NUMBER = (
 )
 
 
+def _tolerances(name: str) -> tuple[float, float]:
+    return (LONG_RTOL, LONG_ATOL) if name in (LONG, THOUSAND) else (RTOL, ATOL)
+
+
 def _differing(name: str, mine: Measured, theirs: Measured) -> Failure | None:
     """How a mean differs from the reference's."""
-    rtol, atol = (LONG_RTOL, LONG_ATOL) if name == LONG else (RTOL, ATOL)
+    rtol, atol = _tolerances(name)
     return compare("mean", mine.outputs, theirs.outputs, "", "", rtol=rtol, atol=atol)
 
 
@@ -241,7 +249,7 @@ def _would_show(record: Record, name: str, mine: Measured, theirs: Measured, oth
     apart = float(abs(got - want).max()) / max(float(abs(want).max()), ATOL)
     sizes = wanted(record).facts[SIZES]
     fades = min(1.0, int(sizes[name][1]) / int(sizes[other][1]))
-    return not apart * fades <= CLEAR * (LONG_RTOL if other == LONG else RTOL)
+    return not apart * fades <= CLEAR * _tolerances(other)[0]
 
 
 CLEAR = 10
@@ -252,16 +260,16 @@ def _of_slip(record: Record, slip: str) -> list[Culprit]:
     """Where a known mistake is."""
     if slip == X_ALONE:  # a slip of the pen, which has its line
         return definition(record, NAME)
-    if slip in OF_UPDATE:
+    if slip in OF_UPDATE or (slip == BACKWARDS and not TURNED.search(record.source)):
         return statements.call(record, NAME, "update")
     if "divided" in slip:
-        return statements.division(record, NAME) or statements.result(record, NAME)
+        return statements.division(record, NAME, "update") or statements.result(record, NAME)
     if "alone" in slip:
         return statements.result(record, NAME)
     loop = statements.call(record, NAME, "scan", "fori_loop", "while_loop")
     if slip in ROUNDS:
         return statements.condition(record, NAME) or loop
-    of_x = "`x`" in slip and slip not in (BEFORE, OF_X) and not slip.endswith(FROM_X)
+    of_x = "`x`" in slip and slip != BEFORE and not slip.endswith(FROM_X)
     return loop if of_x else statements.each_round(record, NAME) or loop
 
 
@@ -307,7 +315,7 @@ def _known_slips(record: Record, name: str, mine: Measured, theirs: Measured) ->
     found, mean, x, first, last, weighted, halved, divided, *more = loaded
     rates, shortened, *sums = more
     updates = int(wanted(record).facts[SIZES][name][1])
-    rtol, atol = (LONG_RTOL, LONG_ATOL) if name == LONG else (RTOL, ATOL)
+    rtol, atol = _tolerances(name)
     scale = min(1.0, float(abs(mean).max()))
     slips = _slips(mean * updates, x, last, shortened, sums, updates)
     slips |= {
@@ -438,7 +446,7 @@ def constant_memory(record: Record) -> Result:
             return Failure(
                 f"room for at most {arrays} arrays like `x`, for {updates:,} updates",
                 f"room for {need // array:,} of them: {need:,} bytes",
-                statements.call(record, NAME, "scan", "vmap", "map", "fori_loop"),
+                _keeping(record),
             )
     return _kept_by_a_loop(record)
 
@@ -451,8 +459,14 @@ def _kept_by_a_loop(record: Record) -> Failure | None:
     return Failure(
         f"a loop over millions of updates keeps at most {ABOUT_TEN} arrays like a small `x`",
         f"it keeps as much as {kept:,} of them",
-        statements.call(record, NAME, "scan", "vmap", "map", "fori_loop"),
+        _keeping(record),
     )
+
+
+def _keeping(record: Record) -> list[Culprit]:
+    """Where arrays are kept: what a scan stacks, else the loop."""
+    loop = statements.call(record, NAME, "scan", "vmap", "map", "fori_loop")
+    return statements.stacked(record, NAME) or loop
 
 
 def _room(memory: Memory) -> int:

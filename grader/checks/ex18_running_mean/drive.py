@@ -8,8 +8,10 @@ and not run: 41 to 8,999 updates for an `x` of the size 64 to 2999; 9,000 to 3 m
 24 to 2999; and 30 to 80 million, of the size 3000 to 3999. Memory that grows with the updates,
 however slowly, shows there. The last is left out where a constant of the program grows with the
 updates. Of one with 1 to 4 million, for a small `x`, what its loops carry and stack is read. The
-rates differ, so that the order of the updates counts. In the long program they have both signs, so
-that the states neither grow nor fade, and each of them has its share in the mean.
+rates differ, so that the order of the updates counts, and one in ten is 0. Either they let the
+states fall, in the end to a part between a third and a fiftieth, or they have both signs, so that
+the states neither grow nor fade: in the long program and in that of a thousand they are up to 0.6
+and down to -1.7, and in another one small. So each state has its share in the mean.
 """
 
 import math
@@ -62,12 +64,15 @@ from grader.probes.observe import Observe
 
 SIZE, LARGER, ANY = (24, 64), (64, 128), (24, 128)
 """From which size of `x` on, and below which, programs run."""
+SWING, LESS = 0.5, 0.05
+"""How far the logarithm of a state goes up and down, where rates have both signs."""
 MILLIONS = (1_000_000, 4_000_000)
 """How many updates a program has whose loops are looked at."""
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Export the mean; keep `x` and the last state, by which the checks recognise mistakes."""
+    observe.without_trace()
     mean = submission.mean_of_updates
     if not observe.jitted(NAME, mean):
         return
@@ -78,8 +83,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         NAME: (_x(rng, rng.uniform(5, 30)), _falling(rng, updates)),
         SHORT: (_x(rng, rng.uniform(0.1, 3), ANY), _falling(rng, int(rng.integers(1, 41)))),
         LONG: (_x(rng, rng.uniform(0.001, 0.003)), _turning(rng, longer)),
-        FEWER: (_x(rng, rng.uniform(0.1, 3), sizes), _falling(rng, _between(rng, 41, fewer))),
-        THOUSAND: (_x(rng, rng.uniform(0.1, 3)), _falling(rng, 1000)),
+        FEWER: (_x(rng, rng.uniform(0.1, 3), sizes), _turning(rng, _between(rng, 41, fewer), LESS)),
+        THOUSAND: (_x(rng, rng.uniform(0.001, 0.003)), _turning(rng, 1000)),
         MORE[0]: _shapes(_between(rng, 64, 3000), _between(rng, 41, 9_000)),
         MORE[1]: _shapes(_between(rng, 24, 3000), _between(rng, 9_000, 3_000_000)),
         HUGE: _shapes(int(rng.integers(3000, 4000)), _between(rng, 30_000_000, 80_000_000)),
@@ -184,17 +189,28 @@ def _x(rng: Any, scale: float, sizes: tuple[int, int] = SIZE) -> Any:
 
 
 def _falling(rng: Any, updates: int) -> Any:
-    """Rates that let the states fall."""
-    return jax.device_put(rng.uniform(0.01, 0.05, updates).astype("float32"))
+    """Rates that let the states fall, but of many updates not to nothing."""
+    most = min(0.05, rng.uniform(2, 7) / updates)
+    rates = rng.uniform(0.2, 1, updates) * most * _counts(rng, updates)
+    return jax.device_put(rates.astype("float32"))
 
 
-def _turning(rng: Any, updates: int) -> Any:
-    """Rates that let small states rise and fall, by up to a third.
+def _turning(rng: Any, updates: int, swing: float = SWING) -> Any:
+    """Rates that let states rise and fall: their logarithm by up to `swing`.
 
-    A small state is multiplied by 1 - rate, for tanh adds next to nothing to it.
+    A small state is multiplied by 1 - rate, for tanh adds next to nothing to it. To a large one it
+    adds little where rates are small.
     """
-    walk = rng.uniform(-0.3, 0.3, updates + 1)
+    stands = np.where([True, *_counts(rng, updates)], np.arange(updates + 1), 0)
+    walk = rng.uniform(-swing, swing, updates + 1)[np.maximum.accumulate(stands)]
     return jax.device_put((1 - np.exp(np.diff(walk))).astype("float32"))
+
+
+def _counts(rng: Any, updates: int) -> Any:
+    """Which rates are not 0: of ten or more all but one in ten, and the first and the last."""
+    found = rng.random(updates) >= (0.1 if updates >= 10 else 0)
+    found[[0, -1]] = True
+    return found
 
 
 def _between(rng: Any, fewest: int, most: int) -> int:

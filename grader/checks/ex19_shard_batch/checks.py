@@ -15,10 +15,13 @@ from grader.checks.ex19_shard_batch.facts import (
     AGAIN,
     ARRAYS,
     BATCHES,
+    MISSING,
     SPLIT,
     UNDER_JIT,
     Batch,
     changed_of,
+    constants_of,
+    told_of,
     uneven_of,
 )
 from grader.judging.arrays import FORM, figures, load
@@ -28,13 +31,13 @@ from grader.judging.evidence import (
     culprits,
     definition,
     events,
-    other_parts,
     probe_gap,
     seen,
     through_a_program,
     to_host,
     wanted,
 )
+from grader.judging.results import other_parts
 from grader.judging.words import EVERYWHERE, PARTS, plural, shards, typed, where
 from grader.records.record import Event, Leaf, Observed, Record
 from grader.records.verdict import Culprit
@@ -71,14 +74,20 @@ def _adding(record: Record) -> list[Culprit]:
 
 
 def _padding(record: Record) -> list[Culprit]:
-    """Where `shard_batch` adds rows."""
-    place = _filling(record)
-    return place if place != definition(record, "shard_batch") else _placing(record)
+    """Where `shard_batch` adds rows: in one call, or in several of one function."""
+    here = definition(record, "shard_batch")
+    every = (statements.every(record, "shard_batch", name) for name in FILLING)
+    found = (place for place in (_filling(record), *every) if place != here)
+    return next(found, None) or _placing(record)
+
+
+FILLING = ("pad", "concatenate", "vstack", "full", "resize")
+"""Functions of NumPy that make an array of more rows."""
 
 
 def _filling(record: Record) -> list[Culprit]:
     """The only call by which `shard_batch` adds rows, or the line that defines it."""
-    return statements.call(record, "shard_batch", "pad", "concatenate", "vstack", "full", "resize")
+    return statements.call(record, "shard_batch", *FILLING)
 
 
 def _making(record: Record, key: str) -> list[Culprit]:
@@ -169,7 +178,7 @@ def _splitting(record: Record, key: str, leaf: Leaf, batch: Batch) -> list[Culpr
 
 
 LENGTH = (
-    'This mesh has two axes, and the rows are split over "data" alone. With which number does '
+    'This mesh has several axes, and the rows are split over "data" alone. With which number does '
     "the marked line count?"
 )
 TOO_SHORT = (
@@ -197,7 +206,9 @@ def _cannot_be_split(record: Record, name: str, batch: Batch, shape: Sequence[in
         hint = NOT_MISSING if missing else NONE_MISSING
         hint = hint if batch.parts == batch.devices else LENGTH
         place, made = _adding(record), _padding(record)
-        if got == 2 * rows < batch.full:
+        others = (batch.devices // batch.parts, batch.devices)
+        by_another = got in [rows + -rows % length for length in others]
+        if got == 2 * rows < batch.full and not (missing and by_another):
             hint, place, made = TOO_SHORT, _padding(record), []
         if got < rows:
             why, hint = f", without {rows - got} of its own", ALL_KEPT
@@ -322,6 +333,8 @@ def mask_marks_the_own_rows(record: Record) -> Result:
         for key in ARRAYS:
             want = _reference(record, name, key)
             if found := _wrong_rows(key, _leaf(record, name, key), want, batch.rows):
+                if key == "mask" and _for_blank_rows(record, name):
+                    found = found[0], f"{found[1]}: inputs and targets of that row are 0"
                 failure = _failure(record, *found, name, _making(record, key))
                 hint = REMEMBERED if name == AGAIN else FORM if "is an array" in found[0] else ""
                 return replace(failure, hint=TIMES_ZERO if "takes out" in found[0] else hint)
@@ -354,7 +367,8 @@ def _wrong_rows(key: str, leaf: Leaf, want: Any, rows: int) -> tuple[str, str] |
         expected = f"`{key}` is an array {want.dtype}{list(want.shape)}"
         return expected, f"{leaf.dtype}{list(leaf.shape)}"
     judged = len(want) if key == "mask" else rows
-    wrong = (got != want).reshape(len(want), -1)[:judged].any(axis=1).nonzero()[0]
+    other = (got != want) & ((got == got) | (want == want))  # NaN stays NaN
+    wrong = other.reshape(len(want), -1)[:judged].any(axis=1).nonzero()[0]
     if wrong.size:
         row = int(wrong[0])
         expected, observed = _rows(want[row], got[row])
@@ -374,6 +388,17 @@ def _spoilt(added: Any) -> str:
     square = ", whose square is inf" if math.isfinite(value) else ""
     factor = "NaN" if math.isnan(value) else "inf"
     return f"{value:.6g}{square}: 0 times {factor} is NaN, and so is the mean"
+
+
+def _for_blank_rows(record: Record, name: str) -> bool:
+    """Whether the mask is wrong for those rows alone that hold nothing but zeros."""
+    data = _leaf(record, name, "mask").data
+    inputs, mask = (_reference(record, name, key) for key in ("inputs", "mask"))
+    got = load(data) if data else None
+    if got is None or got.shape != mask.shape:
+        return False
+    wrong = (got != mask) & (mask == 1)
+    return bool(wrong.any() and not inputs[wrong].any())
 
 
 def _rows(want: Any, got: Any) -> tuple[str, str]:
@@ -452,7 +477,8 @@ def _copied_more(record: Record) -> Result:
             )
             observed = f"{nbytes:,} bytes are copied"
             return Failure(expected, observed, culprits(record, mine), ONCE_EACH)
-        if lost := _not_copied(record, name, batch, mine):
+        lost = _not_copied(record, name, batch, mine) or _held_by_a_program(record, name, batch)
+        if lost:
             expected = f"copies of all rows from the host, for {name}"
             made = list(events(seen(record), "compile", phase=name))
             return Failure(expected, lost, culprits(record, made), IN_A_PROGRAM)
@@ -485,6 +511,15 @@ def _not_copied(record: Record, name: str, batch: Batch, copies: Sequence[Event]
     return f"{copied:,} of {own:,} bytes were copied, and a program made the others" * (
         copied < own
     )
+
+
+def _held_by_a_program(record: Record, name: str, batch: Batch) -> str:
+    """That programs hold numbers of the rows, or more constants than one part has rows; else ""."""
+    largest = max(prod(leaf.shape) * 4 for leaf in wanted(record).values[name]) // batch.parts
+    if told := int(seen(record).facts[told_of(name)]):
+        return f"programs hold {plural(told, 'number')} of the rows on every device"
+    held = int(seen(record).facts[constants_of(name)])
+    return f"programs hold {held:,} bytes of numbers on every device" * (held > largest)
 
 
 def _copied(record: Record, name: str, batch: Batch, copies: Sequence[Event]) -> int:
@@ -558,7 +593,7 @@ def loss_is_of_the_own_rows(record: Record) -> Result:
             if "takes out the predictions" in slip:
                 place = statements.times(record, "mean_loss", "mask") or place
             return Failure(f"the loss of {name} is {expected}", observed + slip, place, hint)
-    return _other_under_jit(record)
+    return _other_under_jit(record) or _of_a_missing_number(record)
 
 
 def _got(record: Record, name: str) -> float | None:
@@ -601,6 +636,23 @@ def _other_under_jit(record: Record) -> Failure | None:
         place = definition(record, "mean_loss")
         return Failure(f"under jax.jit, the loss of {name} is {expected}", observed, place, TRACED)
     return None
+
+
+def _of_a_missing_number(record: Record) -> Failure | None:
+    """The failure where an own row that holds a NaN does not count."""
+    leaf = _single(seen(record).values[MISSING])
+    number = load(leaf.data) if leaf.data else None
+    if number is not None and not number.shape and math.isnan(float(number.item())):
+        return None
+    expected = "the loss of a batch is NaN if a number of one of its own rows is NaN"
+    observed = f"{number}: that row does not count"
+    return Failure(expected, observed, statements.result(record, "mean_loss"), EACH_COUNTS)
+
+
+EACH_COUNTS = (
+    "Only the mask says which rows count. A loss without the rows that went wrong hides what went "
+    "wrong. Which line leaves them out?"
+)
 
 
 TRACED = (

@@ -1,14 +1,17 @@
-"""Drives ex19_shard_batch: splits six batches over meshes, and takes a loss for five.
+"""Drives ex19_shard_batch: splits seven batches over meshes, and takes a loss for six.
 
-There are three meshes: one axis over all devices, and two axes in both orders, of which "data" is
-the longer one once, and the shorter one once. So neither the number of devices nor the first or the
-longest axis is right for all, and the rows are drawn so that each of them asks for another number
-of added rows. One batch needs none, one has a single row, and one of those on two axes has fewer
-rows than parts. A second batch of the same shape follows on one mesh.
+There are three meshes: one axis over all devices, two axes, of which "data" is the second, and
+three, of which it is the first. It is longer than the others together once, and shorter once. So
+neither the number of devices nor the first or the longest axis is right for all, and the rows are
+drawn so that each of them asks for another number of added rows. One batch needs none, one has a
+single row, and one of those on several axes has fewer rows than parts. A second batch of the same
+shape follows on one mesh, whose arrays lie column by column, and then the one with a single row.
+The last batch is split over some of the devices, in one axis.
 
 Drawn are the rows and columns of the batches (one of them, which is drawn, has 30 to 59 rows and
-more in each part), the order of the devices in each mesh, and all numbers. Inputs have more columns
-than targets, so that neither pass for the other.
+more in each part), the order of the devices in each mesh, the names of its other axes, and all
+numbers. Inputs have more columns than targets, so that neither pass for the other. In a batch of
+three rows or more, all numbers of one row are 0; in that on three axes, one target is very large.
 
 `mean_loss` gets batches that the drive itself has split, so that it is judged apart from
 `shard_batch`. Their added rows hold drawn numbers, most of them large, and count unless the mask
@@ -16,7 +19,8 @@ takes them out. The loss of two batches is taken under jit, too.
 """
 
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import ModuleType
 from typing import Any
 
@@ -28,17 +32,25 @@ from grader.checks.ex19_shard_batch.facts import (
     AGAIN,
     ARRAYS,
     BATCHES,
+    MISSING,
     REPEATED,
     UNDER_JIT,
     Batch,
     changed_of,
+    constants_of,
+    told_of,
     uneven_of,
 )
 from grader.judging.words import plural
+from grader.probes import dumped
 from grader.probes.observe import Observe, unpack
 
 UNEVEN = re.compile(r"array axis 0 is partitioned .* shape: \(([\d, ]+)\)", re.DOTALL)
 """What JAX says of rows that it cannot split, with the shape of their array."""
+OTHERS = ("model", "tensor", "pipe", "expert", "x", "rows", "batch")
+"""How the other axes of a mesh may be called."""
+FAR = 1e4
+"""The target that is far from all others."""
 ADDED = (0, 6)
 """The decimal logarithm of how large the numbers of added rows are, beside the own ones."""
 PROMISE = "`shard_batch` returns (inputs, targets, mask)"
@@ -48,17 +60,22 @@ def _batches(devices: int, rng: Any) -> list[Batch]:
     """The batches, in the order of their names."""
     half = devices // 2 or 1
     second, first = (int(n) for n in rng.permutation([half, devices // half]))
-    few, long = rng.integers(1, 10, 2), rng.integers(30, 60, 1)
+    few, long = rng.integers(1, 10, 2), rng.integers(60, 150, 1)
     times = [int(n) for n in rng.permutation([*few, *long])]
     times.insert(2 if second > first else 3, 0)  # fewer rows than parts, where there are more parts
     some = int(rng.integers(1, max(devices, 2)))
     one, other = (int(rng.choice(_telling(n, devices // n))) for n in (second, first))
+    two, apart = min(2, devices), rng.spawn(1)[0]
+    fewer = int(apart.integers(two, max(two, devices - 1) + 1))
+    own = int(apart.integers(1, 8 * fewer))
+    fewer = fewer if apart.integers(4) else 1
     return [
         Batch(parts=devices, rows=times[0] * devices, devices=devices),
         Batch(parts=devices, rows=times[1] * devices + some, devices=devices),
         Batch(parts=devices, rows=1, devices=devices),
         Batch(parts=second, rows=times[2] * devices + one, devices=devices),
         Batch(parts=first, rows=times[3] * devices + other, devices=devices, first=True),
+        Batch(parts=fewer, rows=own, devices=fewer),
     ]
 
 
@@ -74,60 +91,103 @@ def _telling(parts: int, others: int) -> list[int]:
 def _mesh(devices: Any, batch: Batch, rng: Any) -> Any:
     """A mesh whose axis "data" has as many devices as the batch has parts.
 
-    An axis "model" has the others, if there are any.
+    Another axis has the others, if there are any, or two after it.
     """
-    devices = rng.permutation(devices)
+    devices = rng.permutation(devices)[: batch.devices]
     if batch.parts == devices.size:
         return jax.sharding.Mesh(devices, ("data",))
-    if batch.first:
-        return jax.sharding.Mesh(devices.reshape(batch.parts, -1), ("data", "model"))
-    return jax.sharding.Mesh(devices.reshape(-1, batch.parts), ("model", "data"))
+    rest = devices.size // batch.parts
+    one, two = map(str, rng.choice(OTHERS, 2, replace=False))
+    data = {"data": batch.parts}
+    some = 2 if rest > 2 and rest % 2 == 0 else rest
+    axes = data | {one: some, two: rest // some} if batch.first else {one: rest} | data
+    return jax.sharding.Mesh(devices.reshape(*axes.values()), (*axes,))
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Let the submission split each batch, and take the loss of one that the drive has split."""
     devices = np.array(jax.devices()[: len(jax.devices()) // 2 * 2 or 1])
     features, width = map(int, rng.integers((6, 2), (11, 6)))
-    for name, batch in zip(BATCHES, _batches(devices.size, rng), strict=True):
+    mesh: Any = None
+    batches = _batches(devices.size, rng)
+    apart = rng.spawn(1)[0]
+    for name, batch in zip(BATCHES, batches, strict=True):
         observe.fact(name, msgspec.to_builtins(batch))
-        mesh, rows = _mesh(devices, batch, rng), batch.rows
+        rows, mesh = batch.rows, mesh if name == BATCHES[2] else _mesh(devices, batch, rng)
         inputs = rng.normal(3, 1, (batch.full, features)).astype(np.float32)
-        targets = rng.normal(3, 1, (batch.full, width)).astype(np.float32)
-        try:
+        columns = 1 if name == BATCHES[-1] else width
+        targets = rng.normal(3, 1, (batch.full, columns)).astype(np.float32)
+        if rows >= 3:
+            blank = int(rng.integers(rows))
+            inputs[blank] = targets[blank] = 0
+        if batch.first:
+            targets[int(rng.integers(rows)), 0] = FAR
+        with _noting_what_is_uneven(observe, name):
             _split(submission, observe, name, mesh, inputs[:rows], targets[:rows])
             if name == REPEATED:
                 observe.fact(AGAIN, msgspec.to_builtins(batch))
-                others = inputs[:rows] + np.float32(1), targets[:rows] - np.float32(1)
+                others = _with_missing_numbers(apart, batch, inputs[:rows] + 1, targets[:rows] - 1)
                 _split(submission, observe, AGAIN, mesh, *others)
-        except ValueError as error:
-            if not (uneven := UNEVEN.search(str(error))):
-                raise
-            observe.fact(uneven_of(name), [int(size) for size in uneven[1].split(",") if size])
-        weights = rng.normal(size=(features, width)).astype(np.float32)
+        weights = rng.normal(size=(features, columns)).astype(np.float32)
         for array in (inputs, targets):
             array[rows:] *= 10 ** rng.uniform(*ADDED)
-        filled = inputs, targets, (np.arange(batch.full) < rows).astype(np.float32)
+        mask = (np.arange(batch.full) < rows).astype(np.float32)
         if observe.reference:
-            observe.fact(f"slips of {name}", _slips(batch.parts, weights, *filled))
-        given = (
-            jax.device_put(weights, jax.NamedSharding(mesh, jax.P())),
-            *jax.device_put(filled, jax.NamedSharding(mesh, jax.P("data"))),
-        )
+            observe.fact(f"slips of {name}", _slips(batch.parts, weights, inputs, targets, mask))
+        given = _placed(mesh, weights, inputs, targets, mask)
         observe.value(f"loss of {name}", submission.mean_loss(*given))
         if name in UNDER_JIT:
             with suppress(Exception):  # nobody asks for a function that can be traced
                 observe.value(UNDER_JIT[name], jax.jit(submission.mean_loss)(*given))
+        if name == REPEATED:
+            targets[int(apart.integers(rows)), 0] = np.nan
+            missing = _placed(mesh, weights, inputs, targets, mask)
+            observe.value(MISSING, submission.mean_loss(*missing))
+
+
+@contextmanager
+def _noting_what_is_uneven(observe: Observe, name: str) -> Iterator[None]:
+    """A block in which JAX may refuse to split an array: its shape is kept for the batch."""
+    try:
+        yield
+    except ValueError as error:
+        if not (uneven := UNEVEN.search(str(error))):
+            raise
+        observe.fact(uneven_of(name), [int(size) for size in uneven[1].split(",") if size])
+
+
+def _placed(mesh: Any, weights: Any, *batch: Any) -> tuple[Any, ...]:
+    """The arguments of a loss: the weights on each device of the mesh, and the batch split."""
+    whole, split = (jax.NamedSharding(mesh, spec) for spec in (jax.P(), jax.P("data")))
+    return jax.device_put(weights, whole), *jax.device_put(batch, split)
+
+
+def _with_missing_numbers(rng: Any, batch: Batch, *arrays: Any) -> Iterator[Any]:
+    """Own rows, column by column, of which one holds a NaN and an infinite number.
+
+    It is a row that is no model for an added one: neither the last nor among the first.
+    """
+    row = int(rng.integers(batch.full - batch.rows, batch.rows - 1))
+    for number, array in zip((np.nan, np.inf), arrays, strict=True):
+        array[row, int(rng.integers(array.shape[1]))] = number
+        yield np.asfortranarray(array)
 
 
 def _split(
     submission: ModuleType, observe: Observe, name: str, mesh: Any, inputs: Any, targets: Any
 ) -> None:
     """Let the submission split the batch `name`."""
-    given = inputs.copy(), targets.copy()
-    with observe.phase(name):
+    given = inputs.copy("K"), targets.copy("K")
+    with dumped.programs() as programs, observe.phase(name):
         made = unpack(submission.shard_batch(mesh, *given), 3, PROMISE)
         observe.value(name, dict(zip(ARRAYS, made, strict=True)))
-    same = (np.array_equal(*pair) for pair in zip(given, (inputs, targets), strict=True))
+    rows = {number for array in (inputs, targets) for number in array.ravel().tolist() if number}
+    told = {number for program in programs for number in dumped.numbers(program)}
+    observe.fact(told_of(name), len(rows & told))
+    constants = (nbytes for program in programs for nbytes in dumped.constants(program))
+    observe.fact(constants_of(name), sum(constants))
+    pairs = zip(given, (inputs, targets), strict=True)
+    same = (np.array_equal(*pair, equal_nan=True) for pair in pairs)
     observe.fact(
         changed_of(name), [key for key, kept in zip(ARRAYS, same, strict=False) if not kept]
     )

@@ -8,6 +8,7 @@ BATCHES = (
     "the batch with a single row",
     'the batch on a mesh whose second axis is "data"',
     'the batch on a mesh whose first axis is "data"',
+    "the batch on some of the devices",
 )
 """What the drive calls its batches. Each has a fact, a phase and a value of that name."""
 UNDER_JIT = {name: f"loss under jit of {name}" for name in BATCHES[1:3]}
@@ -16,6 +17,8 @@ REPEATED = BATCHES[1]
 """The batch that is followed by another one of its shape, on the same mesh."""
 AGAIN = f"{REPEATED}, with other numbers"
 """That other one."""
+MISSING = f"loss of {REPEATED}, of which a number is missing"
+"""The value that is a loss of such a batch: NaN."""
 SPLIT = (*BATCHES, AGAIN)
 """All batches that `shard_batch` gets. The loss is taken of the others."""
 ARRAYS = ("inputs", "targets", "mask")
@@ -32,7 +35,7 @@ class Batch(msgspec.Struct, frozen=True):
     devices: int
     """How many devices the mesh has."""
     first: bool = False
-    """Whether "data" is the first of two axes."""
+    """Whether "data" is the first of three axes, and not the second of two."""
 
     @property
     def full(self) -> int:
@@ -43,6 +46,16 @@ class Batch(msgspec.Struct, frozen=True):
 def uneven_of(name: str) -> str:
     """The fact that holds the shape of an array which JAX could not split, for a batch."""
     return f"an array that cannot be split, of {name}"
+
+
+def constants_of(name: str) -> str:
+    """The fact that says how many bytes the constants of all programs have, for a batch."""
+    return f"constants, of {name}"
+
+
+def told_of(name: str) -> str:
+    """The fact that says how many numbers of the rows stand in programs, for a batch."""
+    return f"numbers of the rows in programs, of {name}"
 
 
 def changed_of(name: str) -> str:

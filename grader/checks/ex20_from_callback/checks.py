@@ -1,5 +1,6 @@
 """Checks of ex20_from_callback: the array and how it lies, what was read, and what was copied."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -15,20 +16,21 @@ from grader.judging.evidence import (
     culprit,
     culprits,
     definition,
-    differing_leaf,
     events,
     probe_gap,
     seen,
     through_a_program,
     wanted,
 )
-from grader.judging.words import plural
+from grader.judging.results import differing_leaf
+from grader.judging.words import EVERYWHERE, PARTS, plural
 from grader.records.record import Leaf, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
 
-ROOM = 1 << 18
-"""Bytes on the host for what is neither a block nor the file: Python's own objects."""
+ROOM = 1 << 19
+"""Bytes on the host for what is neither a block nor the file: Python's own objects, such as a table
+that grows, which was seen to take half of it. It is less than a second block."""
 
 
 def _cases(record: Record) -> Iterator[tuple[str, Case, Case]]:
@@ -147,6 +149,7 @@ def _of_another_device(leaf: Leaf, want: Leaf) -> str:
     blocks = {
         device: tuple(slice(*extent) for extent in part) for device, part in want.parts.items()
     }
+    mine, right = np.nan_to_num(mine, nan=2), np.nan_to_num(right, nan=2)  # no value is 2
     for device, block in blocks.items():
         if np.array_equal(mine[block], right[block]):
             continue
@@ -213,7 +216,7 @@ KEPT = (
     ),
 )
 def never_whole_on_the_host(record: Record) -> Result:
-    """The host never puts the file together beside the blocks that it read, and keeps no blocks."""
+    """The host joins no blocks of the file in one array, and keeps none."""
     for name, mine, theirs in _cases(record):
         if not theirs.counted:
             continue
@@ -225,17 +228,23 @@ def never_whole_on_the_host(record: Record) -> Result:
             return Failure(expected, observed, statements.piled(record, "load"), KEPT)
         if mine.beyond > most:
             expected = f"the host holds what was read, and at most {most:,} bytes besides"
-            observed = f"{mine.beyond:,} bytes besides at one time, in {name}"
-            joined = statements.call(record, "load", *_JOINS)
-            made = statements.result(record, "load")
-            return Failure(
-                expected, observed, made if joined == definition(record, "load") else joined
+            return _joined(
+                record, expected, f"{mine.beyond:,} bytes besides at one time, in {name}"
             )
-    if (held := seen(record).facts[STILL_HELD]) > max(wanted(record).facts[STILL_HELD], 1):
+        if mine.largest > most:
+            expected = f"no array on the host is larger than a block of {one:,} bytes"
+            return _joined(record, expected, f"one has {mine.largest:,} bytes, in {name}")
+    if (held := seen(record).facts[STILL_HELD]) > wanted(record).facts[STILL_HELD]:
         expected = "no block of a file is kept on the host when its array is gone"
         observed = f"{plural(held, 'block')} of all the files are still kept in the end"
         return Failure(expected, observed, statements.piled(record, "load"), KEPT)
     return None
+
+
+def _joined(record: Record, expected: str, observed: str) -> Failure:
+    """The failure where blocks are put together."""
+    joined, made = statements.call(record, "load", *_JOINS), statements.result(record, "load")
+    return Failure(expected, observed, made if joined == definition(record, "load") else joined)
 
 
 _JOINS = ("empty", "zeros", "empty_like", "zeros_like", "concatenate", "block", "vstack", "hstack")
@@ -265,8 +274,15 @@ def straight_to_its_device(record: Record) -> Result:
         if copies > len(theirs.blocks):
             expected = f"{plural(len(theirs.blocks), 'copy')}, one for each device, in {name}"
             observed = f"{plural(copies, 'copy')} from the host to devices"
-            hint = "Each device needs its own block. Which devices do the blocks go to?"
-            return Failure(expected, observed, culprits(record, found), hint)
+            return Failure(expected, observed, culprits(record, found), TO_EACH)
+        to_one = Counter[str]()
+        for event in found:
+            to_one[event.detail] += event.count
+        twice = [e for e in found if e.detail not in SEVERAL and to_one[e.detail] > 1]
+        if twice:
+            expected = f"1 copy to each device, in {name}"
+            observed = f"{to_one[twice[0].detail]} copies to device {twice[0].detail}"
+            return Failure(expected, observed, culprits(record, twice), TO_EACH)
         if failure := through_a_program(record, "blocks go from the host to their devices", name):
             return failure
         programs = list(events(seen(record), "compile", phase=name))
@@ -277,6 +293,9 @@ def straight_to_its_device(record: Record) -> Result:
     return probe_gap(seen(record), "transfers", "compiles")
 
 
+TO_EACH = "Each device needs its own block. Which devices do the blocks go to?"
+SEVERAL = ("", EVERYWHERE, PARTS)
+"""What is said of a copy that goes to several devices, or where that is not known."""
 NO_PROGRAM = (
     "A program whose result lies as asked may move every block to get there. What needs to be "
     "computed, once each block is on its own device?"

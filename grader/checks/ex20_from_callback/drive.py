@@ -1,18 +1,20 @@
 """Drives ex20_from_callback: loads files under many shardings, and notes every read of them.
 
 Drawn for each call: how many devices there are in the mesh, which, and in which order; the names
-and sizes of its axes; rows and columns of a block (from 1); the dtype, of 1 to 4 bytes; and all
-values. Rows, columns or both are split, by one axis or by two, in the order of the axes or in the
-other, with copies or without: each kind comes once to three times, in a drawn order, 11 to 27 calls
-in all: the last two are as one of the others and as the large one, but for the values. So a block
-cannot be guessed from a device's number, and no count, size, name or dtype is right for all.
+and sizes of its axes, of which there are two, or one if no other splits the file; rows and columns
+of a block (from 1); the dtype, of 1 to 4 bytes; and all values. Rows, columns or both are split, by
+one axis or by two, in the order of the axes or in the other, with copies or without: each kind
+comes once to three times, in a drawn order, 13 to 29 calls in all: two are over two and three
+devices, and the last is as one of the others, but for the values. So a block cannot be guessed from
+a device's number, and no count, size, name or dtype is right for all.
+One floating-point value in eight is NaN, and some are infinite.
 
-The file holds no values. It makes those that are asked for, and keeps which line read which
-block. In one more call, of any kind with two blocks or more, the place of which is drawn too, a
-block has 0.75 MiB, and what Python and NumPy hold on the host is compared with what was read: a
-file that is put together there shows. Once the array of that call is deleted, the blocks that are
-still there were kept, and so was what still takes as much memory. The blocks of all calls that are
-still there in the end are counted.
+The file holds no values. It makes those that are asked for, and keeps which line read which block.
+In two calls, one after the other, of any kind with two blocks or more, the place of which is drawn
+too, a block has 0.75 MiB, and what Python and NumPy hold on the host is compared with what was
+read: a file that is put together there shows. Once the array of such a call is deleted, the blocks
+that are still there were kept, and so were copies of them, if both calls leave more memory in use.
+The blocks of all calls that are still there in the end are counted.
 """
 
 import gc
@@ -36,10 +38,15 @@ from grader.probes.observe import Observe
 
 MAX_READS = 20_000
 """How many reads of one file are reported: a record has a limit."""
-DTYPES = ("float32", "int32", "int16", "float16", "uint8")
+DTYPES = ("float32", "int32", "uint32", "int16", "uint16", "float16", "int8", "uint8", "bool")
 AXES = ("data", "model", "x", "y", "rows", "columns", "batch", "shard")
 LARGE = 3 << 18
 """About how many bytes a block has in the call in which the host's memory is counted."""
+
+LACKING = 8
+"""Of so many floating-point values one is no number, as a missing one in a file is."""
+ENDLESS = 64
+"""Of so many floating-point values one is infinite, in one direction or the other."""
 
 NOTED = 360
 """About how many bytes it takes to note a read."""
@@ -59,25 +66,40 @@ KINDS: tuple[Callable[[str, str], Spec], ...] = (
     lambda a, b: (None, (b, a)),
 )
 """How the axes of a mesh split rows and columns. Where one is not named, blocks are copied."""
+BY_ONE_AXIS, FEW = 4, (2, 3)
+"""So many of them, the first, name one axis. How many devices the mesh has in a call each."""
 
 
 class Host:
     """Counts what Python and NumPy hold on the host while a file is loaded, from `begin` on."""
 
     def __init__(self) -> None:
-        self.beyond = self._given = self._before = 0
+        self.beyond = self.largest = self._given = self._before = self._left = self._seen = 0
         self._read: list[weakref.ref[Any]] = []
 
-    def begin(self) -> None:
-        """Count from here on."""
+    def begin(self, left: int) -> None:
+        """Count from here on. So many bytes the call before has `left`, which was counted, too."""
         tracemalloc.start()
-        self._before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        self._left, self._before = left, tracemalloc.get_traced_memory()[0]
 
     def look(self) -> None:
         """Note the most that was held since the last read, beyond what had been read by then."""
         if tracemalloc.is_tracing():
             held = tracemalloc.get_traced_memory()[1] - self._before
             self.beyond = max(self.beyond, held - self._given)
+            self._look_for_the_largest()
+
+    def _look_for_the_largest(self) -> None:
+        """Note the largest piece of memory, where the host holds more than it did so far.
+
+        To ask for all pieces takes a while, so this is done at most once for each half of a block.
+        """
+        held = tracemalloc.get_traced_memory()[0] - self._before
+        if held > self._seen + LARGE // 2:
+            self._seen = held
+            pieces = (trace.size for trace in tracemalloc.take_snapshot().traces)
+            self.largest = max(self.largest, *pieces)
 
     def read(self, make: Callable[[], Any]) -> Any:
         """The array that `make` returns; what else the drive allocates for it does not count."""
@@ -94,12 +116,17 @@ class Host:
         found = (reference() for reference in self._read)
         return [array for array in found if array is not None]
 
+    def left(self) -> int:
+        """The bytes that were allocated in the calls that are counted, and are held still."""
+        jax.block_until_ready(jax.device_put(0))  # JAX lets go of deleted arrays when it is called
+        gc.collect()
+        held = tracemalloc.get_traced_memory()[0] - self._before - NOTED * len(self._read)
+        return self._left + held
+
     def kept(self) -> int:
         """The bytes of the blocks that something still holds, or of what was made of them."""
-        gc.collect()
-        blocks = sum(array.nbytes for array in self.held())
-        held = tracemalloc.get_traced_memory()[0] - self._before - NOTED * len(self._read)
-        return int(max(blocks, held - OWN))
+        left = self.left()
+        return int(max(sum(array.nbytes for array in self.held()), left - OWN))
 
 
 class Asked(NamedTuple):
@@ -157,49 +184,73 @@ def _file(asked: Asked, seed: int, path: str | None, reads: list[Read], host: Ho
 
 
 def _values(rows: Any, columns: Any, seed: int, dtype: str) -> Any:
-    """Values that no formula of a learner's gives, and that take all the bits of their dtype."""
+    """Values that no formula of a learner's gives, and that take all the bits of their dtype.
+
+    Some floating-point values are NaN, and some infinite.
+    """
     mixed = (rows * 7919 + columns * 104729 + seed).astype(np.uint64)
     mixed = (mixed ^ (mixed >> np.uint64(13))) * np.uint64(0x9E3779B97F4A7C15)
     bits = (mixed >> np.uint64(32)).astype(np.uint32)
-    whole = np.dtype(dtype).kind in "iu"
-    return np.asarray(bits.astype(dtype) if whole else (bits / 2**31 - 1).astype(dtype))
+    if dtype == "bool":
+        return np.asarray(bits % 2 == 1)
+    if np.dtype(dtype).kind in "iu":
+        return np.asarray(bits.astype(dtype))
+    numbers = np.where(bits % LACKING, bits / 2**31 - 1, np.nan)
+    numbers = np.where(bits % ENDLESS == 1, np.copysign(np.inf, numbers), numbers)
+    return np.asarray(numbers.astype(dtype))
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Load a file of a fresh size under each sharding."""
-    hosts: list[Host] = []
+    hosts, found = list[Host](), list[tuple[str, Any]]()
+    left = 0
     for asked in _calls(rng):
         reads: list[Read] = []
         hosts.append(host := Host())
         file = _file(asked, int(rng.integers(1 << 40)), submission.__file__, reads, host)
         kept = 0
+        if not asked.counted:
+            tracemalloc.stop()
         try:
             with observe.phase(asked.name):
                 if asked.counted:
-                    host.begin()
+                    host.begin(left)
                 array = submission.load(file, asked.sharding)
                 host.look()
             same = _lies_as(array, asked.sharding)
             if asked.counted and isinstance(array, jax.Array):
                 with observe.unwatched():
                     array = _moved(array)
-                    kept = host.kept()
-        finally:
+                    kept, left = host.kept(), host.left()
+        except BaseException:
             tracemalloc.stop()
-        observe.value(asked.name, array)
+            raise
+        found.append((asked.name, array))
         del array
+        if not asked.counted:  # the values of what is counted would take memory between the calls
+            for name, loaded in found:
+                observe.value(name, loaded)
+            found, loaded = [], None
         case = Case(
             _blocks(asked),
             np.dtype(asked.dtype).itemsize,
             reads[:MAX_READS],
             same,
-            -(-host.beyond >> 16) << 16,  # rounded up: each process holds some KiB more, or less
+            _rounded(host.beyond),
             asked.counted,
             kept,
+            _rounded(host.largest),
         )
         observe.fact(asked.name, msgspec.to_builtins(case))
+    with observe.unwatched():
+        jax.block_until_ready(jax.device_put(0))  # as in `Host.left`
     gc.collect()
     observe.fact(STILL_HELD, sum(len(host.held()) for host in hosts))
+
+
+def _rounded(nbytes: int) -> int:
+    """Bytes, rounded up: each process holds some KiB more, or less."""
+    return -(-nbytes >> 16) << 16
 
 
 def _lies_as(array: Any, sharding: Any) -> bool:
@@ -218,26 +269,42 @@ _copied: Callable[[Any], Any] = jax.jit(jnp.copy)
 
 def _calls(rng: Any) -> list[Asked]:
     """Every call, in a drawn order."""
-    kinds = [kind for kind in KINDS for _ in range(int(rng.integers(1, 4)))]
-    kinds = [kinds[int(index)] for index in rng.permutation(len(kinds))]
-    large = int(rng.integers(len(kinds)))
+    drawn: list[tuple[Callable[[str, str], Spec], int]] = [
+        *((kind, 0) for kind in KINDS for _ in range(int(rng.integers(1, 4)))),
+        *((KINDS[int(rng.choice(BY_ONE_AXIS))], count) for count in FEW),
+    ]
+    drawn = [drawn[int(index)] for index in rng.permutation(len(drawn))]
+    large = int(rng.integers(len(drawn)))
     found: list[Asked] = []
-    for number, kind in enumerate(kinds):
+    for number, (kind, devices) in enumerate(drawn):
         if number == large:
             found.append(_large(rng, len(found) + 1))
-        found.append(_asked(rng, kind, len(found) + 1))
+            found.append(_like(found[-1], len(found) + 1))
+        sharding = _over_few(rng, kind, devices) if devices else _sharding(rng, kind)
+        found.append(_asked(rng, sharding, len(found) + 1))
     small = [asked for asked in found if not asked.counted]
-    again = small[int(rng.integers(len(small)))], *(asked for asked in found if asked.counted)
-    return found + [
-        asked._replace(name=f"call {number}, {LIKE} {asked.name}", counted=False)
-        for number, asked in enumerate(again, len(found) + 1)
-    ]
+    return [*found, _like(small[int(rng.integers(len(small)))], len(found) + 1)]
 
 
-def _asked(rng: Any, kind: Callable[[str, str], Spec], number: int) -> Asked:
-    """A small file."""
-    blocks = tuple(rng.integers(1, 7, 2))
-    return _of_blocks(number, _sharding(rng, kind), blocks, str(rng.choice(DTYPES)))
+def _like(asked: Asked, number: int) -> Asked:
+    """One more call, which is as an earlier one was, but for the values."""
+    return asked._replace(name=f"call {number}, {LIKE} {asked.name}")
+
+
+def _asked(rng: Any, sharding: Any, number: int) -> Asked:
+    """A small file, whose longer side is the one or the other, whichever is split."""
+    asked = _of_blocks(number, sharding, tuple(rng.integers(1, 7, 2)), str(rng.choice(DTYPES)))
+    longer, across = int(rng.integers(1, 5)), bool(rng.integers(2))
+    rows, columns = asked.extent
+    extent = (rows, columns * longer) if across else (rows * longer, columns)
+    return asked._replace(extent=extent)
+
+
+def _over_few(rng: Any, kind: Callable[[str, str], Spec], count: int) -> Any:
+    """A sharding of a kind by one axis, over so many devices, or all if there are fewer."""
+    axis = str(rng.choice(AXES))
+    mesh = jax.sharding.Mesh(rng.permutation(np.array(jax.devices()))[:count], (axis,))
+    return jax.NamedSharding(mesh, jax.P(*kind(axis, axis)))
 
 
 def _sharding(rng: Any, kind: Callable[[str, str], Spec]) -> Any:
@@ -246,8 +313,12 @@ def _sharding(rng: Any, kind: Callable[[str, str], Spec]) -> Any:
     sizes = list(_grids(everything.size))
     grid = sizes[int(rng.integers(len(sizes)))]
     devices = rng.permutation(everything)[: grid[0] * grid[1]].reshape(grid)
-    one, two = map(str, rng.choice(AXES, 2, replace=False))
-    return jax.NamedSharding(jax.sharding.Mesh(devices, (one, two)), jax.P(*kind(one, two)))
+    axes: tuple[str, ...] = tuple(map(str, rng.choice(AXES, 2, replace=False)))
+    spec = jax.P(*kind(axes[0], axes[1]))
+    named = [axis for axis in axes if axis in spec]  # a part that two axes split is a tuple
+    if len(named) == 1 and rng.integers(2):
+        devices, axes = devices.ravel(), (named[0],)
+    return jax.NamedSharding(jax.sharding.Mesh(devices, axes), spec)
 
 
 def _grids(devices: int) -> Iterator[tuple[int, int]]:
@@ -258,8 +329,8 @@ def _grids(devices: int) -> Iterator[tuple[int, int]]:
 
 
 def _large(rng: Any, number: int) -> Asked:
-    """A file of large blocks: two of them or more, if there are devices enough."""
-    fewest = min(2, jax.device_count())
+    """A file of large blocks: three of them or more, if there are devices enough."""
+    fewest = min(3, jax.device_count())
     drawn = (_sharding(rng, KINDS[int(rng.integers(len(KINDS)))]) for _ in itertools.count())
     sharding = next(one for one in drawn if _pieces(one) >= fewest)
     rows, dtype = int(rng.integers(200, 900)), str(rng.choice(DTYPES))

@@ -59,3 +59,5 @@ class Case(msgspec.Struct):
     """Whether they were counted."""
     kept: int = 0
     """The bytes of blocks that the host still held without their array; 0 if not counted."""
+    largest: int = 0
+    """The largest piece of memory that the host held between two reads; 0 if not counted."""

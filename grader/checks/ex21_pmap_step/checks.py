@@ -3,40 +3,48 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from math import prod
 from typing import Any
 
 import msgspec
 
 from grader.checks.ex21_pmap_step import EXERCISE, facts
-from grader.checks.ex21_pmap_step.facts import FEW_ROWS, MANY_ROWS, RUNS, STEPS, TWICE, Run
+from grader.checks.ex21_pmap_step.facts import FEW_ROWS, MANY_ROWS, PARAMS, RUNS, STEPS, TWICE, Run
 from grader.judging import shares
 from grader.judging.arrays import OF_WHAT_WENT_IN, load
 from grader.judging.checking import Failure, Result
+from grader.judging.differences import ANOTHER_ORDER
 from grader.judging.evidence import (
-    TURNED,
-    beyond_own_rows,
-    change_of,
-    compiled_program,
+    bytes_of,
     culprits,
     definition,
-    differing_leaf,
-    differing_output,
+    devices_of,
     events,
+    of_programs,
     probe_gap,
-    renamed,
     seen,
-    step_ratio,
     through_a_program,
     to_host,
-    turned,
     wanted,
 )
 from grader.judging.memory import HELD, left
+from grader.judging.programs import beyond_own_rows, compiled_program, exchanged_by
+from grader.judging.results import differing_leaf, differing_output, renamed
+from grader.judging.steps import (
+    IN_FULL,
+    TURNED,
+    change_of,
+    differing_step,
+    other_output_change,
+    step_ratio,
+    turned,
+)
 from grader.judging.words import PARTS, exchanges, plural, where
 from grader.records.record import Collective, Leaf, Measured, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
+
+RTOL, ATOL = 1e-5, 2e-6
+"""How far params and losses may be from the reference's: by rounding, and no more."""
 
 
 def _runs(record: Record) -> list[Run]:
@@ -77,13 +85,13 @@ def _other_copies(record: Record, number: int, run: Run) -> Failure | None:
                 place = statements.left_whole(record, "replicate", "")
             return Failure(expected, f"shape {leaf.shape}, {lies}", place)
     if failure := differing_leaf(record, name, rtol=0, atol=0):
-        failure = renamed(failure, name, "params")
-        return Failure(failure.expected, failure.observed, place)
+        return _other_values(record, renamed(failure, name, "params"), place)
     for found in seen(record).facts[facts.slices(number)]:
         if found != order:
             expected = f"slices 0, 1, ... lie on the devices {order}, in the order of `devices`"
             same = sorted(found) == sorted(order)
-            ordering = ("sorted", "Mesh", "make_mesh") if same else ("devices", "local_devices")
+            own = ("devices", "local_devices", "make_mesh")
+            ordering = ("sorted", "Mesh", "make_mesh") if same else own
             made = statements.call(record, "replicate", *ordering)
             made = place if made == definition(record, "replicate") else made
             hint = IN_ORDER if same else OF_THE_LIST
@@ -93,6 +101,26 @@ def _other_copies(record: Record, number: int, run: Run) -> Failure | None:
     return None
 
 
+def _other_values(record: Record, failure: Failure, place: list[Culprit]) -> Failure:
+    """The failure of copies that are no copies, at the line that makes them, or else at `place`."""
+    known = (
+        (failure.observed.endswith(ANOTHER_ORDER), ("repeat",), ROW_BY_ROW),
+        ("has dtype" in failure.expected, MAKING, OF_ONE_DTYPE),
+    )
+    for fits, names, hint in known:
+        made = statements.call(record, "replicate", *names)
+        if fits and made != definition(record, "replicate"):
+            return replace(failure, culprits=made, hint=hint)
+    return replace(failure, culprits=place)
+
+
+MAKING = ("astype", "empty", "zeros", "full", "ones", "asarray", "array", "broadcast_to", "stack")
+"""What makes an array, of a dtype that may be named."""
+OF_ONE_DTYPE = "A copy has the dtype of its array. Which line chooses another one?"
+ROW_BY_ROW = (
+    "`repeat` along axis 0 repeats each row by itself: it makes 0, 0, 1, 1 of the rows 0, 1. A "
+    "slice is one copy of the whole array."
+)
 IN_ORDER = (
     "Slice i belongs on devices[i], in whatever order the list is. Which line orders them anew?"
 )
@@ -124,6 +152,8 @@ def straight_to_its_device(record: Record) -> Result:
         return Failure(expected, observed, culprits(record, back))
     expected = "copies go from the host to their devices, and no program makes or moves them"
     failure = through_a_program(record, expected, "replicate") or _more_than_a_copy(record)
+    for run, _ in enumerate(_runs(record)):
+        failure = failure or of_programs(record, expected, "replicate", facts.programs(run))
     return failure or probe_gap(seen(record), "transfers", "reads")
 
 
@@ -133,7 +163,7 @@ def _more_than_a_copy(record: Record) -> Failure | None:
     whole = [event for event in mine if event.detail not in ("", PARTS)]
     received = sum(event.count * (event.nbytes or 0) for event in whole)
     copies = (wanted(record).values[facts.copies(run)] for run, _ in enumerate(_runs(record)))
-    needed = sum(4 * prod(leaf.shape) for leaves in copies for leaf in leaves)
+    needed = sum(bytes_of(leaf) for leaves in copies for leaf in leaves)
     if received > needed:
         expected = f"the devices receive one copy each, in all {needed:,} bytes"
         found = culprits(record, whole)
@@ -271,20 +301,33 @@ def steps_along_the_mean(record: Record) -> Result:
     """Each step follows the mean gradient over the rows of all devices."""
     for number, run in enumerate(_runs(record)):
         for step in range(1, run.steps + 1):
-            name = facts.params(number, step)
-            old = facts.params(number, step - 1) if step > 1 else facts.start(number)
-            if failure := differing_leaf(record, name, rtol=1e-3, atol=1e-5, before=old):
-                found = renamed(failure, name, "params")
+            if failure := _differing_params(record, number, step):
+                found = renamed(failure, facts.params(number, step), "params")
                 when = f" after {plural(step, 'step')} on {plural(len(run.order), 'device')}"
+                if step == run.steps:  # the steps before it are right
+                    found = replace(found, hint=found.hint or FAR_AWAY)
+                    when += ", the last of them with targets that are far away"
                 return _other_step(record, number, replace(found, expected=found.expected + when))
     return None
+
+
+FAR_AWAY = (
+    "Only where the gradient is large is the step another one. A step takes 0.1 of the gradient, "
+    "however long that is."
+)
+
+
+def _differing_params(record: Record, run: int, step: int) -> Failure | None:
+    """The failure where the params after a step are not the reference's."""
+    old = facts.params(run, step - 1) if step > 1 else facts.start(run)
+    return differing_step(record, facts.params(run, step), old, rtol=RTOL, atol=ATOL)
 
 
 def _other_step(record: Record, run: int, found: Failure) -> Failure:
     """The failure of the params in a run, with what explains it."""
     length, why = _length(record, run)
     own = statements.result(record, "update", 0, 2)
-    if why in (RATE, *TURNED) or found.hint in OF_WHAT_WENT_IN:
+    if why in (RATE, *TURNED) or found.hint in (IN_FULL, *OF_WHAT_WENT_IN):
         place = own
     elif why in (DIVIDED, OTHERWISE):
         place = statements.division(record, "update") or own
@@ -353,14 +396,11 @@ BEFORE = "The loss is that of the params which `update` was given: the gradient 
 def losses_are_the_mean(record: Record) -> Result:
     """Each device returns the same loss, the mean over all rows."""
     for number, run in enumerate(_runs(record)):
-        right = not any(
-            differing_leaf(record, facts.params(number, step), rtol=1e-3, atol=1e-5)
-            for step in range(1, run.steps + 1)
-        )
+        right = not any(_differing_params(record, number, step) for step in range(1, run.steps + 1))
         # Later losses depend on the steps.
         for step in range(1, run.steps + 1) if right else (1,):
             name = facts.losses(number, step)
-            if failure := differing_leaf(record, name, rtol=1e-3, atol=1e-5):
+            if failure := differing_leaf(record, name, rtol=RTOL, atol=ATOL):
                 return _other_loss(record, failure, name)
     return None
 
@@ -397,7 +437,8 @@ def rows_stay(record: Record) -> Result:
         measured = compiled_program(record, name, expected, made_by="update")
         if not isinstance(measured, Measured):
             return measured
-        if failure := differing_output(record, name, rtol=1e-3, atol=1e-5):
+        failure = differing_output(record, name, rtol=2e-5, atol=1e-5)
+        if failure := failure or other_output_change(record, name):
             part = 1 if "(...)[1]" in failure.expected else 0
             place = statements.result(record, "update", part, 2)
             return Failure(failure.expected, failure.observed, place, failure.hint or EACH_ROW)
@@ -406,13 +447,14 @@ def rows_stay(record: Record) -> Result:
             expected = "the compiler knows how often the devices exchange something"
             return Failure(expected, exchanges(measured.collectives), definition(record, "update"))
         sizes.append(measured.collectives)
-    few, many, twice = map(_of_op, sizes)
+    few, many, twice = map(exchanged_by, sizes)
     if few == many:
         # With few rows, a mean of gradients that were gathered is as much work as the gradients.
         found = _beside_the_gradient(record, 2 * few - twice, sizes[0])
-        return found or _otherwise_exchanged(record, sizes) or beyond_own_rows(record, MANY_ROWS)
+        found = found or _otherwise_exchanged(record, sizes) or _more_in_a_run(record, sizes[0])
+        return found or beyond_own_rows(record, MANY_ROWS)
     ops = sorted({c.op for found in sizes for c in found})
-    grows = next(op for op in ops if _of_op(sizes[0], op) != _of_op(sizes[1], op))
+    grows = next(op for op in ops if exchanged_by(sizes[0], op) != exchanged_by(sizes[1], op))
     place = statements.every_sending(record, "update", grows) or definition(record, "update")
     return Failure(
         f"however many rows there are, and however long, the devices exchange {few:,} bytes",
@@ -453,6 +495,25 @@ def _otherwise_exchanged(record: Record, programs: Sequence[Sequence[Collective]
     )
 
 
-def _of_op(found: Sequence[Collective], op: str = "") -> int:
-    """The bytes that collectives exchange: those of one kind, or all."""
-    return sum(c.nbytes * c.count * c.runs for c in found if c.op == op or not op)
+def _more_in_a_run(record: Record, program: Sequence[Collective]) -> Result:
+    """The failure where a run's devices exchange more for each param than those of a program.
+
+    With fewer devices, an all-gather returns less, and a reduce-scatter more.
+    """
+    for number, run in enumerate(_runs(record)):
+        part = len(run.order) / devices_of(record)
+        scales = {"all-gather": part, "reduce-scatter": 1 / part}
+        params = sum(map(bytes_of, wanted(record).values[facts.start(number)])) // len(run.order)
+        needed = sum(c.total * scales.get(c.op, 1) for c in program)
+        most = round(needed * params / PARAMS) + BESIDE
+        found = msgspec.convert(seen(record).facts[facts.exchanged(number)], list[Collective])
+        total = exchanged_by(found) // run.steps
+        if total > most or any(c.runs == 0 for c in found):
+            return Failure(
+                f"on {plural(len(run.order), 'device')}, a step exchanges at most {most:,} bytes: "
+                "as many for each param as in the compiled programs",
+                f"it exchanges {total:,} bytes",
+                statements.every_sending(record, "update", found[0].op)
+                or definition(record, "update"),
+            )
+    return None

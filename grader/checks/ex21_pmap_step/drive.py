@@ -2,15 +2,18 @@
 
 Drawn: for each run the devices and their order (two of them, all, and a number between, in any
 order of runs), so that neither the order nor the length of jax.devices() is the right one; the
-width of the network, the rows of one device, and the steps (1 to 4). The last run has the devices
-and the width of an earlier one, and other params. Some params are 0, as biases are at first. The
-rows of one device are like each other and unlike those of the next, so that a gradient of one
-device's rows is far from the mean. Three programs of the step are compiled. Two are for one row on
-each device and for many, which are drawn. Their networks have as many params, and rows of another
-length: what the devices exchange is the same for both if no row leaves its device. The third has
-one row on each, and twice as many params: what is exchanged beside the gradient, whatever its size,
-shows. How the devices of each run exchange something is kept, too, and is to be no other way than
-in these programs.
+width of the network, the rows of one device, and the steps (2 to 5). The last run has the devices
+and the width of an earlier one, and other params. Some params are 0, as biases are at first. Those
+that `replicate` gets have 0 to 2 dimensions, and one has 3 to 5; each array of a run has another
+dtype, and each dtype comes once at least. In one run gradients are small, and in the last step of
+each they are large. The rows of one device are like each other and unlike those of the next, so
+that a gradient of one device's rows is far from the mean; some rows are 0. Three programs of the
+step are compiled. Two are for one row on each device and for many, which are drawn. Their networks
+have as many params, and rows of another length: what the devices exchange is the same for both if
+no row leaves its device. The third has one row on each, and twice as many params: what is exchanged
+beside the gradient, whatever its size, shows. How the devices of each run exchange something, and
+how many bytes, is kept, too, and is to be no other way, and no more for each param, than in these
+programs.
 
 `update` starts from copies that the drive has placed, so that it is judged apart from `replicate`.
 `make_step` is not the learner's to edit, so the step is pmap's.
@@ -25,17 +28,27 @@ import numpy as np
 
 from grader.checks.ex21_pmap_step import facts
 from grader.checks.ex21_pmap_step.facts import FEW_ROWS, MANY_ROWS, RUNS, TWICE, Run
-from grader.probes import alive
-from grader.probes.observe import Misused, Observe, from_last, unpack
-from grader.stages.drawn import some_zeros
+from grader.probes import alive, exchanges
+from grader.probes.observe import Misused, Observe, from_last, left_alone, unpack
+from grader.records.record import Collective
+from grader.stages.drawn import some_blank_rows, some_zeros
 
 PROMISE = "`update` returns (params, loss)"
 FEATURES, OUTPUTS = 5, 2
 WIDTHS, ROWS, STEPS = (4, 12), (1, 17), (1, 5)
-MANY = (24, 60)
+"""Of the steps, there is one more in each run."""
+MANY = (17, 60)
 """How many rows a device has in the second program: from, and below. In the first, it has one."""
 FAR = 64
-"""How far its targets are from 0: some gradients are larger than 1."""
+"""How far the targets of the programs are from 0: some gradients are larger than 1."""
+DTYPES = (
+    *("float32", "float16", "bfloat16", "int32", "int16", "int8", "uint32", "uint16", "uint8"),
+    "bool",
+)
+"""The dtypes of what `replicate` gets, and its copies have; steps are taken in float32."""
+SMALL, FARTHER = 1e-5, 4096
+"""How large the targets of one run are, with the weights that lead to them, and how far those of
+the last step of each run: some gradients are smaller than 1e-5, and some larger than 100."""
 PER_UNIT = {10: 12, 12: 10, 15: 8, 20: 6}
 """Widths of networks with 120 params, and how many params a hidden unit then has."""
 
@@ -49,12 +62,21 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         for count in rng.permutation(counts)
     ]
     sides.append(sides[int(rng.integers(len(sides)))])
-    runs = []
-    for number, (devices, width) in enumerate(sides):
-        runs.append(Run([device.id for device in devices], int(rng.integers(*STEPS))))
-        _run(submission, observe, rng, number, devices, width, runs[-1].steps)
-    observe.fact(RUNS, msgspec.to_builtins(runs))
-    _export(submission, observe, rng)
+    scales, runs = rng.permutation([SMALL, 1, 1, 1]), []
+    dtypes = [*rng.permutation(DTYPES).tolist(), *rng.choice(DTYPES, 2).tolist()]
+    apart = rng.spawn(1)[0]
+    # A GPU would otherwise round the products, and so what is compared.
+    with jax.default_matmul_precision("highest"):
+        for number, ((devices, width), scale) in enumerate(zip(sides, scales, strict=True)):
+            targets = [float(scale)] * int(rng.integers(*STEPS)) + [FARTHER]
+            runs.append(Run([device.id for device in devices], len(targets)))
+            params = _params(rng, width, FEATURES, OUTPUTS)
+            given = _given(apart, params, dtypes[3 * number : 3 * number + 3])
+            _replicate(submission, observe, number, devices, given)
+            params["w2"] *= np.float32(scale)
+            _steps(submission, observe, rng, number, devices, params, targets)
+        observe.fact(RUNS, msgspec.to_builtins(runs))
+        _export(submission, observe, rng)
 
 
 def _params(rng: Any, width: int, features: int, outputs: int) -> dict[str, Any]:
@@ -64,33 +86,60 @@ def _params(rng: Any, width: int, features: int, outputs: int) -> dict[str, Any]
     return {name: some_zeros(rng, array) for name, array in drawn.items()}
 
 
-def _run(
+def _given(rng: Any, params: dict[str, Any], dtypes: list[str]) -> dict[str, Any]:
+    """The arrays of `params`, one of more dimensions and one of none, each of another dtype."""
+    kernel = rng.standard_normal(rng.integers(1, 4, int(rng.integers(3, 6))).tolist())
+    every = params | {"kernel": kernel, "scale": rng.standard_normal(())}
+    more = rng.permutation([one for one in DTYPES if one not in dtypes])[:2].tolist()
+    kinds = {name: jax.numpy.dtype(one) for name, one in zip(every, [*dtypes, *more], strict=True)}
+    return {
+        name: np.asarray(9 * (abs(x) if kinds[name].kind == "u" else x)).astype(kinds[name])
+        for name, x in every.items()
+    }
+
+
+def _replicate(
+    submission: ModuleType, observe: Observe, run: int, devices: list[Any], given: dict[str, Any]
+) -> None:
+    """Let the submission copy the params, and look at the copies."""
+    arrays = alive.nbytes(scalars=True)
+    with (
+        left_alone("replicate", given),
+        observe.phase("replicate"),
+        exchanges.programs() as told,
+    ):
+        copies = submission.replicate(given, devices)
+    observe.fact(facts.programs(run), told)
+    observe.value(facts.copies(run), copies)
+    observe.fact(facts.slices(run), _slices(copies))
+    del copies
+    observe.fact(facts.left(run), alive.left_beside((), arrays, scalars=True))
+
+
+def _steps(
     submission: ModuleType,
     observe: Observe,
     rng: Any,
     run: int,
     devices: list[Any],
-    width: int,
-    steps: int,
+    params: dict[str, Any],
+    targets: list[float],
 ) -> None:
-    """Place params of a network of this width once, and take steps."""
-    params = _params(rng, width, FEATURES, OUTPUTS)
-    rows = int(rng.integers(*ROWS))
-    arrays = alive.nbytes()
-    with observe.phase("replicate"):
-        copies = submission.replicate(params, devices)
-    observe.value(facts.copies(run), copies)
-    observe.fact(facts.slices(run), _slices(copies))
-    del copies
-    observe.fact(facts.left(run), alive.left_beside((), arrays))
-    copies = _copies(params, devices)
+    """Take steps on fresh rows; `targets` says of each step how far they are at most from 0."""
+    rows, copies = int(rng.integers(*ROWS)), _copies(params, devices)
     observe.value(facts.start(run), copies)
     step, before = submission.make_step(devices), copies
-    for number in range(1, steps + 1):
-        drawn = _rows(rng, len(devices), rows, params)
+    found: list[Collective] = []
+    for number, far in enumerate(targets, 1):
+        drawn = _rows(rng, len(devices), rows, params, far)
         batch = [submission.split(x, devices) for x in drawn]
-        with from_last("params", before, copies, PROMISE), observe.phase(facts.STEPS):
+        with (
+            from_last("params", before, copies, PROMISE),
+            observe.phase(facts.STEPS),
+            exchanges.launched() as sent,
+        ):
             made = step(copies, *batch)
+        found += sent
         before, (copies, losses) = copies, unpack(made, 2, PROMISE)
         structure: Any = jax.tree.structure(before)
         if structure != jax.tree.structure(copies):
@@ -101,6 +150,7 @@ def _run(
             known = np.full(len(devices), _loss(copies, *drawn), np.float32)
             observe.value(f"{facts.losses(run, 1)}, {facts.NEW_PARAMS}", known)
             observe.value(facts.batch(run), drawn)
+    observe.fact(facts.exchanged(run), msgspec.to_builtins(found))
 
 
 def _loss(copies: Any, inputs: Any, targets: Any) -> float:
@@ -123,20 +173,22 @@ def _export(submission: ModuleType, observe: Observe, rng: Any) -> None:
     for name, rows, width, times, columns in drawn:
         features = PER_UNIT[int(width)] - 1 - int(columns)
         params = _params(rng, times * int(width), features, int(columns))
-        far = FAR if name == MANY_ROWS else 1
-        batch = [submission.split(x, devices) for x in _rows(rng, len(devices), rows, params, far)]
+        batch = [submission.split(x, devices) for x in _rows(rng, len(devices), rows, params, FAR)]
         observe.program(name, step, jax.tree.map(np.asarray, _copies(params, devices)), *batch)
 
 
-def _rows(rng: Any, devices: int, rows: int, params: Any, far: int = 1) -> tuple[Any, Any]:
+def _rows(rng: Any, devices: int, rows: int, params: Any, far: float) -> tuple[Any, Any]:
     """Inputs and targets of (devices * rows) rows, NumPy float32, as the params take them.
 
-    Each device's rows lie around a middle of their own. The targets are at most `far` away from 0.
+    Each device's rows lie around a middle of their own, but for some that are blank. The targets
+    are at most `far` away from 0.
     """
     features, outputs = len(params["w1"]), params["w2"].shape[1]
     middle = np.repeat(np.arange(devices), rows)[:, None]
     inputs = (rng.standard_normal((devices * rows, features)) + middle / 4).astype(np.float32)
-    return inputs, (far * np.tanh(inputs[:, :outputs] + middle)).astype(np.float32)
+    targets = (far * np.tanh(inputs[:, :outputs] + middle)).astype(np.float32)
+    some_blank_rows(rng, inputs, targets)
+    return inputs, targets
 
 
 def _copies(params: Any, devices: list[Any]) -> Any:

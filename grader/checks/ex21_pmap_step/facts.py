@@ -7,11 +7,12 @@ RUNS = "runs"
 FEW_ROWS, MANY_ROWS = "update of few rows", "update of many rows"
 """Two programs, of networks with as many params, that differ in how many rows each device has, and
 in how long a row is."""
-TWICE = "update of twice the params"
-"""A program for as many rows as the first one's, of a network with twice as many params."""
 STEPS = "steps"
 """The phase in which the steps of all runs are taken."""
-
+PARAMS = 480
+"""The bytes of their params."""
+TWICE = "update of twice the params"
+"""A program for as many rows as the first one's, of a network with twice as many params."""
 NEW_PARAMS = "the loss of the params after the step"
 """What a value of the reference's side holds, in words. Its name begins with that of the losses."""
 
@@ -22,6 +23,7 @@ class Run(msgspec.Struct):
     order: list[int]
     """The ids of the devices, in the order of the list `devices`."""
     steps: int
+    """The last of them has targets that are far away."""
 
 
 def copies(run: int) -> str:
@@ -37,6 +39,16 @@ def slices(run: int) -> str:
 def left(run: int) -> str:
     """The name of the fact that says how many bytes of other arrays `replicate` left alive."""
     return f"left beside the copies of run {run}"
+
+
+def exchanged(run: int) -> str:
+    """The name of the fact that lists each `Collective` of the programs that a run's steps ran."""
+    return f"exchanged in run {run}"
+
+
+def programs(run: int) -> str:
+    """The name of the fact that says what programs of `replicate` hold and exchange, in bytes."""
+    return f"programs of run {run}"
 
 
 def start(run: int) -> str:

@@ -4,62 +4,59 @@ The collectives are those of the program for the devices at hand, and of the sam
 compiled for a target. No check depends on how many devices there are.
 """
 
+from dataclasses import replace
 from math import prod
 
 import msgspec
 
 from grader.checks.ex22_pmap_to_jit import EXERCISE, facts
-from grader.checks.ex22_pmap_to_jit.facts import (
-    FEATURES,
-    RUNS,
-    TARGETS,
-    TIMED,
-    WIDTH,
-    Run,
-    shapes,
-)
+from grader.checks.ex22_pmap_to_jit.facts import RUNS, TIMED, WIDTH, Run, shapes
 from grader.judging import shares
-from grader.judging.arrays import OF_WHAT_WENT_IN
+from grader.judging.arrays import OF_WHAT_WENT_IN, drifted, unlike_copies
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
-    AFTER_THE_STEP,
-    BEFORE_IT,
-    LOSS_TOO,
     SENT_WHOLE,
-    TURNED,
-    change_of,
-    compiled_program,
     culprits,
     definition,
     devices_of,
-    differing_leaf,
-    differing_output,
-    is_the_others,
-    loss_too,
-    not_jitted,
-    other_parts,
+    of_programs,
     probe_gap,
-    renamed,
     seen,
     sent_beyond,
+    target_of,
+    timing_result,
+    wanted,
+)
+from grader.judging.memory import BATCH_STAYS, HELD, left
+from grader.judging.programs import compiled_program, not_jitted, target_program
+from grader.judging.results import differing_leaf, differing_output, other_parts, renamed
+from grader.judging.steps import (
+    AFTER_THE_STEP,
+    BEFORE_IT,
+    IN_FULL,
+    LOSS_TOO,
+    TURNED,
+    change_of,
+    differing_step,
+    is_the_others,
+    loss_too,
+    other_output_change,
     step_error,
     step_in_words,
     step_ratio,
-    target_of,
-    target_program,
-    timing_result,
     turned,
-    wanted,
 )
-from grader.judging.memory import HELD, left
 from grader.judging.words import exchanges, plural, where
 from grader.records.record import Leaf, Measured, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
+from grader.source.file import File
 
-SCALARS = 24
-"""Bytes that may be exchanged beside the gradients: for the loss, say, or a count. The targets of
-one row have more."""
+Shapes = dict[str, tuple[int, ...]]
+RTOL, ATOL = 1e-5, 2e-6
+"""How far params and loss may be from the reference's: by rounding, and no more."""
+SCALARS = 8
+"""Bytes that may be exchanged beside the gradients: for the loss, and a count."""
 
 
 def _runs(record: Record) -> list[Run]:
@@ -100,7 +97,7 @@ def batch_is_split(record: Record) -> Result:
             return _misplaced(record, 1, "the batch is (inputs, targets)", observed)
         found = (
             _not_split(record, run, leaf, columns, name)
-            for leaf, columns in zip(leaves, (FEATURES, TARGETS), strict=True)
+            for leaf, columns in zip(leaves, (run.features, run.targets), strict=True)
         )
         if failure := next(filter(None, found), None):
             return failure
@@ -117,9 +114,9 @@ def _whole_first(record: Record, number: int, run: Run) -> Failure | None:
     """The failure where several devices got rows of others before the batch was split."""
     batch, params = facts.placed_batch(number), facts.placed_params(number)
     found = sent_beyond(record, batch, (batch, params))
-    if found is None:
-        return None
     expected = f"each of {run.devices} devices gets its own rows of the batch, and no others"
+    if found is None:
+        return of_programs(record, expected, "place", facts.programs(number))
     return Failure(expected, found[0], culprits(record, found[1]), SENT_WHOLE)
 
 
@@ -219,13 +216,11 @@ def same_numbers(record: Record) -> Result:
     for number, run in enumerate(_runs(record)):
         before = facts.placed_params(number)
         for step in range(1, run.steps + 1):
-            new = facts.params_after(number, step)
-            for name, word, old in (
-                (new, "params", before),
-                (facts.loss_of(number, step), "loss", ""),
-            ):
-                if failure := differing_leaf(record, name, rtol=1e-5, atol=2e-6, before=old):
-                    return _other_numbers(record, renamed(failure, name, word), number, step)
+            new, loss = facts.params_after(number, step), facts.loss_of(number, step)
+            if failure := differing_step(record, new, before, rtol=RTOL, atol=ATOL):
+                return _other_numbers(record, renamed(failure, new, "params"), number, step)
+            if failure := differing_leaf(record, loss, rtol=RTOL, atol=ATOL):
+                return _other_numbers(record, renamed(failure, loss, "loss"), number, step)
             before = new
     return None
 
@@ -235,6 +230,13 @@ def _other_numbers(record: Record, found: Failure, number: int, step: int) -> Fa
     run = _runs(record)[number]
     expected = f"{found.expected} after {plural(step, 'step')} on {plural(run.devices, 'device')}"
     of_loss = found.expected.startswith("`loss")
+    if found.hint == IN_FULL:
+        place = statements.result(record, "make_step", 0, 2, inner=True)
+        return replace(found, expected=expected, culprits=place)
+    if step == run.steps:  # the steps before it are right
+        expected += ", the last of them with targets that are far away"
+        place = statements.result(record, "make_step", int(of_loss), 2, inner=True)
+        return Failure(expected, found.observed, place, found.hint or OTHER_SIZE)
     if (
         of_loss
         and step < run.steps
@@ -254,12 +256,16 @@ def _other_numbers(record: Record, found: Failure, number: int, step: int) -> Fa
         return Failure(expected, f"{found.observed}: it is like rounding", rounding, OF_ROUNDING)
     known = why in (LENGTH, LOSS_TOO, *TURNED) or found.hint in OF_WHAT_WENT_IN
     exchange = not known and not (apart and of_loss)
-    by_hand = any(word in record.source for word in ("shard_map", "psum", "pmean"))
-    hint = OF_ALL_ROWS if of_loss else why or ("" if by_hand else OF_LOSS_FN)
+    hint = OF_ALL_ROWS if of_loss else why or ("" if _by_hand(record) else OF_LOSS_FN)
     place = _stepping(record, int(of_loss), exchange=exchange)
     if why in (LENGTH, LOSS_TOO):
         place = statements.division(record, "make_step") or place
     return Failure(expected, found.observed + length, place, hint if apart else found.hint or hint)
+
+
+def _by_hand(record: Record) -> bool:
+    """Whether the file itself names what adds up over devices."""
+    return any(word in record.source for word in ("shard_map", "psum", "pmean"))
 
 
 ROUNDED = 2**-7
@@ -309,9 +315,14 @@ def _length(record: Record, run: int) -> tuple[str, str]:
     ratios = [step_ratio(record, *_first_step(at)) or 1 for at in range(len(runs))]
     if any(abs(r - one.devices) > 0.01 * one.devices for r, one in zip(ratios, runs, strict=True)):
         return said, LOSS_TOO if loss_too(record, facts.loss_of(run, 1), ratio) else LENGTH
-    added = ADDED_UNSEEN if "shard_map" in record.source else ""
     devices = runs[run].devices
-    return f"{said}, as if the gradients of {devices} devices were added, and not averaged", added
+    if not _by_hand(record):  # then no line adds anything up over devices
+        return f"{said}, for {devices} devices", ""
+    added = "shard_map" in record.source and not File(record.source).gives("check_vma", False)
+    said += f", as if the gradients of {devices} devices were added, and not averaged"
+    if not added and loss_too(record, facts.loss_of(run, 1), ratio):
+        return said, LOSS_TOO
+    return said, ADDED_UNSEEN if added else ""
 
 
 def _first_step(run: int) -> tuple[str, str]:
@@ -328,18 +339,34 @@ def _first_step(run: int) -> tuple[str, str]:
     ),
 )
 def params_stay_copied(record: Record) -> Result:
-    """Every device has a copy of all the new params."""
+    """Every device has a copy of all the new params, and the batch is not donated."""
     for number, run in enumerate(_runs(record)):
+        if seen(record).facts.get(facts.batch_donated(number)):
+            place = statements.call(record, "make_step", "jit")
+            observed = "it is: only params may be"
+            return Failure("the batch is not donated", observed, place, BATCH_STAYS)
         for step in range(1, run.steps + 1):
-            if found := _not_copied(record, run, facts.params_after(number, step)):
+            name = facts.params_after(number, step)
+            if found := _not_copied(record, run, name):
                 place = statements.result(record, "make_step")
                 return Failure(f"the new {found[0]}", found[1], place)
+            leaves = seen(record).values[name]
+            if any(map(unlike_copies, leaves)):
+                return None  # these are other numbers, of which `same_numbers` speaks
+            for leaf in filter(drifted, leaves):
+                device, difference = leaf.unlike or (0, 0.0)
+                return Failure(
+                    f"all copies of the new `params{leaf.path}` are equal",
+                    f"that on device {device} differs from another one by up to {difference:.2g}",
+                    statements.result(record, "make_step", 0, 2, inner=True),
+                    "What does the step compute in another way on one device than on the others?",
+                )
     return None
 
 
 OTHER_SIZE = (
-    "This is a network and a batch of another size than those of the steps before. What in the "
-    "step depends on a size, or on how large a gradient is?"
+    "The steps before it, of another size or with smaller gradients, are right. What in the step "
+    "depends on a size, or on how large a gradient is?"
 )
 ONE_MEAN = (
     "Only the gradients and the loss depend on rows of other devices. They need one mean each."
@@ -359,25 +386,30 @@ def only_the_gradients_travel(record: Record) -> Result:
     """The program's only collectives are all-reduces, of the gradients' bytes and little more."""
     if devices_of(record) == 1:
         return Unable("on one device nothing travels")
-    programs = [(facts.program_of(at), run.width) for at, run in enumerate(_runs(record))]
-    programs.append((TIMED, wanted(record).facts[WIDTH]))
-    found = (_other_exchange(record, name, width) for name, width in programs)
+    programs = [
+        (facts.program_of(at), shapes(run.width, run.features, run.targets))
+        for at, run in enumerate(_runs(record))
+    ]
+    programs.append((TIMED, shapes(wanted(record).facts[WIDTH])))
+    found = (_other_exchange(record, name, params) for name, params in programs)
     return next((one for one in found if one), None)
 
 
-def _other_exchange(record: Record, name: str, width: int) -> Failure | Unable | None:
+def _other_exchange(record: Record, name: str, params: Shapes) -> Failure | Unable | None:
     """The failure where one program exchanges anything but its gradients and a few scalars."""
     expected = "`step` can be compiled apart from its file"
     measured = compiled_program(record, name, expected, made_by="make_step")
     if not isinstance(measured, Measured):
         return measured
-    if failure := differing_output(record, name, rtol=1e-4, atol=1e-5):
+    failure = differing_output(record, name, rtol=2e-5, atol=1e-5)
+    if failure := failure or other_output_change(record, name):
         expected, observed = (
             text.replace(f"{name} ", "step's result ")
             for text in (failure.expected, failure.observed)
         )
-        return Failure(expected, observed, definition(record, "make_step"), OTHER_SIZE)
-    gradients = _gradient_bytes(width)
+        hint = failure.hint or OTHER_SIZE
+        return Failure(expected, observed, definition(record, "make_step"), hint)
+    gradients, (width,) = _nbytes(params), params["b1"]
     # In a loop of unknown length, even one round too many shows.
     total = sum(c.nbytes * c.count * (c.runs or 2) for c in measured.collectives)
     times = total / gradients
@@ -385,13 +417,25 @@ def _other_exchange(record: Record, name: str, width: int) -> Failure | Unable |
     ops = {c.op for c in measured.collectives}
     if ops == {"all-reduce"} and gradients <= total <= gradients + SCALARS:
         return None
+    place, hint = _adding(record), ONE_MEAN
+    if "all-gather" in ops:
+        place, hint = _asking(record), ""
+    elif ops & {"all-to-all", "collective-permute"}:
+        place, hint = statements.call(record, "make_step", *REGROUPING), OTHER_ROWS
     return Failure(
         f"only all-reduces: of the gradients, {gradients:,} bytes for a network of width {width}, "
         "and of the loss",
         exchanges(measured.collectives) + more,
-        _asking(record) if "all-gather" in ops else _adding(record),
-        "" if "all-gather" in ops else ONE_MEAN,
+        place,
+        hint,
     )
+
+
+REGROUPING = ("swapaxes", "transpose", "moveaxis", "reshape", "permutation", "ppermute", "roll")
+OTHER_ROWS = (
+    "Rows change their device here. The first rows of the batch lie on the first device, the next "
+    "ones on the second. Which line groups, or orders, them in another way?"
+)
 
 
 def _adding(record: Record) -> list[Culprit]:
@@ -412,9 +456,9 @@ def _asking(record: Record) -> list[Culprit]:
     return own or moved or statements.entry(record, "make_step", "in_specs")
 
 
-def _gradient_bytes(width: int) -> int:
-    """Bytes of the float32 parameters of a network of this width."""
-    return 4 * sum(prod(shape) for shape in shapes(width).values())
+def _nbytes(params: Shapes) -> int:
+    """Bytes of float32 parameters of these shapes."""
+    return 4 * sum(map(prod, params.values()))
 
 
 @EXERCISE.check(
@@ -434,7 +478,7 @@ def all_in_one_exchange(record: Record) -> Result:
     measured = target_program(record, TIMED, made_by="make_step")
     if not isinstance(measured, Measured):
         return measured
-    gradients = _gradient_bytes(wanted(record).facts[WIDTH])
+    gradients = _nbytes(shapes(wanted(record).facts[WIDTH]))
     found = [c for c in measured.collectives if c.op != "all-reduce" or c.nbytes > SCALARS]
     whole = [c.nbytes for c in found if (c.op, c.count, c.runs) == ("all-reduce", 1, 1)]
     if len(found) == len(whole) == 1 and 0 <= whole[0] - gradients <= SCALARS:

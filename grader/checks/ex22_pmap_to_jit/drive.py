@@ -1,17 +1,19 @@
 """Drives ex22_pmap_to_jit: takes steps on several meshes, and exports them.
 
-Drawn: for each of three runs the devices of the mesh and their order (two devices, four, and all
-devices, in any order), the width of the network, the rows of the batch and the steps (1 to
-5), so that a step that counts jax.devices(), or 8, is wrong on one of them. Width and rows differ,
+Drawn: for each of three runs the devices of the mesh and their order (two devices, all, and a
+number between, in any order), the width of the network, the rows of the batch and the steps (2 to
+6), so that a step that counts jax.devices(), or 8, is wrong on one of them. Width and rows differ,
 so that a mean over the wrong dimension shows. One narrow network has so many rows that those of one
 device have more bytes than all params; of the others, one is wide. Some params are 0, as biases are
-at first. Each step takes the params that the one before returned. The step of each run is exported,
-too. So is a large one, with enough work to drown what a call
-costs: it is for all devices, in another order, gets two sets of inputs, whose targets are far away,
-is timed, and is compiled for the target as well. Before each run, `place` gets other arrays of the
-same sizes: what it made of them is looked at, too, and nothing holds it.
+at first. Each step takes the params that the one before returned. In one run gradients are small,
+and in the last step of each they are large. The step of each run is exported, too. So is a large
+one, with enough work to drown what a call costs: it is for all devices, in another order, gets two
+sets of inputs, whose targets are far away, is timed, and is compiled for the target as well. Before
+each run, `place` gets other arrays of the same sizes: what it made of them is looked at, too, and
+nothing holds it.
 """
 
+import math
 from types import ModuleType
 from typing import Any
 
@@ -29,43 +31,50 @@ from grader.checks.ex22_pmap_to_jit.facts import (
     Run,
     shapes,
 )
-from grader.probes import alive
-from grader.probes.observe import Misused, Observe, from_last, unpack
-from grader.stages.drawn import some_zeros
+from grader.probes import alive, exchanges
+from grader.probes.observe import Misused, Observe, from_last, left_alone, unpack
+from grader.stages.drawn import some_blank_rows, some_zeros, with_targets
 
 SIZES = ((1, 5), (9, 13)), ((5, 13), (5, 13)), ((1, 13), (1, 9))
 """Width in sixteens and rows on one device in eights, from and below: one run has each, in any
 order."""
 STEPS = (1, 6)
-"""Steps of a run: from, and below."""
+"""Steps of a run, and one more with targets that are far away: from, and below."""
 LARGE = (14, 18), (28, 36)
 """Of the program that is timed, the same width and rows, on a mesh of all devices."""
 
 FAR = 64
 """How far its targets are from 0: some gradients are larger than 1."""
+SMALL, FARTHER = 1e-5, 1e6
+"""How large the targets of one run are, with the weights that lead to them, and how far those of
+the last step of each run: some gradients are smaller than 1e-5, and some larger than 1000."""
 
 
-def _params(rng: Any, width: int) -> dict[str, Any]:
-    """NumPy float32 parameters of a network of this width."""
-    drawn = {name: rng.standard_normal(shape) / 8 for name, shape in shapes(width).items()}
+def _params(rng: Any, sizes: Any, far: float) -> dict[str, Any]:
+    """NumPy float32 parameters of these shapes, for targets that are at most `far` away from 0."""
+    drawn = {name: rng.standard_normal(shape) / 8 for name, shape in sizes.items()}
+    drawn["w2"] *= min(far, 1)
     return {name: some_zeros(rng, value.astype(np.float32)) for name, value in drawn.items()}
 
 
-def _batch(rng: Any, rows: int, far: int) -> tuple[Any, Any]:
-    """NumPy float32 inputs (rows, 32) and targets (rows, 8), at most `far` away from 0."""
-    inputs = rng.standard_normal((rows, FEATURES)).astype(np.float32)
-    return inputs, far * np.tanh(inputs[:, :TARGETS])
+def _batch(rng: Any, rows: int, sizes: Any, far: float) -> tuple[Any, Any]:
+    """NumPy float32 inputs and targets for params of these shapes; at most `far` away from 0."""
+    features, columns = sizes["w1"][0], sizes["w2"][1]
+    inputs = rng.standard_normal((rows, features)).astype(np.float32)
+    targets = (far * np.tanh(inputs[:, :columns])).astype(np.float32)
+    if far > 1:
+        some_blank_rows(rng.spawn(1)[0], inputs, targets)
+    return inputs, targets
 
 
 PLACED, STEPPED = "`place` returns (params, batch)", "`step` returns (params, loss)"
 
 
-def _placed(
-    submission: ModuleType, rng: Any, mesh: Any, width: int, rows: int, far: int = 1
-) -> Any:
+def _placed(submission: ModuleType, rng: Any, mesh: Any, sizes: Any, rows: int, far: float) -> Any:
     """Fresh params and a fresh batch, placed by the submission."""
-    given = _params(rng, width), _batch(rng, rows, far)
-    both = unpack(submission.place(mesh, *given), 2, PLACED)
+    given = _params(rng, sizes, far), _batch(rng, rows, sizes, far)
+    with left_alone("place", given):
+        both = unpack(submission.place(mesh, *given), 2, PLACED)
     mine: Any = jax.tree.structure(tuple(both))
     if mine == jax.tree.structure(given[::-1]):
         raise Misused(PLACED, "it returned the batch first, and then the params")
@@ -78,9 +87,18 @@ def _mesh(rng: Any, count: int) -> Any:
 
 
 def _counts(rng: Any) -> list[int]:
-    """How many devices the mesh of each run has: two, four, and all."""
+    """How many devices the mesh of each run has: two, all, and a number between."""
     most = len(jax.devices())
-    return [min(int(count), most) for count in rng.permutation([2, 4, most])]
+    between = rng.spawn(1)[0].choice(range(3, most)) if most > 3 else most
+    return [int(count) for count in rng.permutation([min(2, most), between, most])]
+
+
+def _run(rng: Any, count: int, width: Any, rows: Any) -> Run:
+    """A run on so many devices, which divide each dimension: what splits a wrong one works."""
+    sizes = 16 * int(rng.integers(*width)), FEATURES, TARGETS
+    wide, features, targets = (count * math.ceil(size / count) for size in sizes)
+    each, steps = 8 * int(rng.integers(*rows)), int(rng.integers(*STEPS))
+    return Run(count, wide, features, targets, count * each, steps + 1)
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
@@ -88,37 +106,51 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     # A GPU would otherwise round the products, and so what is compared.
     with jax.default_matmul_precision("highest"):
         runs = [
-            Run(
-                devices=count,
-                width=16 * int(rng.integers(*width)),
-                rows=count * 8 * int(rng.integers(*rows)),
-                steps=int(rng.integers(*STEPS)),
-            )
+            _run(rng, count, width, rows)
             for count, (width, rows) in zip(_counts(rng), rng.permutation(SIZES), strict=True)
         ]
         observe.fact(RUNS, msgspec.to_builtins(runs))
-        placed = [_place_run(submission, observe, rng, at, run) for at, run in enumerate(runs)]
+        scales = [1.0, *map(float, rng.spawn(1)[0].permutation([SMALL, 1]))]
+        placed = [
+            _place_run(submission, observe, rng, at, run, scale)
+            for at, (run, scale) in enumerate(zip(runs, scales, strict=True))
+        ]
         for number, (run, (mesh, params, batch)) in enumerate(zip(runs, placed, strict=True)):
             step = submission.make_step(mesh)
             if not observe.jitted("step", step):
                 return
-            observe.program(facts.program_of(number), step, params, batch)  # it may donate them
+            observe.program(facts.program_of(number), step, params, batch)  # it may donate params
+            of_batch = _asked(step, params, batch)[-len(batch) :]
+            observe.fact(facts.batch_donated(number), any(each.donated for each in of_batch))
             _take_steps(step, observe, number, run, params, batch)
         _export_large(submission, observe, rng)
 
 
-def _place_run(submission: ModuleType, observe: Observe, rng: Any, number: int, run: Run) -> Any:
-    """(mesh, params, batch) of one run, on a mesh of its own."""
+def _place_run(
+    submission: ModuleType, observe: Observe, rng: Any, number: int, run: Run, scale: float
+) -> Any:
+    """(mesh, params, batch) of one run, on a mesh of its own; targets are at most `scale`."""
     mesh = _mesh(rng, run.devices)
-    before = alive.nbytes()
+    before = alive.nbytes(scalars=True)
     for name in (facts.earlier(number), number):
         params = batch = None  # nothing holds what the first call made
-        with observe.phase(facts.placed_batch(name)):
-            params, batch = _placed(submission, rng, mesh, run.width, run.rows)
-        observe.fact(facts.left(name), alive.left_beside((params, batch), before))
+        with observe.phase(facts.placed_batch(name)), exchanges.programs() as told:
+            sizes = shapes(run.width, run.features, run.targets)
+            params, batch = _placed(submission, rng, mesh, sizes, run.rows, scale)
+        observe.fact(facts.programs(name), told)
+        left = alive.left_beside((params, batch), before, scalars=True)
+        observe.fact(facts.left(name), left)
         observe.value(facts.placed_params(name), params)
         observe.value(facts.placed_batch(name), batch)
     return mesh, params, batch
+
+
+def _asked(step: Any, *arguments: Any) -> list[Any]:
+    """What the step makes of each array of its arguments; nothing if it cannot be traced."""
+    try:
+        return jax.tree.leaves(step.trace(*arguments).args_info)
+    except (TypeError, ValueError):  # the exported program reports it
+        return []
 
 
 def _take_steps(
@@ -127,6 +159,8 @@ def _take_steps(
     """The steps of one run, each with the params that the one before returned."""
     before = params
     for index in range(1, run.steps + 1):
+        if index == run.steps:
+            batch = with_targets(batch, FARTHER)
         with from_last("params", before, params, STEPPED):
             made = step(params, batch)
         before, (params, loss) = params, unpack(made, 2, STEPPED)
@@ -143,4 +177,5 @@ def _export_large(submission: ModuleType, observe: Observe, rng: Any) -> None:
     width, rows = (int(rng.integers(*span)) for span in LARGE)
     observe.fact(WIDTH, 16 * width)
     for take in (observe.program, observe.program, observe.target):
-        take(TIMED, step, *_placed(submission, rng, mesh, 16 * width, 8 * mesh.size * rows, FAR))
+        placed = _placed(submission, rng, mesh, shapes(16 * width), 8 * mesh.size * rows, FAR)
+        take(TIMED, step, *placed)

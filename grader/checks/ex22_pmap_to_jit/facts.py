@@ -3,7 +3,7 @@
 import msgspec
 
 FEATURES, TARGETS = 32, 8
-"""Columns of the inputs and of the targets."""
+"""Columns of the inputs and of the targets; on some meshes there are a few more."""
 RUNS, WIDTH = "runs", "width of the program that is timed"
 """The facts that list each `Run`, and say the width of `TIMED`."""
 TIMED = "step"
@@ -15,13 +15,17 @@ class Run(msgspec.Struct):
 
     devices: int
     width: int
+    features: int
+    targets: int
     rows: int
     steps: int
 
 
-def shapes(width: int) -> dict[str, tuple[int, ...]]:
+def shapes(
+    width: int, features: int = FEATURES, targets: int = TARGETS
+) -> dict[str, tuple[int, ...]]:
     """The shapes of the params of a network of this width; all are float32."""
-    return {"w1": (FEATURES, width), "b1": (width,), "w2": (width, TARGETS)}
+    return {"w1": (features, width), "b1": (width,), "w2": (width, targets)}
 
 
 def earlier(run: int) -> int:
@@ -52,9 +56,19 @@ def loss_of(run: int, step: int) -> str:
     return f"loss of step {step} of run {run}"
 
 
+def batch_donated(run: int) -> str:
+    """The name of the fact that says whether the step of a run may write over its batch."""
+    return f"batch donated in run {run}"
+
+
 def program_of(run: int) -> str:
     """The name of the program of the step that a run took, which is compiled and run apart."""
     return f"step of run {run}"
+
+
+def programs(run: int) -> str:
+    """The name of the fact that says what programs of `place` hold and exchange, in bytes."""
+    return f"programs of run {run}"
 
 
 def left(run: int) -> str:

@@ -4,52 +4,61 @@ The collectives are those of the program for the devices at hand, and of the sam
 compiled for a target. The memory is judged for the target only.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
 
+import msgspec
+
 from grader.checks.ex23_one_allreduce import EXERCISE
 from grader.checks.ex23_one_allreduce.facts import (
     AFTER,
+    AFTER_FAR,
+    AFTER_SMALL,
     BATCH,
+    BEFORE_SMALL,
     COUNT,
     DEVICES,
+    EXCHANGED,
     LARGE,
     STEP,
     shapes,
 )
 from grader.judging import shares
-from grader.judging.arrays import FORM, OF_WHAT_WENT_IN, load
+from grader.judging.arrays import FORM, OF_WHAT_WENT_IN, drifted, load, unlike_copies
 from grader.judging.checking import Failure, Result, Unable
-from grader.judging.evidence import (
-    LOSS_TOO,
+from grader.judging.evidence import definition, devices_of, seen, wanted
+from grader.judging.programs import (
     beyond_own_rows,
-    change_of,
     compiled_program,
-    definition,
-    devices_of,
-    differing_leaf,
-    differing_output,
     exchanged,
-    loss_too,
     not_jitted,
+    target_program,
+    target_reference,
+)
+from grader.judging.results import differing_leaf, differing_output
+from grader.judging.steps import (
+    IN_FULL,
+    LOSS_TOO,
+    change_of,
+    differing_step,
+    loss_too,
+    other_output_change,
     output_step_ratio,
-    seen,
     step_error,
     step_in_words,
     step_ratio,
-    target_program,
-    target_reference,
     turned,
-    wanted,
 )
 from grader.judging.words import exchanges, where
 from grader.records.record import Collective, Measured, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
+from grader.source.file import File
 
+RTOL, ATOL = 1e-5, 2e-6
+"""How far params and losses may be from the reference's: by rounding, and no more."""
 ROOM = 2.5
 """How many times the reference's memory for intermediate results a program for the target may
 need. Right answers were seen to need up to 1.6 times as much. A program that holds all n
@@ -85,12 +94,13 @@ def devices_agree(record: Record) -> Result:
             )
     for when in reversed(AFTER):
         for leaf in seen(record).values[f"params after {when}"]:
-            if leaf.unlike is not None:
+            if leaf.unlike is not None and drifted(leaf):
                 device, difference = leaf.unlike
+                why = ": each device follows a gradient of its own" * unlike_copies(leaf)
                 return Failure(
                     f"all devices hold the same params after {when}",
                     f"`params{leaf.path}` on device {device} differs by up to {difference:.2g} "
-                    "from another device's: each device follows a gradient of its own",
+                    f"from another device's{why}",
                     _exchanging(record),
                 )
     return None
@@ -116,7 +126,6 @@ LOSSES = (
 )
 
 
-UNCHECKED = re.compile(r"(?m)^[^#\n]*check_vma\W+False")
 UNSEEN = (
     "By default (check_vma=True) jax.grad inside shard_map already sums the gradient of params "
     "that are equal on all devices. With check_vma=False it does not."
@@ -136,16 +145,33 @@ COUNT_THEM = "Count the sums and the divisions: over the rows, over micro-batche
 )
 def same_numbers(record: Record) -> Result:
     """Params and losses are the reference's, after one step and after two."""
+    before, place = "params before", statements.result(record, "make_step", 0, 2, inner=True)
     for when in AFTER:
         name = f"params after {when}"
-        if failure := differing_leaf(record, name, rtol=1e-5, atol=2e-6, before="params before"):
-            if failure.hint in OF_WHAT_WENT_IN:
-                place = statements.result(record, "make_step", 0, 2, inner=True)
+        if failure := differing_step(record, name, before, rtol=RTOL, atol=ATOL):
+            if failure.hint in (IN_FULL, *OF_WHAT_WENT_IN):
                 return replace(failure, culprits=place)
             return _with_length(record, failure)
-        if failure := differing_leaf(record, f"losses of {when}", rtol=1e-5, atol=2e-6):
+        if failure := differing_leaf(record, f"losses of {when}", rtol=RTOL, atol=ATOL):
             return _other_losses(record, failure, f"losses of {when}")
+        before = name
+    for before, name, hint in (
+        (BEFORE_SMALL, AFTER_SMALL, OF_SMALL),
+        (AFTER_SMALL, AFTER_FAR, OF_LARGE),
+    ):
+        if failure := differing_step(record, name, before, rtol=RTOL, atol=ATOL):
+            return replace(failure, culprits=place, hint=hint)
     return None
+
+
+OF_LARGE = (
+    "The steps before it are right: in this one, the gradient is large. What does your code do "
+    "with large numbers?"
+)
+OF_SMALL = (
+    "The steps before it are right: in this one, the gradient is small. What does your code do "
+    "with numbers that are nearly 0?"
+)
 
 
 def _other_losses(record: Record, failure: Failure, name: str) -> Failure:
@@ -153,13 +179,23 @@ def _other_losses(record: Record, failure: Failure, name: str) -> Failure:
     alike = _alike(record, name)
     own = statements.returned if failure.hint == FORM else statements.result
     place, hint = own(record, "make_step", 1, 2, inner=True), failure.hint or LOSSES
-    if any(leaf.unlike for leaf in seen(record).values[name]):
+    if any(map(unlike_copies, seen(record).values[name])):
         place, hint = statements.entry(record, "make_step", "out_specs"), JOINED
     elif alike and not _sends_more(record):
         place, hint = statements.entry(record, "make_step", "in_specs"), ROWS
     if not alike and (others := _others(record, name)):
         return Failure(failure.expected, f"{failure.observed}: {others}", place, LOSSES)
+    if failure.hint == FORM:
+        alike = _one_for_each_micro_batch(record, name)
     return Failure(failure.expected, failure.observed + alike, place, hint)
+
+
+def _one_for_each_micro_batch(record: Record, name: str) -> str:
+    """That there is a loss of each micro-batch of each device, where it is so; else ""."""
+    count, devices = (int(wanted(record).facts[fact]) for fact in (COUNT, DEVICES))
+    shapes = [leaf.shape for leaf in seen(record).values[name]]
+    stacked = [(count * devices,)], [(count, devices)], [(devices, count)]
+    return f": one for each of {count} micro-batches of each device" if shapes in stacked else ""
 
 
 def _others(record: Record, name: str) -> str:
@@ -250,9 +286,11 @@ def _with_length(record: Record, failure: Failure) -> Failure:
         length = f"; the step {step_in_words(ratio)}{sizes}"
     if not why and ratio and abs(ratio - devices) < 0.01 * devices:
         length += f", as if the gradients of {devices} devices were added, and not averaged"
-        hint = hint or (UNSEEN if not UNCHECKED.search(record.source) else "")
-    elif not why and ratio and abs(ratio * (count - 1) / count - 1) < 0.01:
-        length += f", as if the sum over {count} were divided by {count - 1}"
+        unchecked = File(record.source).gives("check_vma", False)
+        hint = hint or ("" if unchecked else UNSEEN)
+    elif not why and ratio and (other := _divisor(ratio, count)):
+        length += f", as if the sum over {count} were divided by {other}"
+        length += ", which are the rows that a device has of each" * (other == rows)
     elif not why and ratio and loss_too(record, f"losses of {AFTER[0]}", ratio):
         hint = hint or LOSS_TOO
     elif not why and ratio and abs(ratio * rows / count - 1) < 0.01:
@@ -267,6 +305,12 @@ def _with_length(record: Record, failure: Failure) -> Failure:
     divided = statements.division(record, "make_step") if ratio and not why else []
     place = narrowing or (_exchanging(record) if counted else divided or own)
     return Failure(failure.expected, observed, place, hint)
+
+
+def _divisor(ratio: float, count: int) -> int:
+    """By what a sum over `count` was divided, if that explains the length of a step; else 0."""
+    near = (count - 1, count + 1, count**2)
+    return next((n for n in near if abs(ratio * n / count - 1) < 0.01), 0)
 
 
 NARROWING = r"(?s).*\b(?:bfloat16|float16|half)['\"]?\)$"
@@ -371,6 +415,15 @@ def gradient_travels_once(record: Record) -> Result:
     """The program's only collectives are all-reduces, of exactly the gradient's bytes in all."""
     sizes: dict[str, dict[str, int]] = wanted(record).facts["gradient"]
     found = (_of_program(record, name, **_keys(size)) for name, size in sizes.items())
+    return next((one for one in found if one), None) or _in_the_steps(record)
+
+
+def _in_the_steps(record: Record) -> Result:
+    """The failure where the steps that were taken exchange anything but one gradient each."""
+    params = {leaf.path: leaf.shape for leaf in wanted(record).values["params before"]}
+    steps = msgspec.convert(seen(record).facts[EXCHANGED], list[list[Collective]])
+    count = wanted(record).facts[COUNT]
+    found = (_travels_once(record, step, params, count) for step in steps)
     return next((one for one in found if one), None)
 
 
@@ -389,7 +442,8 @@ def _of_program(record: Record, name: str, width: int, count: int) -> Result:
         return measured
     if devices_of(record) == 1:
         return Unable("on one device nothing travels")
-    if wrong := differing_output(record, name, rtol=1e-5, atol=2e-6):
+    wrong = differing_output(record, name, rtol=RTOL, atol=ATOL)
+    if wrong := wrong or other_output_change(record, name):
         expected, observed = (
             text.replace(f"{name} ", f"step's result for {count} micro-batches, ")
             for text in (wrong.expected, wrong.observed)

@@ -2,12 +2,14 @@
 
 Drawn: the order of the devices in each mesh, of which the one for the steps has from two devices to
 all but one; and for the steps and for each of the four programs the width of the network, the rows
-of a micro-batch and the number of micro-batches (2 to 32): a program whose bytes are right for one
+of a micro-batch and the number of micro-batches (1 to 32): a program whose bytes are right for one
 number of micro-batches is not right for all. Some params are 0, as biases are at first. The targets
-of the programs are far away, so that the gradients are large. Two programs are for all devices, and
-two, of few and of many micro-batches, for the devices that take the steps. One of these two has as
-many rows of each on a device. The target's program has large params, so
-that its memory shows how many micro-batches it holds.
+of the programs are far away, so that the gradients are large; in two more steps that are taken,
+they are small, and then larger. Some rows of the programs are 0. Two programs are for all devices,
+and two, of one and of many micro-batches, for the devices that take the steps, of which it is
+written down, too, what they exchange. On all devices and on these, one program has as many rows of
+each on a device; another one on all devices has a single row of each. The target's program has
+large params, so that its memory shows how many micro-batches it holds.
 
 With check_vma=False, an array may say that it is replicated and hold other numbers on each device:
 the copies on all devices are compared after each step.
@@ -17,13 +19,18 @@ from types import ModuleType
 from typing import Any
 
 import jax
+import msgspec
 import numpy as np
 
 from grader.checks.ex23_one_allreduce.facts import (
     AFTER,
+    AFTER_FAR,
+    AFTER_SMALL,
     BATCH,
+    BEFORE_SMALL,
     COUNT,
     DEVICES,
+    EXCHANGED,
     FEATURES,
     FEW,
     LARGE,
@@ -33,17 +40,28 @@ from grader.checks.ex23_one_allreduce.facts import (
     TARGETS,
     shapes,
 )
+from grader.probes import exchanges
 from grader.probes.observe import Observe, from_last, unpack
-from grader.stages.drawn import some_zeros
+from grader.stages.drawn import some_blank_rows, some_zeros, with_targets
 
 ROWS, WIDTHS = (2, 8), (4, 10)
 """Rows of a micro-batch on one device, and width in sixteens: from, and below."""
-COUNTS = {STEP: (4, 8), OTHER: (8, 33), FEW: (2, 8), MANY: (8, 17)}
-"""Of each program, its number of micro-batches: from, and below."""
+COUNTS = {
+    STEP: ((4, 8),),
+    OTHER: ((2, 4), (8, 33)),
+    FEW: ((1, 2),),
+    MANY: ((7, 17), (17, 33)),
+}
+"""Of each program, its number of micro-batches: from, and below, in one span of these."""
 LARGE_ROWS = 8192
 """The same for the target."""
 FAR = 32
 """How far the targets of the programs are from 0: some gradients are larger than 1."""
+SMALL = 1e-5
+"""How far those of one more step are, and how large the weights are that lead to them: some
+gradients are smaller than 1e-6."""
+FARTHER = 1e6
+"""How far those of the last step are: some gradients are larger than 1000."""
 PROMISE = "`step` returns (params, losses)"
 
 
@@ -62,27 +80,42 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         observe.fact(COUNT, count)
         observe.value("params before", params)
         observe.value(BATCH, tuple(batch))
-        before = params
+        before, sent = params, list[Any]()
         for when in AFTER:
-            with from_last("params", before, params, PROMISE):
+            with (
+                from_last("params", before, params, PROMISE),
+                exchanges.launched() as found,
+            ):
                 made = step(params, *batch)
+            sent.append(msgspec.to_builtins(found))
             before, (params, losses) = params, unpack(made, 2, PROMISE)
             observe.value(f"params after {when}", params)
             observe.value(f"losses of {when}", losses)
+        observe.fact(EXCHANGED, sent)
+        params = params | {"w2": _times(params["w2"], SMALL)}
+        observe.value(BEFORE_SMALL, params)
+        for name, far in ((AFTER_SMALL, SMALL), (AFTER_FAR, FARTHER)):
+            made = step(params, *with_targets(tuple(batch), far))
+            params = unpack(made, 2, PROMISE)[0]
+            observe.value(name, params)
         some, few, drawn = mesh, step, {}
         mesh = _mesh(rng, most)
         step = submission.make_step(mesh)
         if not observe.jitted("step", step):
             return
-        alike_in = str(rng.choice([FEW, MANY]))
-        for name, counts in COUNTS.items():
-            width, count = _width(rng), int(rng.integers(*counts))
+        for name, spans in COUNTS.items():
+            width, count = _width(rng), int(rng.integers(*rng.choice(spans)))
             drawn[name] = {"width": width, "micro-batches": count}
             made, over = (few, some) if name in (FEW, MANY) else (step, mesh)
-            alike = name == alike_in
-            observe.program(name, made, *_arguments(rng, over, width, count, FAR, alike=alike))
+            each = {STEP: count, MANY: count, OTHER: 1}.get(name)
+            observe.program(name, made, *_arguments(rng, over, width, count, FAR, each))
         observe.fact("gradient", drawn)
         observe.target(STEP, step, *_large(mesh, drawn[STEP]["micro-batches"]))
+
+
+def _times(array: Any, factor: float) -> Any:
+    """An array with smaller numbers, placed alike."""
+    return jax.device_put(np.float32(factor) * np.asarray(array), array.sharding)
 
 
 def _mesh(rng: Any, count: int) -> Any:
@@ -95,14 +128,14 @@ def _width(rng: Any) -> int:
 
 
 def _arguments(
-    rng: Any, mesh: Any, width: int, count: int, far: int = 1, *, alike: bool = False
+    rng: Any, mesh: Any, width: int, count: int, far: int = 1, each: int | None = None
 ) -> tuple[Any, Any, Any]:
     """Params on every device; inputs and targets of `count` micro-batches, split by rows.
 
     The targets are `far` times as far from 0 as the network's outputs.
 
-    A device has not as many rows of one as there are micro-batches, so that neither number passes
-    for the other; it has just as many if they are to be `alike`. Each row of the targets has an
+    A device has `each` rows of one. If that is drawn, it is another number than that of the
+    micro-batches, so that neither passes for the other. Each row of the targets has an
     offset of its own, so that the devices' gradients differ.
     """
 
@@ -110,10 +143,12 @@ def _arguments(
         return (scale * rng.standard_normal(shape)).astype(np.float32)
 
     params = {name: some_zeros(rng, draw(shape, 0.2)) for name, shape in shapes(width).items()}
-    each = count if alike else int(rng.choice([n for n in range(*ROWS) if n != count]))
+    each = each or int(rng.choice([n for n in range(*ROWS) if n != count]))
     rows = each * mesh.size
     inputs = draw((count, rows, FEATURES))
     targets = far * (np.tanh(inputs[..., :TARGETS]) + draw((1, rows, 1)))
+    if far > 1:
+        some_blank_rows(rng.spawn(1)[0], inputs, targets)
     whole, split = jax.NamedSharding(mesh, jax.P()), jax.NamedSharding(mesh, jax.P(None, "data"))
     placed: tuple[Any, Any, Any] = jax.device_put((params, inputs, targets), (whole, split, split))
     return placed

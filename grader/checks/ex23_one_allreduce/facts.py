@@ -7,10 +7,16 @@ LARGE = {"w1": (2048, 8192), "b1": (8192,), "w2": (8192, 1024)}
 AFTER = ("one step", "two steps")
 """When params and losses are kept: `params after one step`, `losses of one step`."""
 
+BEFORE_SMALL, AFTER_SMALL = "params before a small step", "params after a small step"
+"""The names of the params before and after a step along a gradient that is small."""
+AFTER_FAR = "params after a long step"
+"""The name of the params after another step, along a large gradient, which follows that one."""
 BATCH = "batch of the steps"
 """The name of their (inputs, targets)."""
 COUNT = "micro-batches of the steps"
 """The fact that says how many micro-batches each of these steps has."""
+EXCHANGED = "exchanged in the steps"
+"""The fact that lists each `Collective` of the programs that these steps ran."""
 DEVICES = "devices of the steps"
 """The fact that says how many devices take these steps."""
 STEP, OTHER = "step", "step of another size"

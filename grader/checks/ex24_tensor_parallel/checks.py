@@ -15,46 +15,49 @@ from grader.checks.ex24_tensor_parallel.facts import (
     AFTER,
     EXPORTED,
     IN_FLOAT32,
+    IN_SQUARE,
     LARGE,
+    OF_SQUARE,
     TARGET_DATA,
 )
 from grader.judging.arrays import OF_WHAT_WENT_IN
 from grader.judging.checking import Failure, Result, Unable
-from grader.judging.evidence import (
-    AFTER_THE_STEP,
-    BEFORE_IT,
-    TURNED,
+from grader.judging.evidence import definition, devices_of, seen, target_of, wanted
+from grader.judging.programs import (
     beyond_own_rows,
     compiled_program,
-    definition,
-    devices_of,
-    differing_leaf,
-    differing_output,
     exchanged,
-    is_the_others,
     not_jitted,
-    other_float32_step,
-    other_parts,
-    other_step,
-    seen,
-    step_ratio,
-    target_of,
     target_program,
+)
+from grader.judging.results import differing_leaf, differing_output, other_parts
+from grader.judging.steps import (
+    AFTER_THE_STEP,
+    BEFORE_IT,
+    IN_FULL,
+    TURNED,
+    differing_step,
+    is_the_others,
+    other_step,
+    step_along,
+    step_ratio,
     turned,
-    wanted,
 )
 from grader.judging.words import exchanges, plural, shards
 from grader.records.record import Collective, Leaf, Measured, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
 
+PARAMS = ("params", EXPORTED, OF_SQUARE)
+"""The params of the programs: those of the steps, of the one in bfloat16, and of square blocks."""
 SPLIT = ("up", "up_bias", "down")
 """The arrays that are split over "model"."""
-SCALARS = 64
-"""Bytes that may be exchanged beside the budget: for the loss, say."""
-STEPPED, LOST = 0.09, 0.02
+SCALARS = 16
+"""Bytes that may be exchanged beside the budget: for the loss over each axis, say."""
+STEPPED, LOST, LONGER = 0.09, 0.02, 0.02
 """By how much of its own length a step in bfloat16 may differ from the reference's, in each array,
-and by how much of its value a loss or a param. Rounding alone makes less than 0.05, and 0.01."""
+by how much of its value a loss or a param, and by how much all of the step may be longer. Rounding
+alone makes less than 0.05, and 0.01; it goes both ways, and makes no step longer."""
 
 
 def _failure(record: Record, expected: str, observed: str, hint: str = "") -> Failure:
@@ -80,7 +83,7 @@ def one_program(record: Record) -> Result:
 )
 def weights_are_split(record: Record) -> Result:
     """Each device holds 1/m of all but `down_bias`, where m is the size of the axis "model"."""
-    for name, data in zip(("params", EXPORTED), wanted(record).facts["data"], strict=True):
+    for name, data in zip(PARAMS, wanted(record).facts["data"], strict=True):
         pairs = zip(seen(record).values[name], wanted(record).values[name], strict=True)
         for leaf, right in pairs:
             found = _misplaced(leaf, right, devices_of(record) // data)
@@ -88,10 +91,31 @@ def weights_are_split(record: Record) -> Result:
                 if "'data'" in found[1]:
                     place = statements.reading(record, "layout", "axis_names")
                     return Failure(*found, place or _laying(record, leaf), OTHER_AXIS)
+                if _dealt_out(record, name):
+                    place = statements.call(record, "layout", "flatten", "leaves", "unflatten")
+                    return Failure(*found, place, SORTED)
                 return Failure(*found, _laying(record, leaf))
     return None
 
 
+def _dealt_out(record: Record, name: str) -> bool:
+    """Whether the arrays of a block, sorted by name, have the specs of these in a block's order."""
+    mine, theirs = (side(record).values[name][: len(BLOCK)] for side in (seen, wanted))
+    right = {leaf.path.rpartition("['")[2].rstrip("']"): _spec(leaf) for leaf in theirs}
+    order = [right[name] for name in BLOCK]
+    return [_spec(leaf) for leaf in mine] == order != list(right.values())
+
+
+def _spec(leaf: Leaf) -> str:
+    """How an array is split, without the dimensions at the end that are not."""
+    return re.sub(r"(, None)*,?\)$|None\)$", ")", leaf.spec or "")
+
+
+BLOCK = ("up", "up_bias", "down", "down_bias")
+SORTED = (
+    "The leaves of a dict come in the order of its sorted names: down, down_bias, up, up_bias. In "
+    "which order are the specs?"
+)
 OTHER_AXIS = (
     'The weights are split over "model", and the rows of a batch over "data". A mesh may have the '
     "two in any order."
@@ -140,21 +164,24 @@ ADDED_UNSEEN = (
     ),
 )
 def same_numbers(record: Record) -> Result:
-    """Params and loss are those of one device, after one step and after two."""
+    """Params and loss are those of one device, after each step."""
+    before = "params"
     for when in AFTER:
-        # What rounds a gradient moves the params by little: their step is judged below.
-        for part, name, rtol in ((1, f"loss of {when}", 2e-5), (0, f"params after {when}", 1e-3)):
-            failure = differing_leaf(record, name, rtol=rtol, atol=rtol / 20, before="params")
-            if failure:
-                return _other_numbers(record, failure, part)
-    values, name = seen(record).values, f"params after {AFTER[0]}"
-    other = other_float32_step(values["params"], values[name], wanted(record).values[name])
-    place = statements.computed(record, "make_step", 0, 2)
-    expected = f"with float32 params, {other.expected}" if other else ""
-    return other and replace(other, expected=expected, culprits=place, hint=OF_PARAMS)
+        if failure := differing_leaf(record, f"loss of {when}", rtol=2e-5, atol=1e-6):
+            return _other_numbers(record, failure, 1)
+        name = f"params after {when}"
+        if failure := differing_step(record, name, before, rtol=1e-3, atol=5e-5):
+            if failure.hint != IN_FULL:
+                return _other_numbers(record, failure, 0)
+            if _length(record)[0]:
+                return _other_numbers(record, replace(failure, hint=""), 0)
+            expected = f"with float32 params, {failure.expected}"
+            place = statements.computed(record, "make_step", 0, 2)
+            return replace(failure, expected=expected, culprits=place)
+        before = name
+    return None
 
 
-OF_PARAMS = "All of a step has the type of the params. Which line makes it another one?"
 OF_LOSS_FN = (
     "A step takes 0.1 of the gradient of `loss_fn` from the params, once. What else changes them?"
 )
@@ -364,7 +391,7 @@ def _hidden_units_travel(record: Record, other: Leaf, found: list[Collective]) -
 def _other_split(record: Record) -> Leaf | None:
     """The first of the params that is split in another way than the reference's."""
     mine, theirs = (
-        [*found.values["params"], *found.values[EXPORTED]]
+        [leaf for name in PARAMS for leaf in found.values[name]]
         for found in (seen(record), wanted(record))
     )
     pairs = zip(mine, theirs, strict=False)
@@ -427,16 +454,31 @@ def within_budget(record: Record) -> Result:
     failure = _within(record, measured.collectives, _budget(record, 1, itemsize))
     if failure:
         return failure
-    in_float32 = compiled_program(record, IN_FLOAT32, made_by="make_step")
-    if not isinstance(in_float32, Measured):
-        return in_float32
-    failure = _within(record, in_float32.collectives, _budget(record, 0, 4))
-    works = (beyond_own_rows(record, name, "make_step") for name in ("step", IN_FLOAT32))
+    for name, which in ((IN_FLOAT32, 0), (IN_SQUARE, 2)):
+        in_float32 = compiled_program(record, name, made_by="make_step")
+        if not isinstance(in_float32, Measured):
+            return in_float32
+        if failure := _within(record, in_float32.collectives, _budget(record, which, 4)):
+            return failure
+    failure = _lying_elsewhere(record, measured)
+    works = (beyond_own_rows(record, name, "make_step") for name in ("step", IN_FLOAT32, IN_SQUARE))
     return failure or next((one for one in works if one), None)
 
 
+def _lying_elsewhere(record: Record, program: Measured) -> Failure | None:
+    """The failure where the new params of the program in bfloat16 lie otherwise than the old."""
+    names = [leaf.path for leaf in wanted(record).values[EXPORTED]]
+    places = zip(names, program.in_shardings, program.out_shardings, strict=False)
+    moved = next(((name, new) for name, old, new in places if old != new), None)
+    return moved and Failure(
+        f"with params in bfloat16, the new `params{moved[0]}` lies as the old one",
+        f"it lies as {moved[1]}",
+        _constraining(record),
+    )
+
+
 def _budget(record: Record, which: int, itemsize: int) -> _Budget:
-    """The budget of the program of the steps (0), or of the one in bfloat16 (1)."""
+    """The budget of the program of the steps (0), of the one in bfloat16 (1), or in square (2)."""
     sizes, data = (wanted(record).facts[name][which] for name in ("sizes", "data"))
     return _Budget(**sizes, data=data, model=devices_of(record) // data, itemsize=itemsize)
 
@@ -444,11 +486,17 @@ def _budget(record: Record, which: int, itemsize: int) -> _Budget:
 def _other_step_in_bfloat16(record: Record) -> Failure | None:
     """The failure for the first array whose step in bfloat16 is not the reference's."""
     mine, theirs = record.measured["step"].outputs, record.reference_measured["step"].outputs
-    found = other_step(wanted(record).values[EXPORTED], mine, theirs, STEPPED)
-    return found and Failure(
-        f"a step changes `params{found[0]}` as the reference does",
-        f"it differs from that by {found[1]:.2f} times the length of the step",
-    )
+    old = wanted(record).values[EXPORTED]
+    if found := other_step(old, mine, theirs, STEPPED):
+        return Failure(
+            f"a step changes `params{found[0]}` as the reference does",
+            f"it differs from that by {found[1]:.2f} times the length of the step",
+        )
+    length = step_along(old, mine, theirs)
+    if abs(length - 1) <= LONGER:
+        return None
+    expected = "a step is as long as the reference's"
+    return Failure(expected, f"it is {length:.3g} times as long")
 
 
 @EXERCISE.check(

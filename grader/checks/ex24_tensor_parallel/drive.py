@@ -1,13 +1,15 @@
-"""Drives ex24_tensor_parallel: takes two steps in float32, and exports them, and one in bfloat16.
+"""Drives ex24_tensor_parallel: takes three steps in float32, exports them, and one in bfloat16.
 
 Drawn are the order of the devices in each mesh, the number of blocks, the sizes of the network and
 of the batch, and all numbers. The steps run on one mesh, and the bfloat16 program is exported for
 another: they differ in the length of the axis "data" (2, or half of the devices) and in the order
-of the axes, so that a layout must name its axes. They differ in the number of blocks (2 to 7) and
-in the sizes, too: in one of them a block has more hidden units than features, in the other less.
-Some params are 0, as biases are at first. The bfloat16 program gets targets that are far away, so
-that its step is large beside what bfloat16 rounds. `layout` is asked for shapes, and then for
-arrays of them.
+of the axes, so that a layout must name its axes. They differ in the number of blocks (2 to 7 in
+bfloat16; in the steps a single one, or 8 or 9) and in the sizes, too: in one of them a block has
+more hidden units than features, in the other less. One has one or two eights of rows on a device,
+the other 3 to 5. Some params are 0, as biases are at first, and some rows of programs are. The
+bfloat16 program gets targets that are far away, so that its step is large beside what bfloat16
+rounds; in the last of the steps, they are farther. A third program, in float32, has 2 to 7 blocks
+with as many hidden units as features. `layout` is asked for shapes, and then for arrays of them.
 
 The target's program has large sizes, so that the weights are most of what there is to split.
 """
@@ -18,14 +20,26 @@ from typing import Any
 import jax
 import numpy as np
 
-from grader.checks.ex24_tensor_parallel.facts import AFTER, EXPORTED, IN_FLOAT32, LARGE, TARGET_DATA
+from grader.checks.ex24_tensor_parallel.facts import (
+    AFTER,
+    EXPORTED,
+    IN_FLOAT32,
+    IN_SQUARE,
+    LARGE,
+    OF_SQUARE,
+    TARGET_DATA,
+)
 from grader.probes.observe import Misused, Observe, from_last, lacking, same_layout, unpack
-from grader.stages.drawn import some_zeros
+from grader.stages.drawn import some_blank_rows, some_zeros, with_targets
 
-ROWS = (1, 6)
-"""Rows of a batch in eights on each device, from and below."""
-FAR = 8
-"""How many times as far away the targets of the exported program are."""
+ROWS = (1, 3), (3, 6)
+"""Rows of a batch in eights on each device, from and below: the steps have one of these, and the
+program in bfloat16 the other."""
+BLOCKS = (1, 8, 9), (2, 3, 4, 5, 6, 7)
+"""How many blocks the steps have, and that program. More of them round more."""
+FAR, FARTHER = 8, 1e5
+"""How many times as far away the targets of the program in bfloat16 are, and how far those of the
+last step: some gradients are larger than 10."""
 PROMISE = "`step` returns (params, loss)"
 SMALL, LARGER = 0.08, 0.15
 """How large weights are: in the steps, so that rounding does not grow, and in that program."""
@@ -39,17 +53,19 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     step = submission.make_step(mesh)
     if not observe.jitted("step", step):
         return
-    blocks = [int(count) for count in rng.permutation(range(2, 8))[:2]]
+    blocks = [int(rng.choice(counts)) for counts in BLOCKS]
+    eights = [int(rng.integers(*ROWS[n])) for n in rng.permutation(2)]
     less, more = int(rng.integers(3, 6)) * 8, int(rng.integers(6, 9)) * 16
     (features, hidden), second = rng.permutation([(less, more), (more + 32, less + 8)]).tolist()
     structs = _structs(features, hidden, "float32", blocks[0])
-    layout, rows = _layout(submission, mesh, structs), 8 * mesh.size * int(rng.integers(*ROWS))
+    layout, rows = _layout(submission, mesh, structs), 8 * mesh.size * eights[0]
     params, batch = _arguments(rng, mesh, layout, structs, rows, SMALL)
     same_layout("params", params, submission.layout(mesh, params))
     observe.value("params", params)
     observe.program(IN_FLOAT32, step, params, batch)
     before = params
     for when in AFTER:
+        batch = with_targets(batch, FARTHER) if when == AFTER[-1] else batch
         # A GPU would otherwise round the products, and so what is compared.
         with (
             jax.default_matmul_precision("highest"),
@@ -59,22 +75,34 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         before, (params, loss) = params, unpack(made, 2, PROMISE)
         observe.value(f"params after {when}", params)
         observe.value(f"loss of {when}", loss)
-    sizes = {"rows": 8 * mesh.size * int(rng.integers(*ROWS)), "blocks": blocks[1]}
+    sizes = {"rows": 8 * mesh.size * eights[1], "blocks": blocks[1]}
     sizes |= dict(zip(("features", "hidden"), second, strict=True))
     first = {"rows": rows, "blocks": blocks[0], "features": features, "hidden": hidden}
     structs = _structs(sizes["features"], sizes["hidden"], "bfloat16", blocks[1])
     layout = _layout(submission, other, structs)
-    observe.fact("sizes", [first, sizes])
-    observe.fact("data", [mesh.shape["data"], other.shape["data"]])
+    apart = rng.spawn(1)[0]
+    third = sizes | {"blocks": int(apart.choice(BLOCKS[1])), "hidden": second[0]}
+    square = _square(submission, apart, other, third)
+    observe.value(OF_SQUARE, square[0])
+    observe.fact("sizes", [first, sizes, third])
+    observe.fact("data", [mesh.shape["data"], *[other.shape["data"]] * 2])
     arguments = _arguments(rng, other, layout, structs, sizes["rows"], LARGER, FAR)
     same_layout("params", arguments[0], submission.layout(other, arguments[0]))
     observe.value(EXPORTED, arguments[0])
     step = submission.make_step(other)
     if observe.jitted("step", step):
         observe.program("step", step, *arguments)
+        observe.program(IN_SQUARE, step, *square)
         target = _mesh(rng, TARGET_DATA, names)
         large = _large(submission, target, blocks[1])
         observe.target("step", submission.make_step(target), *large)
+
+
+def _square(submission: ModuleType, rng: Any, mesh: Any, sizes: dict[str, int]) -> tuple[Any, Any]:
+    """Params in float32 of blocks that have as many hidden units as features, and a batch."""
+    structs = _structs(sizes["features"], sizes["hidden"], "float32", sizes["blocks"])
+    layout = _layout(submission, mesh, structs)
+    return _arguments(rng, mesh, layout, structs, sizes["rows"], SMALL, FAR)
 
 
 def _mesh(rng: Any, data: int, names: list[str]) -> Any:
@@ -113,6 +141,7 @@ def _layout(submission: ModuleType, mesh: Any, structs: Any) -> Any:
         promise = "`layout` returns a NamedSharding for each array, in a tree like `params`"
         size = f"{len(layout)} of " if isinstance(layout, list) else ""
         got = f"a {type(layout).__name__} of {size}{', '.join(kinds)}"
+        got += "" if isinstance(layout, list) else ", where `params` is a list"
         got += lacking("params", structs, layout)
         raise Misused(promise, f"for {len(structs)} blocks it returned {got}")
     named = jax.tree_util.tree_leaves_with_path(structs)
@@ -140,9 +169,11 @@ def _arguments(
 
     params = jax.tree.map(draw, structs)
     inputs = rng.standard_normal((rows, up.shape[0])).astype(up.dtype)
-    batch = inputs, (far * np.tanh(inputs)).astype(up.dtype)
+    targets = (far * np.tanh(inputs)).astype(up.dtype)
+    if far > 1:
+        some_blank_rows(rng.spawn(1)[0], inputs, targets)
     split = jax.NamedSharding(mesh, jax.P("data"))
-    return jax.device_put(params, layout), jax.device_put(batch, split)
+    return jax.device_put(params, layout), jax.device_put((inputs, targets), split)
 
 
 def _large(submission: ModuleType, mesh: Any, blocks: int) -> tuple[Any, Any]:

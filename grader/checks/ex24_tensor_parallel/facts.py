@@ -5,7 +5,11 @@ LARGE = {"rows": 16384, "features": 4096, "hidden": 16384}
 are bfloat16."""
 TARGET_DATA = 2
 """The length of the axis "data" for the target; the axis "model" has all the other devices."""
-AFTER = ("one step", "two steps")
-"""When params and loss are kept: `params after one step`, `loss of one step`."""
+AFTER = ("one step", "two steps", "three steps")
+"""When params and loss are kept: `params after one step`, `loss of one step`. The targets of the
+last one are far away."""
 EXPORTED, IN_FLOAT32 = "params of the program", "step in float32"
 """The names of the params that the program in bfloat16 takes, and of the program of the steps."""
+OF_SQUARE, IN_SQUARE = "params of square blocks", "step of square blocks"
+"""The names of the params of blocks with as many hidden units as features, and of a program for
+them, in float32."""

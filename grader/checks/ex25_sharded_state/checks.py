@@ -4,6 +4,8 @@ The program ground judges memory, operations and exchanged bytes on the devices 
 target ground judges exchanged bytes again, for the GPU's compiler.
 """
 
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
@@ -13,37 +15,37 @@ from grader.checks.ex25_sharded_state import EXERCISE
 from grader.checks.ex25_sharded_state.facts import (
     AFTER,
     EVEN,
+    EXCHANGED,
     LARGE,
     ON,
     PROGRAMS,
     SOME,
     STEP,
+    STEPPED,
     Program,
     Sizes,
     param_shapes,
 )
 from grader.judging.checking import Failure, Result, Unable
-from grader.judging.evidence import (
+from grader.judging.evidence import calls_of, definition, devices_of, given, seen, target_of, wanted
+from grader.judging.programs import (
+    beyond_own_rows,
+    compiled_program,
+    exchanged,
+    exchanged_by,
+    not_jitted,
+    sent,
+    target_program,
+)
+from grader.judging.results import differing_leaf, differing_output, other_parts
+from grader.judging.steps import (
     AFTER_THE_STEP,
     BEFORE_IT,
-    beyond_own_rows,
     change_error,
     change_ratio,
-    compiled_program,
-    definition,
-    devices_of,
-    differing_leaf,
-    differing_output,
-    exchanged,
-    given,
     is_the_others,
-    not_jitted,
-    other_parts,
-    seen,
-    sent,
-    target_of,
-    target_program,
-    wanted,
+    other_float32_step,
+    other_moment,
 )
 from grader.judging.words import exchanges, plural, shards
 from grader.records.record import Collective, Leaf, Measured, Record
@@ -96,14 +98,43 @@ def _beyond_share(record: Record, name: str, devices: int) -> Failure | None:
     if not (whole := [leaf for leaf in leaves if _excess(leaf, devices) > 0]):
         return None
     worst = max(whole, key=lambda leaf: (_is_param(leaf), _excess(leaf, devices)))
-    why = _just_as_long(whole, devices) or _why_whole(whole, name, devices_of(record))
+    why = _just_as_long(record, whole, devices) or _why_whole(whole, name, devices_of(record))
+    place = _laying(record, worst, divided=not why)
+    if name == SOME:
+        known = statements.remainder(record, "layout")
+        known = place if known == definition(record, "layout") else known
+        place = calls_of(record, MACHINE) or known
+    elif _small_alone(record):
+        place, why = statements.by_size(record, "layout") or place, SMALL
     return Failure(
         f"on a mesh of {devices} devices, each device holds 1/{devices} of `state{worst.path}`, "
         f"whose shape is {worst.shape}",
         f"{shards(worst)}; larger than one share: {len(whole)} of {plural(len(leaves), 'array')}",
-        _laying(record, worst, divided=not why),
+        place,
         why,
     )
+
+
+MACHINE = ("jax.devices", "jax.device_count", "jax.local_devices", "jax.local_device_count")
+"""What tells of the machine, whatever the mesh is."""
+SMALL = (
+    "All arrays that are left whole are smaller than each one that is split. A small one can be "
+    "divided, too. Which line asks for the size?"
+)
+
+
+def _small_alone(record: Record) -> bool:
+    """Whether all arrays that are whole are smaller than those that are split, of any shape."""
+    asked: dict[str, int] = wanted(record).facts[ON]
+    whole, split = list[Leaf](), list[int]()
+    for name, devices in asked.items():
+        for leaf in seen(record).values[name]:
+            if _excess(leaf, devices) > 0:
+                whole.append(leaf)
+            elif prod(leaf.shard_shape or leaf.shape) < prod(leaf.shape):
+                split.append(prod(leaf.shape))
+    shapes = {len(leaf.shape) for leaf in whole}
+    return len(shapes) > 1 and max(prod(leaf.shape) for leaf in whole) < min(split, default=0)
 
 
 def _laying(record: Record, leaf: Leaf, *, divided: bool) -> list[Culprit]:
@@ -120,11 +151,15 @@ def _is_param(leaf: Leaf) -> bool:
     return leaf.path.startswith("['params']")
 
 
-def _just_as_long(whole: list[Leaf], devices: int) -> str:
-    """The hint where arrays of several names have one dimension to divide, as long as the mesh."""
+def _just_as_long(record: Record, whole: list[Leaf], devices: int) -> str:
+    """The hint where all arrays have one dimension to divide, as long as the mesh.
+
+    Those of a single name may be whole for their name, unless the file compares sizes.
+    """
     fit = {size for leaf in whole for size in leaf.shape if size % devices == 0}
     names = {leaf.path.rpartition("[")[2] for leaf in whole}
-    return AS_LONG if fit == {devices} and min(devices, len(names)) > 1 else ""
+    compares = re.search(r"[\w\])] [<>] [\w(]", record.source)
+    return AS_LONG if fit == {devices} and devices > 1 and (len(names) > 1 or compares) else ""
 
 
 AS_LONG = (
@@ -177,12 +212,45 @@ def _excess(leaf: Leaf, devices: int) -> int:
 )
 def same_numbers(record: Record) -> Result:
     """After one step and after two, state and loss are the same as on one device."""
+    mine, theirs, before = seen(record).values, wanted(record).values, "state"
     for when in AFTER:
-        for name in (f"loss of {when}", f"state after {when}"):
-            failure = differing_leaf(record, name, rtol=2e-3, atol=1e-4)
-            if failure:
+        after = f"state after {when}"
+        for name, off in ((f"loss of {when}", OF_LOSS), (after, OF_STATE)):
+            if failure := differing_leaf(record, name, rtol=off[0], atol=off[1]):
                 return _other_numbers(record, failure, name)
+        if failure := _stepped_otherwise(record, theirs[before], mine[after], theirs[after]):
+            return failure
+        before = after
     return None
+
+
+OF_LOSS, OF_STATE = (2e-5, 1e-6), (2e-3, 1e-4)
+"""By how much a loss, or a state, may differ, of itself and of the largest number: where a gradient
+is rounded to another number near 0, Adam makes of it a step that is as long as any."""
+
+
+def _stepped_otherwise(
+    record: Record, old: Sequence[Leaf], mine: Sequence[Leaf], theirs: Sequence[Leaf]
+) -> Failure | None:
+    """The failure where a step from `old` changed the params otherwise, or a moment.
+
+    All three hold the same arrays; the params of `old` have the paths of a state.
+    """
+    triples = list(zip(old, mine, theirs, strict=False))
+    params = [leaves for leaves in triples if _is_param(leaves[0])]
+    if found := other_float32_step(*zip(*params, strict=True)):
+        expected = found.expected.replace("`params", "`state")
+        return replace(found, expected=expected, culprits=_made(record), hint=OF_ADAM)
+    for order, tree in enumerate(("mean", "square"), 1):
+        pairs = [(got, right) for one, got, right in triples if one.path.startswith(f"['{tree}']")]
+        if found := other_moment("state", pairs, order):
+            return replace(found, culprits=_made(record))
+    return None
+
+
+def _made(record: Record) -> list[Culprit]:
+    """Where the step makes the new state."""
+    return statements.computed(record, "make_step", 0, 2)
 
 
 COUNTED = (
@@ -309,10 +377,6 @@ def _undivided_bytes(sizes: Sizes, devices: int) -> int:
     return sum(4 * prod(s) for s in shapes if all(n % devices for n in s))
 
 
-def _bytes(found: list[Collective], op: str) -> int:
-    return sum(c.nbytes * c.count * c.runs for c in found if c.op == op)
-
-
 def _travels(
     record: Record, found: list[Collective], params: int, devices: int, spare: int = SCALARS
 ) -> Result:
@@ -323,10 +387,10 @@ def _travels(
     if isinstance(unknown := exchanged(found), Unable):
         return unknown
     once = params * (devices - 1) // devices
-    everywhere = min(1, _bytes(found, "all-reduce") / params)
+    everywhere = min(1, exchanged_by(found, "all-reduce") / params)
     mine, limit = sent(found, devices), round((TRAVELS + everywhere) * once) + spare
-    gathered = _bytes(found, "all-gather") / params
-    if _bytes(found, "all-gather") > params:
+    gathered = exchanged_by(found, "all-gather") / params
+    if exchanged_by(found, "all-gather") > params:
         return _failure(
             record,
             f"all-gathers return {params:,} bytes: the params, once",
@@ -368,7 +432,20 @@ def rows_are_shared(record: Record) -> Result:
 def moments_stay(record: Record) -> Result:
     """Params are gathered once, gradients added once, and the optimizer's moments stay."""
     found = (_moved(record, name, program) for name, program in _programs(record).items())
-    return next((one for one in found if one), None)
+    return next((one for one in found if one), None) or _moved_in_the_steps(record)
+
+
+def _moved_in_the_steps(record: Record) -> Result:
+    """The failure where one of the steps that were taken sent more."""
+    program = msgspec.convert(wanted(record).facts[STEPPED], Program)
+    params = _params_bytes(program.sizes)
+    for step in msgspec.convert(seen(record).facts[EXCHANGED], list[list[Collective]]):
+        found = _travels(record, step, params, program.devices)
+        if isinstance(found, Failure) and (asking := _asking(record, step)):
+            found = replace(found, culprits=asking)
+        if found:
+            return found
+    return None
 
 
 def _moved(record: Record, name: str, program: Program) -> Result:
@@ -376,11 +453,13 @@ def _moved(record: Record, name: str, program: Program) -> Result:
     measured = compiled_program(record, name, made_by="make_step")
     if not isinstance(measured, Measured):
         return measured
-    wrong = differing_output(record, name, rtol=2e-3, atol=1e-4)
-    if wrong:
-        return replace(wrong, culprits=statements.computed(record, "make_step", 0, 2))
+    for number, (part, off) in enumerate((("", OF_STATE), ("[1]", OF_LOSS))):
+        if wrong := differing_output(record, name, rtol=off[0], atol=off[1], part=part):
+            return replace(wrong, culprits=statements.computed(record, "make_step", number, 2))
     if rounded := _rounded(record, name, measured):
         return rounded
+    if other := _changed(record, name, measured):
+        return other
     params = _params_bytes(program.sizes)
     found = _travels(record, measured.collectives, params, program.devices)
     gathered = _of_the_batch(program, measured.collectives)
@@ -394,6 +473,18 @@ def _moved(record: Record, name: str, program: Program) -> Result:
     sizes = " and ".join(f"{size:,}" for size in gathered)
     observed = f"the batch is gathered, in arrays of {sizes} bytes. {found.observed}"
     return replace(found, observed=observed, hint=GATHERED_BATCH)
+
+
+def _changed(record: Record, name: str, measured: Measured) -> Failure | None:
+    """The failure where a program made another state, by less than what is compared shows."""
+    old = [_of_state(leaf) for leaf in given(record, name)]
+    theirs = [_of_state(leaf) for leaf in record.reference_measured[name].outputs]
+    return _stepped_otherwise(record, old, measured.outputs, theirs)
+
+
+def _of_state(leaf: Leaf) -> Leaf:
+    """An argument or a result of the step, with the path that it has in the state."""
+    return msgspec.structs.replace(leaf, path=leaf.path.removeprefix("[0]"))
 
 
 EXACT = 2**-14
@@ -478,13 +569,18 @@ def _of_the_batch(program: Program, found: list[Collective]) -> list[int]:
 )
 def nothing_else_is_held(record: Record) -> Result:
     """While it works, a device holds no more beside its share than the reference does."""
-    measured = compiled_program(record, STEP, made_by="make_step")
-    theirs = record.reference_measured.get(STEP)
+    found = (_held_beside(record, name, program) for name, program in _programs(record).items())
+    return next((one for one in found if one), None)
+
+
+def _held_beside(record: Record, name: str, program: Program) -> Result:
+    """The failure where a program needs more room than the reference's while it runs."""
+    measured = compiled_program(record, name, made_by="make_step")
+    theirs = record.reference_measured.get(name)
     if not isinstance(measured, Measured):
         return measured
     if measured.memory is None or theirs is None or theirs.memory is None:
         return Unable("this backend does not say how much memory a program needs")
-    program = _programs(record)[STEP]
     share = 3 * _params_bytes(program.sizes) // program.devices
     limit = theirs.memory.temporaries + round(HELD * share)
     if measured.memory.temporaries <= limit:
@@ -514,7 +610,7 @@ def on_the_target(record: Record) -> Result:
     if not isinstance(measured, Measured):
         return measured
     found, devices = measured.collectives, target_of(record).devices
-    whole, params = _bytes(found, "all-reduce"), _params_bytes(LARGE)
+    whole, params = exchanged_by(found, "all-reduce"), _params_bytes(LARGE)
     most = SCALARS + _undivided_bytes(LARGE, devices)
     if whole > most:
         return _failure(

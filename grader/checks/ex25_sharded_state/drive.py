@@ -1,7 +1,7 @@
 """Drives ex25_sharded_state: some steps on arrays, then the step as programs of two sizes.
 
 Drawn are the sizes of the network, the rows of a batch, the count of the steps before (0 or 1 for
-the steps, more for the narrow program, any for the wide one), the order of the devices in each
+the steps, more for the second program, any for the wide one), the order of the devices in each
 mesh, and all numbers. The number of devices divides neither the features nor the outputs of the
 states that are stepped, so no rule about one fixed dimension fits every array. One of these two,
 which is drawn, is longer than the width, so none about the longest does. `layout` is asked three
@@ -10,10 +10,13 @@ then for an even one, first with a state whose every dimension can be divided. A
 the machine's devices goes wrong in the first, and so does one that splits over powers of 2 alone.
 One that knows the arrays by their names goes wrong in the second. Each time, it is asked for
 shapes, and then for arrays of them. One exported program is wide, so that one share of its state is
-more than a few activations; the other is narrow, and for some of the devices. Both have so many
-rows that their params are the least that can travel, and some numbers whose moments are 0, as all
-are at first. Their targets are far away, so that gradients that were rounded on their way show. The
-program for the target has large sizes, so that gradients outweigh everything else that travels.
+more than a few activations; the other is for some of the devices, and narrow or wide, which is
+drawn. Both have so many rows that their params are the least that can travel, and some numbers
+whose moments are 0, as all are at first. Their targets are far away, so that gradients that were
+rounded on their way show, or cut off. One feature is 0 in all rows of each batch, and another one
+next to 0, so that some gradients are 0, and some less than a millionth. What the steps, whose
+network is narrow, exchange is written down. The program for the target has large sizes, so that
+gradients outweigh everything else that travels.
 """
 
 from types import ModuleType
@@ -27,24 +30,30 @@ from grader.checks.ex25_sharded_state.facts import (
     AFTER,
     AGAIN,
     EVEN,
+    EXCHANGED,
     LARGE,
     LARGE_ROWS,
-    NARROW,
     ON,
+    OTHER,
     PROGRAMS,
     SOME,
     STEP,
+    STEPPED,
     Program,
     Sizes,
 )
 from grader.checks.ex25_sharded_state.training_state import drawn, shapes
+from grader.probes import exchanges
 from grader.probes.observe import Observe, from_last, same_layout, unpack
 
 ROWS = (288, 448)
 """Rows of a batch on all devices, from and below: more than any program is wide, or the compiler
 would gather its activations in place of its params."""
-FAR = 64
-"""How many times as far from 0 the targets of the exported program are: its gradients are large."""
+WIDTHS = (3, 6), (12, 17)
+"""Of the second program, its width in sixteens or so, from and below: one of these."""
+FAR, FARTHER = 64, 1e6
+"""How many times as far from 0 the targets of the exported programs are, of the wide one and of the
+other: their gradients are large."""
 PROMISE = "`step` returns (state, loss)"
 
 
@@ -80,21 +89,25 @@ def _drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     small = small._replace(**{longer: getattr(small, longer) + small.width})
     state, batch = arguments(small, mesh, count=int(rng.integers(2)))
     observe.value("state", state, data=observe.reference)
-    before = state
+    before, sent = state, list[Any]()
     for when in AFTER:
-        with from_last("state", before, state, PROMISE):
+        with from_last("state", before, state, PROMISE), exchanges.launched() as found:
             made = step(state, batch)
+        sent.append(msgspec.to_builtins(found))
         before, (state, loss) = state, unpack(made, 2, PROMISE)
         observe.value(f"state after {when}", state)
         observe.value(f"loss of {when}", loss)
-    large, narrow = _sizes(rng, mesh.size, 14, 18), _sizes(rng, others.size, 3, 6)
+    observe.fact(EXCHANGED, sent)
+    observe.fact(STEPPED, msgspec.to_builtins(Program(small, rows, mesh.size)))
+    large, other = _sizes(rng, mesh.size, 14, 18), _sizes(rng, others.size, *rng.choice(WIDTHS))
     each = rows * mesh.size // others.size
-    programs = {STEP: Program(large, rows, mesh.size), NARROW: Program(narrow, each, others.size)}
+    programs = {STEP: Program(large, rows, mesh.size), OTHER: Program(other, each, others.size)}
     observe.fact(PROGRAMS, msgspec.to_builtins(programs))
     count = int(rng.integers(3)) if rng.integers(2) else None
     observe.program(STEP, step, *arguments(large, mesh, count=count, far=FAR, fresh=True))
-    placed = drawn(rng, shapes(submission, others, narrow, each * others.size), far=FAR, fresh=True)
-    observe.program(NARROW, submission.make_step(others), *placed)
+    structs = shapes(submission, others, other, each * others.size)
+    placed = drawn(rng, structs, far=FARTHER, fresh=True)
+    observe.program(OTHER, submission.make_step(others), *placed)
     observe.target(STEP, step, *shapes(submission, mesh, LARGE, LARGE_ROWS))
 
 

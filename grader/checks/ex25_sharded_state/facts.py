@@ -22,8 +22,10 @@ class Program(msgspec.Struct):
     devices: int
 
 
-STEP, NARROW = "step", "step of a narrow network"
+STEP, OTHER = "step", "step on other devices"
 """The exported programs, of which only the first one is compiled for the target."""
+EXCHANGED, STEPPED = "exchanged in the steps", "program of the steps"
+"""The facts that list each `Collective` of what the steps ran, and what `Program` that was."""
 PROGRAMS = "programs"
 """The fact that says of each of them what `Program` it is."""
 LARGE, LARGE_ROWS = Sizes(1500, 8192, 100), 8192

@@ -15,6 +15,8 @@ from grader.probes.observe import Misused, lacking
 
 EVERY = 13
 """Of so many numbers in a fresh state, one has moments of 0, and another one is 0 itself."""
+NEAR_ZERO = -8.0, -6.0
+"""How large a feature is that is next to 0, as a power of 10: so small are some gradients."""
 
 
 def _struct(*shape: int, dtype: Any = "float32", place: Any = None) -> Any:
@@ -45,7 +47,9 @@ def _layout(submission: ModuleType, mesh: jax.sharding.Mesh, state: Any) -> Any:
         try:
             place.shard_shape(array.shape)
         except ValueError as error:
+            fit = [str(n) for n, size in enumerate(array.shape) if size % mesh.size == 0]
             bad = f"{place.spec} for {array.shape}, on {mesh.size} devices"
+            bad += f"; what can be divided is dimension {' or '.join(fit)}" if fit else ""
             raise Misused("`layout` splits only dimensions that can be divided", bad) from error
         return _struct(*array.shape, dtype=array.dtype, place=place)
 
@@ -71,16 +75,17 @@ def shapes(submission: ModuleType, mesh: jax.sharding.Mesh, sizes: Sizes, rows: 
 
 
 def drawn(
-    rng: Any, structs: Any, count: int | None = None, far: int = 1, *, fresh: bool = False
+    rng: Any, structs: Any, count: int | None = None, far: float = 1, *, fresh: bool = False
 ) -> Any:
     """Arrays of random numbers, placed as `structs` say; second moments are positive.
 
-    So many steps are counted (3 to 10,000 if None); targets are `far` times as far from 0. If
-    `fresh`, some numbers of the params are 0, and some have moments of 0.
+    So many steps are counted (3 to 10,000 if None); targets are `far` times as far from 0. One
+    feature is 0 in all rows, and another one is next to 0. If `fresh`, some numbers of the params
+    are 0, and some have moments of 0.
     """
     before = int(10 ** rng.uniform(0.5, 4)) if count is None else count
 
-    def draw(path: Any, like: Any, scale: int = 1) -> Any:
+    def draw(path: Any, like: Any, scale: Any = 1) -> Any:
         numbers = 0.3 * scale * rng.standard_normal(like.shape)
         positive = "square" in jax.tree_util.keystr(path)
         counted = like.dtype == np.int32
@@ -91,5 +96,10 @@ def drawn(
         return jax.device_put(array, like.sharding)
 
     state, (inputs, targets) = structs
-    batch = draw((), inputs), draw((), targets, far)
+    features, apart = inputs.shape[1], rng.spawn(1)[0]
+    unused = int(rng.integers(features))
+    used = np.ones(features)
+    used[unused] = 0
+    used[unused - int(apart.integers(1, features))] = 10 ** apart.uniform(*NEAR_ZERO)
+    batch = draw((), inputs, used), draw((), targets, far)
     return jax.tree_util.tree_map_with_path(draw, state), batch

@@ -4,6 +4,7 @@
 trace, because simulated CPU devices run such a program without complaint.
 """
 
+from collections import Counter
 from dataclasses import replace
 
 from grader.checks.ex26_pinned_host import EXERCISE
@@ -11,22 +12,25 @@ from grader.checks.ex26_pinned_host.facts import FUNCTIONS, PROGRAMS, ROUNDS, on
 from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
-    compiled_program,
+    bytes_of,
     culprits,
     definition,
-    differing_leaf,
-    differing_output,
     events,
-    not_jitted,
-    other_parts,
     probe_gap,
-    renamed,
     seen,
     through_a_program,
     to_host,
     wanted,
 )
 from grader.judging.memory import HELD, left
+from grader.judging.programs import compiled_program, not_jitted
+from grader.judging.results import (
+    differing_leaf,
+    differing_output,
+    other_parts,
+    renamed,
+    zeros_of_other_sign,
+)
 from grader.judging.words import EVERYWHERE, PARTS, plural, where
 from grader.records.record import PINNED, Event, Leaf, Measured, Record
 from grader.source import statements
@@ -58,26 +62,34 @@ def _pairs(record: Record, function: str) -> list[tuple[Leaf, Leaf]]:
 
 
 def _misplaced(record: Record, function: str, kind: str = "") -> Failure | None:
-    """The first array that is in another kind of memory than `kind`, or than its original."""
-    for before, after in _pairs(record, function):
-        want = kind or before.memory_kind
-        if after.memory_kind != want:
-            expected = f"`{function}(tree){after.path}` is in {want} memory of {_devices(before)}"
-            place = f"in {after.memory_kind} memory of {_devices(after)}"
-            observed = f"it is {place if after.kind == 'jax' else where(after)}"
-            hint = FORM if after.kind == "other" else ""
-            if function == "to_host" and _devices(after) == _devices(before):
-                hint = hint or OF_A_SHARDING
-            started = statements.call(record, function, "copy_to_host_async")
-            if after.kind == "jax" and started != definition(record, function):
-                return Failure(expected, observed, started, FOR_NUMPY)
-            return Failure(expected, observed, statements.result(record, function), hint)
+    """An array that is in another kind of memory than `kind`, or than its original."""
+    pairs = _pairs(record, function)
+    wrong = [pair for pair in pairs if pair[1].memory_kind != (kind or pair[0].memory_kind)]
+    if wrong:
+        # One that left its devices tells more.
+        apart = (pair for pair in wrong if _devices(pair[0]) != _devices(pair[1]))
+        return _elsewhere(record, function, kind, *next(apart, wrong[0]))
     # What is read is kept by the array that is read. `not_through_numpy` judges that.
     rounds = () if to_host(seen(record), phase=function) else _rounds(record)
     for index in rounds:
         if more := left(seen(record).facts[f"left beside {function} {index}"], function):
             return Failure(*more, statements.piled(record, function), HELD)
     return None
+
+
+def _elsewhere(record: Record, function: str, kind: str, before: Leaf, after: Leaf) -> Failure:
+    """The failure of an array that is in another kind of memory."""
+    want = kind or before.memory_kind
+    expected = f"`{function}(tree){after.path}` is in {want} memory of {_devices(before)}"
+    place = f"in {after.memory_kind} memory of {_devices(after)}"
+    observed = f"it is {place if after.kind == 'jax' else where(after)}"
+    hint = FORM if after.kind == "other" else ""
+    if function == "to_host" and _devices(after) == _devices(before):
+        hint = hint or OF_A_SHARDING
+    started = statements.call(record, function, "copy_to_host_async")
+    if after.kind == "jax" and started != definition(record, function):
+        return Failure(expected, observed, started, FOR_NUMPY)
+    return Failure(expected, observed, statements.result(record, function), hint)
 
 
 def _devices(leaf: Leaf) -> str:
@@ -109,13 +121,26 @@ def _moved(record: Record, function: str) -> Failure | None:
 
 
 def _by_way_of_another(record: Record, function: str) -> list[Event]:
-    """Copies to a single device of arrays of a size that none of its own has."""
-    if any(before.dtype != after.dtype for before, after in _pairs(record, function)):
+    """Copies to one device of a size that none of its own parts has, or that fewer of them have."""
+    pairs = _pairs(record, function)
+    if any(before.dtype != after.dtype for before, after in pairs):
         return []  # `same_values` judges that
-    mine, theirs = (list(events(side(record), "d2d", phase=function)) for side in (seen, wanted))
-    own = {(event.detail, event.nbytes) for event in theirs}
-    alone = [e for e in mine if e.nbytes and e.detail not in ("", EVERYWHERE, PARTS)]
-    return [event for event in alone if (event.detail, event.nbytes) not in own]
+    own = Counter[tuple[str, int | None]](
+        (f"{leaf.platform}:{device}", bytes_of(leaf, leaf.shard_shape))
+        for leaf, _ in pairs
+        for device in leaf.devices
+    )
+    alone = [event for event in events(seen(record), "d2d", phase=function) if _is_alone(event)]
+    copies = Counter[tuple[str, int | None]]()
+    for event in alone:
+        copies[event.detail, event.nbytes] += event.count
+    over = copies.keys() - {one for one, count in copies.items() if count <= own[one]}
+    return [event for event in alone if (event.detail, event.nbytes) in over]
+
+
+def _is_alone(event: Event) -> bool:
+    """Whether a copy went to a single device, which the log names."""
+    return bool(event.nbytes) and event.detail not in ("", EVERYWHERE, PARTS)
 
 
 def _split(leaf: Leaf) -> str:
@@ -170,7 +195,8 @@ def same_values(record: Record) -> Result:
     for index in _rounds(record):
         for function in FUNCTIONS:
             name = f"{function} {index}"
-            if failure := differing_leaf(record, name, rtol=0, atol=0):
+            failure = differing_leaf(record, name, rtol=0, atol=0)
+            if failure := failure or zeros_of_other_sign(record, name):
                 found = renamed(failure, name, f"{function}(tree)")
                 return replace(found, culprits=statements.result(record, function))
     return None
@@ -194,7 +220,11 @@ def not_through_numpy(record: Record) -> Result:
 
 
 def _program(record: Record, name: str) -> Measured | Failure | Unable:
-    return compiled_program(record, name, TAKES, made_by="predict")
+    found = compiled_program(record, name, TAKES, made_by="predict")
+    names = ("SingleDeviceSharding", "devices", "local_devices")
+    if isinstance(found, Failure) and "different devices" in found.observed:
+        return replace(found, culprits=statements.call(record, "predict", *names))
+    return found
 
 
 @EXERCISE.check(

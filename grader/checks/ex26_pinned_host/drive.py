@@ -1,13 +1,16 @@
 """Drives ex26_pinned_host: trees to the host and back to the device, and `predict` as two programs.
 
 Drawn for each tree are its nodes and their names, and for each of its arrays the dtype, the number
-of dimensions (0 to 3), the size, how many devices it is on, which, in which order, and how it lies
+of dimensions (0 to 5), the size, how many devices it is on, which, in which order, and how it lies
 on them: alone on one device, copied to all of a mesh, or split along any dimension, by one axis of
-a mesh or by both. One array of each tree was put on no device in particular. So neither the name of
-an array nor its dtype nor its shape tells where it lies. Each function gets 2 to 4 such trees of 4
-to 9 arrays, one of 10 to 100, and one of more than a hundred, in a drawn order. `predict` is
-exported for a small network and for a larger one; the params of one are split, those of the other
-are copied to each device, and which is drawn, too.
+a mesh or by both, be it in one dimension. One array of each tree was put on no device in
+particular, and one stands in two places. So neither the name of an array nor its dtype nor its
+shape tells where it lies. Each function gets 1 to 3 such trees of 4 to 9 arrays, one of 1 to 3, of
+which one is large, one of 10 to 100, and one of more than a hundred, in a drawn order. Some numbers
+are next to nothing, and some are NaN, infinite or -0.0. Some dicts, lists and tuples are empty, one
+of each tree at least. `predict` is exported for a small network and few inputs, and for a larger
+one with more; the params of one are split, those of the other are copied to each device, and which
+is drawn, too. Some hidden units get large sums.
 
 Each function gets trees that the other one never saw: those for `to_device` were staged by the
 drive. So each function is judged by itself, and `to_device` cannot use what `to_host` remembered. A
@@ -16,6 +19,7 @@ exported, and never runs in this process.
 """
 
 import contextlib
+import copy
 from itertools import pairwise
 from types import ModuleType
 from typing import Any
@@ -26,17 +30,22 @@ import numpy as np
 from grader.checks.ex26_pinned_host.facts import FUNCTIONS, PROGRAMS, ROUNDS, on_host
 from grader.probes import alive
 from grader.probes.host_operations import host_operations
-from grader.probes.observe import Misused, Observe, same_tree
+from grader.probes.observe import Observe, left_alone, same_tree
 from grader.records.record import PINNED
+from grader.stages.drawn import some_odd
 
 DTYPES = (
     *("float32", "bfloat16", "int32", "float16", "uint8", "int8", "uint32", "bool"),
     *("int16", "uint16"),
 )
-TREES, ARRAYS, SOME, MANY = (2, 5), (4, 10), (10, 101), (101, 130)
+FEW, TREES, ARRAYS, SOME, MANY = (1, 4), (1, 4), (4, 10), (10, 101), (101, 130)
+EMPTY: tuple[Any, ...] = ({}, [], ())
+LARGE, TINY = (1 << 11, 1 << 13), 1e-30
+"""The numbers on each device of the large array of a small tree; and what makes one next to
+nothing."""
 PLACES = 6
 """How many places the arrays of a large tree share: a program for each would take long."""
-WIDTHS, ROWS = ((2, 12), (6, 40)), ((5, 100), (60, 400))
+WIDTHS, ROWS = ((2, 12), (6, 40)), ((1, 6), (6, 400))
 """Of `predict`'s hidden layer, on each device, and of its inputs."""
 
 
@@ -48,7 +57,8 @@ def _put(values: Any, devices: Any, *spec: str | None) -> Any:
 
 def _place(rng: Any, *, free: bool) -> tuple[tuple[int, ...], str, Any]:
     """The shape, the dtype and the sharding of an array; None for one that is `free` to move."""
-    shape = rng.integers(1, 7, int(rng.integers(4)))
+    dimensions = int(rng.integers(6))
+    shape = rng.integers(1, 7 if dimensions < 4 else 4, dimensions)
     dtype = str(rng.choice(DTYPES))
     if free:
         return tuple(map(int, shape)), dtype, None
@@ -59,7 +69,12 @@ def _place(rng: Any, *, free: bool) -> tuple[tuple[int, ...], str, Any]:
         return tuple(map(int, shape)), dtype, jax.sharding.SingleDeviceSharding(devices[0])
     factors = [n for n in range(1, devices.size + 1) if devices.size % n == 0]
     grid = devices.reshape(int(rng.choice(factors)), -1)
-    spec: list[str | None] = [None] * len(shape)
+    spec: list[str | tuple[str, str] | None] = [None] * len(shape)
+    if spec and not rng.integers(4):
+        index = int(rng.integers(len(shape)))
+        spec[index], shape[index] = ("a", "b"), shape[index] * devices.size
+        sharding = jax.NamedSharding(jax.sharding.Mesh(grid, ("a", "b")), jax.P(*spec))
+        return tuple(map(int, shape)), dtype, sharding
     for axis, size in zip(("a", "b"), grid.shape, strict=True):
         whole = [index for index, name in enumerate(spec) if name is None]
         if whole and rng.integers(3):
@@ -70,33 +85,57 @@ def _place(rng: Any, *, free: bool) -> tuple[tuple[int, ...], str, Any]:
 
 
 def _tree(rng: Any, arrays: int, places: int) -> Any:
-    """A tree of so many arrays, which share so many places."""
+    """A tree of so many arrays, which share so many places.
+
+    In a large one, some arrays of one size are alone on a device, and some on another one.
+    """
     drawn = [_place(rng, free=not number) for number in range(places)]
-    leaves = []
-    for index in range(arrays):
-        shape, dtype, sharding = drawn[index % places]
-        values = (rng.standard_normal(shape) * 9).astype("float32")
-        if dtype.startswith("uint"):
-            values = abs(values)
-        # NumPy converts them: JAX would compile a program for each dtype.
-        leaves.append(jax.device_put(values.astype(jax.numpy.dtype(dtype)), sharding))
+    if arrays >= SOME[0]:
+        alone = map(jax.sharding.SingleDeviceSharding, rng.permutation(jax.devices())[:2])
+        drawn[1:3] = [(*drawn[1][:2], device) for device in alone]
+    leaves = [_array(rng, *drawn[index % places]) for index in range(arrays)]
+    if arrays < ARRAYS[0]:
+        mesh = jax.sharding.Mesh(rng.permutation(np.array(jax.devices())), ("x",))
+        shape = (jax.device_count() * int(rng.integers(*LARGE)),)
+        leaves[-1] = _array(rng, shape, "float32", jax.NamedSharding(mesh, jax.P("x")))
+    else:
+        leaves[-1] = leaves[int(rng.integers(arrays - 1))]
     return _nested(rng, [leaves[int(index)] for index in rng.permutation(arrays)])
 
 
-def _nested(rng: Any, leaves: list[Any]) -> Any:
-    """The leaves in nested dicts, lists and tuples, of drawn names."""
-    if len(leaves) == 1 and rng.integers(2):
+def _array(rng: Any, shape: tuple[int, ...], dtype: str, sharding: Any) -> Any:
+    """An array of numbers about 9, of which some are next to nothing; some floats are odd."""
+    values = (rng.standard_normal(shape) * 9).astype("float32")
+    values.flat[:: int(rng.integers(2, 9))] *= TINY
+    if "float" in dtype:
+        some_odd(rng.spawn(1)[0], values)
+    elif dtype.startswith("uint"):
+        values = abs(values)
+    # NumPy converts them: JAX would compile a program for each dtype.
+    return jax.device_put(values.astype(jax.numpy.dtype(dtype)), sharding)
+
+
+def _nested(rng: Any, leaves: list[Any], *, inner: bool = False) -> Any:
+    """The leaves in nested dicts, lists and tuples, of drawn names; an `inner` one may be alone.
+
+    The outermost of them also holds an empty one, and so do some others.
+    """
+    if len(leaves) == 1 and rng.integers(2) and inner:
         return leaves[0]
     cuts = sorted(
         rng.choice(len(leaves) - 1, min(int(rng.integers(4)), len(leaves) - 1), False) + 1
     )
     ends = [0, *map(int, cuts), len(leaves)]
     parts = [leaves[i:j] for i, j in pairwise(ends)]
-    made = [_nested(rng, part) if len(parts) > 1 else part for part in parts]
+    made = [_nested(rng, part, inner=True) if len(parts) > 1 else part for part in parts]
     names = [
         f"{name}{index}"
         for index, name in enumerate(rng.choice(["w", "b", "layer", "mu"], len(made)))
     ]
+    apart = rng.spawn(1)[0]
+    if not inner or not apart.integers(8):
+        made.append(copy.copy(EMPTY[int(apart.integers(3))]))
+        names.append("rest")
     kinds = (lambda: dict(zip(names, made, strict=True)), lambda: made, lambda: tuple(made))
     return kinds[int(rng.integers(3))]()
 
@@ -106,6 +145,7 @@ def _network(rng: Any, width: int, rows: int, *, split: bool) -> tuple[Any, Any]
     (rows, 16), which are copied to each device, as the params are unless they are `split`."""
     shapes = {"w1": (16, width), "b1": (width,), "w2": (width, 4), "inputs": (rows, 16)}
     drawn = {k: (rng.standard_normal(s) / 4).astype("float32") for k, s in shapes.items()}
+    drawn["w1"][:, :: int(rng.integers(3, 7))] *= 16
     devices = rng.permutation(np.array(jax.devices()))
     inputs = _put(drawn.pop("inputs"), devices)
     specs = {"w1": (None, "x"), "b1": ("x",), "w2": ("x",)}
@@ -114,8 +154,12 @@ def _network(rng: Any, width: int, rows: int, *, split: bool) -> tuple[Any, Any]
 
 
 def _staged(tree: Any) -> Any:
-    """`tree` in pinned host memory, staged by the drive."""
-    return jax.tree.map(lambda x: jax.device_put(x, x.sharding.with_memory_kind(PINNED)), tree)
+    """`tree` in pinned host memory, staged by the drive, each array once, wherever it stands."""
+    arrays = {id(x): x for x in jax.tree.leaves(tree)}
+    staged = {
+        key: jax.device_put(x, x.sharding.with_memory_kind(PINNED)) for key, x in arrays.items()
+    }
+    return jax.tree.map(lambda x: staged[id(x)], tree)
 
 
 def _result(function: Any, tree: Any, name: str) -> Any:
@@ -123,13 +167,8 @@ def _result(function: Any, tree: Any, name: str) -> Any:
 
     Raises `Misused` where it is not a tree like `tree`, or where `tree` itself was changed.
     """
-    before = jax.tree.leaves(tree)
-    result = function(tree)
-    after = jax.tree.leaves(tree)
-    changed = [id(array) for array in before] != [id(array) for array in after]
-    if changed or any(array.is_deleted() for array in before):
-        done = "it puts other arrays into it" if changed else "it deletes the arrays in it"
-        raise Misused(f"`{name}` leaves its argument as it is", done)
+    with left_alone(name, tree):
+        result = function(tree)
     same_tree(f"`{name}` returns a tree like its argument", "tree", tree, result)
     return result
 
@@ -137,7 +176,8 @@ def _result(function: Any, tree: Any, name: str) -> Any:
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Call each function with a fresh tree in each round, and export `predict`."""
     sizes = [int(n) for n in rng.integers(*ARRAYS, int(rng.integers(*TREES)))]
-    sizes = [int(n) for n in rng.permutation([*sizes, rng.integers(*SOME), rng.integers(*MANY)])]
+    others = [int(rng.integers(*span)) for span in (FEW, SOME, MANY)]
+    sizes = [int(n) for n in rng.permutation([*sizes, *others])]
     observe.fact(ROUNDS, len(sizes))
     for index, size in enumerate(sizes):
         for name in map(str, rng.permutation(FUNCTIONS)):
@@ -150,7 +190,7 @@ def _call(function: Any, observe: Observe, rng: Any, call: str, size: int) -> No
 
     `call` is the name of the function, and the number of the call.
     """
-    name, before = call.partition(" ")[0], alive.nbytes()
+    name, before = call.partition(" ")[0], alive.nbytes(scalars=True)
     tree = _tree(rng, size, min(size, PLACES) if size >= SOME[0] else size)
     given = _staged(tree) if name == "to_device" else tree
     observe.value(f"original of {call}", tree)
@@ -158,7 +198,7 @@ def _call(function: Any, observe: Observe, rng: Any, call: str, size: int) -> No
         result = _result(function, given, name)
     observe.value(call, result)
     del tree, given, result
-    observe.fact(f"left beside {call}", alive.left_beside((), before))
+    observe.fact(f"left beside {call}", alive.left_beside((), before, scalars=True))
 
 
 def _predict(predict: Any, observe: Observe, rng: Any) -> None:

@@ -6,15 +6,7 @@ from grader.checks.ex27_prefetch import EXERCISE
 from grader.checks.ex27_prefetch.facts import AHEAD, READ_IN_STEPS
 from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result
-from grader.judging.evidence import (
-    culprits,
-    definition,
-    differing_leaf,
-    probe_gap,
-    seen,
-    timing_result,
-    wanted,
-)
+from grader.judging.evidence import culprits, definition, probe_gap, seen, timing_result, wanted
 from grader.judging.loops import (
     FLOATS,
     NO_STEP_FOLLOWS,
@@ -25,13 +17,17 @@ from grader.judging.loops import (
     kept,
     misplaced,
     most_ahead,
+    not_the_last,
+    rounded,
     runs_of,
     stalls,
+    stop_hint,
     uncalled,
     unjudged,
     went_on,
 )
 from grader.judging.memory import HELD, left
+from grader.judging.results import differing_leaf
 from grader.judging.words import plural, typed
 from grader.records.record import Record
 from grader.source import statements
@@ -70,7 +66,7 @@ def stops_in_time(record: Record) -> Result:
     for name in runs_of(record):
         if found := unjudged(record, name):
             other = "no step's loss" in found[1] and _by_hand(record)
-            hint = THE_STEP if other or "calls the `step`" in found[0] else ""
+            hint = THE_STEP if other or "calls the `step`" in found[0] else stop_hint(found[0])
             late = ("step",) if "ran first" in found[1] else ()
             return Failure(*found, statements.call(record, "train", "stop", *late), hint)
     return None
@@ -98,11 +94,15 @@ def same_results(record: Record) -> Result:
                 place = statements.result(record, "train", 1, 2)
                 return Failure("losses are floats", got, place, FORM)
         for what in ("losses of", "params after"):
-            failure = differing_leaf(record, f"{what} {name}", rtol=1e-4, atol=1e-5)
+            failure = differing_leaf(record, f"{what} {name}", rtol=1e-5, atol=1e-6)
             if failure:
                 return _with_batches(record, failure, name)
         if found := uncalled(record, name):
             return Failure(*found, definition(record, "train"))
+        if found := rounded(record, name):
+            return Failure(*found, statements.result(record, "train", 1, 2))
+        if failure := not_the_last(record, name, f"params after {name}"):
+            return replace(failure, culprits=statements.result(record, "train", 0, 2))
     return None
 
 
@@ -232,7 +232,6 @@ def reads_are_under_way(record: Record) -> Result:
     after=("reads_are_under_way",),
     hints=(
         "float(loss) waits for the step. Whatever stands after that line starts after the step.",
-        "A generator runs only when it is asked for its next value. Is that before the wait?",
         "Put the next batch on a line between `step(...)` and float(loss).",
     ),
 )
@@ -250,7 +249,11 @@ def copied_before_the_wait(record: Record) -> Result:
         f"batch {steps[0] + 1} is put before the loop waits for the loss of step {steps[0]}",
         f"the loop waits first, at {plural(len(steps), 'step')} in the {len(runs)} runs",
         culprits(record, [event for _, event in found if event]) or definition(record, "train"),
+        LAZY if "yield" in record.source else "",
     )
+
+
+LAZY = "A generator runs only when it is asked for its next value. Is that before the wait?"
 
 
 @EXERCISE.check(

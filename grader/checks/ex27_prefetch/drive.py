@@ -4,14 +4,16 @@ Runs are watched of fewer batches than may be asked for at once, of just as many
 of more than a hundred. `stop` ends others: one at each of the first steps, when few batches are
 left; one at any step, and one of more than a hundred batches later. Drawn are the number of batches
 of each run, the steps at which `stop` ends the last two, and two sizes of network and batch, of
-which each run takes one. A `Book` gives out `ask`, `put`, `step` and `stop`, and writes down the
-order of their calls. That order does not depend on speed: only the timed runs do, whose reads take
-as long as three steps. A watched step is held on its device until the next batch is put, so that a
-loop that waits first is found by whatever means it waits.
+which each run takes one. In runs of 16 steps and more, some losses are 0, below 0, large, infinite
+or NaN, whatever the step made. A `Book` gives out `ask`, `put`, `step` and `stop`, and writes down
+the order of their calls. That order does not depend on speed: only the timed runs do, whose reads
+take as long as three steps. A watched step is held on its device until the next batch is put, so
+that a loop that waits first is found by whatever means it waits.
 """
 
 import time
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -25,7 +27,7 @@ from grader.probes.devices import is_next_door
 from grader.probes.observe import Observe, Stretch, unpack
 from grader.stages.ahead import Ahead
 from grader.stages.busy_step import staged
-from grader.stages.loop import Book, Future
+from grader.stages.loop import Book, Future, odd_losses, with_losses
 
 STOPPED = 6
 """After each of so many first steps, `stop` ends a run."""
@@ -62,22 +64,24 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         params = _parameters(rng, width)
         batches = [_batch(rng, rows) for _ in range(count)]
         before = alive.nbytes()
-        ahead = Ahead(submission.sgd_step, _put, count)
-        book = Book(observe, batches, ahead.step, ahead.place, alive.nbytes)
+        odd = odd_losses(rng, min(count, last))
+        ahead = Ahead(with_losses(submission.sgd_step, odd), _put, count)
+        book = Book(observe, batches, ahead.step, ahead.place, partial(alive.nbytes, scalars=True))
         nbytes[name] = _nbytes(batches[0]), _nbytes(params)
         stop = book.stopping(last)
         with observe.phase(name):
             trained = submission.train(book.step, params, count, book.ask, book.put, stop)
-        results[name] = unpack(trained, 2, PROMISE)
+        results[name] = *unpack(trained, 2, PROMISE), book.last
         book.keep(name)
         observe.fact(f"waited in {name}", ahead.waited())
         ahead.end()
         del ahead, book, stop  # what they hold is not what the loop keeps
         observe.fact(f"left after {name}", alive.left_beside(results[name], before))
     observe.fact("bytes of a batch and of params", nbytes)
-    for name, (params, losses) in results.items():  # now: a list may have been filled again
+    for name, (params, losses, last) in results.items():  # now: a list may have been filled again
         observe.value(f"params after {name}", params)
         observe.value(f"losses of {name}", losses)
+        observe.value(f"last in {name}", last[0] if last else None)
 
 
 def _nbytes(tree: Any) -> int:

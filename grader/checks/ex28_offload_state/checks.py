@@ -12,31 +12,29 @@ from grader.checks.ex28_offload_state import EXERCISE, facts
 from grader.checks.ex28_offload_state.facts import CALLS, PROGRAMS
 from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result, Unable
-from grader.judging.evidence import (
-    compiled_program,
-    definition,
-    differing_leaf,
-    differing_output,
-    not_jitted,
-    other_output_step,
-    other_parts,
-    output_step_ratio,
-    seen,
-    step_in_words,
-    target_of,
-    target_program,
-    target_reference,
-    wanted,
-)
+from grader.judging.evidence import definition, seen, target_of, wanted
 from grader.judging.memory import (
+    BATCH_STAYS,
     HELD,
     OF_ITS_OWN,
+    OF_THE_BATCH,
     bringing,
+    counts_alone,
     left,
     moved_result,
     not_in_place,
     shared,
     state_at_once,
+)
+from grader.judging.programs import compiled_program, not_jitted, target_program, target_reference
+from grader.judging.results import differing_leaf, differing_output, other_parts
+from grader.judging.steps import (
+    SCALED,
+    gradient_ratio,
+    other_output_moment,
+    other_output_step,
+    output_step_ratio,
+    step_in_words,
 )
 from grader.judging.words import plural, where
 from grader.records.record import PINNED, Leaf, Measured, Record
@@ -48,6 +46,9 @@ OF_THE_UPDATE = (
     "state of that param. What does this line add?"
 )
 TAKES = f"`step` takes its state in {PINNED} memory, and brings it to the device"
+OF_ITS_PARAM = (
+    "An average has the dtype of its param, and params have several. Which line says one?"
+)
 OF_THE_OLD = "The loss is that of the params which the step was given: the gradient is taken there."
 
 
@@ -69,17 +70,18 @@ def _program(record: Record, name: str) -> Measured | Failure | Unable:
     anchor="memory-kinds",
 )
 def starts_on_the_host(record: Record) -> Result:
-    """`init` returns Adam's fresh state in pinned host memory, and leaves only scalars beside."""
+    """`init` returns Adam's fresh state in pinned host memory, and leaves no other arrays."""
     for name in _states(record):
         for leaf in seen(record).values[name]:
             if leaf.memory_kind != PINNED:
                 place = f"in {leaf.memory_kind} memory" if leaf.kind == "jax" else where(leaf)
                 expected = f"`state{leaf.path}` is in {PINNED} memory"
                 some = _some_are_there(record)
-                made = statements.result(record, "init") if some else _placing(record)
+                made = _putting(record, leaf) if some else _placing(record)
                 return Failure(expected, f"it is {place}", made, _of_numpy(leaf))
         if failure := differing_leaf(record, name, rtol=0, atol=0):
-            return replace(failure, culprits=statements.result(record, "init"))
+            hint = OF_ITS_PARAM if "has dtype" in failure.expected else failure.hint
+            return replace(failure, culprits=_other_state(record, failure), hint=hint)
         if found := shared("state", seen(record).facts[facts.twice(name)]):
             return Failure(*found, statements.result(record, "init"), OF_ITS_OWN)
         if more := left(seen(record).facts[facts.left(name)], "init"):
@@ -104,7 +106,8 @@ def split_like_its_param(record: Record) -> Result:
         for leaf, right in zip(mine, theirs, strict=True):
             if _lies(leaf) != _lies(right):
                 expected = f"`state{leaf.path}` is {_lies(right)}"
-                return Failure(expected, f"it is {_lies(leaf)}", _placing(record))
+                single = [] if right.shape else _on_one_device(record)
+                return Failure(expected, f"it is {_lies(leaf)}", single or _placing(record, leaf))
             if leaf.devices != right.devices:
                 ids = [", ".join(map(str, one.devices)) for one in (right, leaf)]
                 expected = f"`state{leaf.path}` is on the devices of its param, {ids[0]}"
@@ -121,11 +124,34 @@ def _some_are_there(record: Record) -> bool:
     return any(leaf.memory_kind == PINNED for leaf in leaves)
 
 
-def _placing(record: Record) -> list[Culprit]:
-    """The only place in `init` that says where arrays lie, else the statement of its result."""
+def _placing(record: Record, leaf: Leaf | None = None) -> list[Culprit]:
+    """The only place in `init` that says where arrays lie, else where it puts this one."""
     names = "NamedSharding", "with_memory_kind", "device_put"
     found = statements.call(record, "init", *names)
-    return statements.result(record, "init") if found == definition(record, "init") else found
+    return _putting(record, leaf) if found == definition(record, "init") else found
+
+
+def _on_one_device(record: Record) -> list[Culprit]:
+    """Where `init` names a single device; nothing if it does not."""
+    found = statements.call(record, "init", "SingleDeviceSharding", "devices")
+    return [] if found == definition(record, "init") else found
+
+
+def _putting(record: Record, leaf: Leaf | None) -> list[Culprit]:
+    """Where `init` gives an array its value, or its place, by its name; else that of its result."""
+    field = leaf.path.rpartition(".")[2] if leaf else ""
+    for place in (statements.entry, statements.assigned):
+        if (found := place(record, "init", field)) != definition(record, "init"):
+            return found
+    return statements.result(record, "init")
+
+
+def _other_state(record: Record, failure: Failure) -> list[Culprit]:
+    """Where `init` makes a state of other numbers, or of another type."""
+    making = ("astype", "zeros", "zeros_like", "full", "asarray")
+    made = statements.call(record, "init", *making) if "dtype" in failure.observed else []
+    known = made and made != definition(record, "init")
+    return made if known else statements.result(record, "init")
 
 
 def _of_numpy(leaf: Leaf) -> str:
@@ -199,8 +225,12 @@ def same_results(record: Record) -> Result:
             return program
         if failure := differing_output(record, name, rtol=1e-4, atol=1e-6):
             return _other_result(record, failure, name)
+        if failure := differing_output(record, name, rtol=2e-5, atol=1e-6, part="[2]"):
+            return _other_result(record, failure, name)
         if other := other_output_step(record, name):
             return replace(other, culprits=statements.result(record, "step", 0, 3))
+        if other := other_output_moment(record, name):
+            return replace(other, culprits=statements.result(record, "step", 1, 3))
     return None
 
 
@@ -213,11 +243,16 @@ def _other_result(record: Record, failure: Failure, name: str) -> Failure:
     whole = part is None or failure.hint == FORM
     place = statements.result(record, "step", *(() if whole else (part, 3)))
     ratio = output_step_ratio(record, name, "") if part == 0 else None
+    if part in (0, 1) and ratio is None and (times := gradient_ratio(record, name)):
+        observed = f"{failure.observed}; the gradient is {times:.4g} times the reference's"
+        place = statements.division(record, "step") or place
+        return replace(failure, observed=observed, culprits=place, hint=SCALED)
     if ratio is None or failure.hint:
         hints = {0: OF_THE_UPDATE, 2: OF_THE_OLD}
         hint = "" if part is None else hints.get(part, "")
         return replace(failure, culprits=place, hint=failure.hint or hint)
     observed = f"{failure.observed}; the step of the params {step_in_words(ratio)}"
+    place = (statements.subtraction(record, "step") if ratio < 0 else []) or place
     return replace(failure, observed=observed, culprits=place, hint=UPHILL if ratio < 0 else "")
 
 
@@ -238,10 +273,12 @@ def goes_back_to_the_host(record: Record) -> Result:
             return program
         if theirs is None:
             return Unable("the reference was not compiled")
-        if found := moved_result(seen(record).facts[facts.results(name)], program, theirs):
+        names = seen(record).facts[facts.results(name)]
+        if found := moved_result(names, program, theirs):
             of_state = "`state" in found[0]
             place = statements.result(record, "step", int(of_state), 3)
-            return Failure(*found, place, "" if of_state else STATE_ALONE)
+            hint = counts_alone(names, program, theirs) if of_state else STATE_ALONE
+            return Failure(*found, place, hint)
     return None
 
 
@@ -254,12 +291,15 @@ STATE_ALONE = "Only the state waits on the host. What sends this result there wi
     hints=("Host memory holds one state, not two: donate params and state.",),
 )
 def in_place(record: Record) -> Result:
-    """The new params and the new state take the place of the old ones."""
+    """The new params and the new state take the place of the old ones, and the batch stays."""
+    place = statements.call(record, "step", "jit")
     for name in PROGRAMS:
         if not isinstance(program := _program(record, name), Measured):
             return program
         if found := not_in_place(program, seen(record).facts[facts.paths(name)]):
-            return Failure(*found, statements.call(record, "step", "jit"))
+            return Failure(*found, place)
+        if seen(record).facts.get(facts.batch_donated(name)):
+            return Failure(*OF_THE_BATCH, place, BATCH_STAYS)
     return None
 
 

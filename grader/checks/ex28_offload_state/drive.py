@@ -1,18 +1,19 @@
 """Drives ex28_offload_state: `init` on arrays, then `step` as programs, small and large.
 
 `init` is called 3 to 5 times. Drawn for each call are the number of params (1 to 6, 7 to 19 in one
-of the calls, and 20 to 30 in another), their names, dtypes, dimensions (0 to 3) and sizes; the
-devices of the mesh, their order, and its axes; and how each param lies: split along any of its
-dimensions, by one axis or by two, or whole. So a rule that fits one of them does not fit the
-others.
+of the calls, and 20 to 30 in another), their names, dtypes, dimensions (0 to 5) and sizes; the
+devices of the mesh, their order, and its axes, two or a single one; and how each param lies: split
+along any of its dimensions, by one axis or by two, be it in one dimension, or whole. So a rule that
+fits one of them does not fit the others.
 
 `step` gets a state that the drive staged itself, as it is after some steps, so a wrong `init` costs
 it nothing. Its counts are 0, 1, 2 and 3, as far as there are layers, and larger ones; its first
-moments have both signs, and some numbers of it are 0, as all are at first. It is traced and
-exported, for 2 to 7 layers and for 8 to 12, and never runs in this process. The targets of the
-latter are far away, so that its gradients are large. Drawn are the names of the layers, their
-width, the rows of the batch, the order of the devices, and all numbers. For the target it is
-exported once more, with a state that is large enough to show at the peak.
+moments have both signs, and some numbers of it are 0, as all are at first, those of the smallest
+gradients among them. It is traced and exported, for 1 to 7 layers and for 8 to 12, and never runs
+in this process. The targets of the latter are far away, so that its gradients are large. Drawn are
+the names of the layers, their width, the rows of the batch, the order of the devices, and all
+numbers. For the target it is exported once more, with a state that is large enough to show at the
+peak.
 """
 
 from types import ModuleType
@@ -25,15 +26,18 @@ from grader.checks.ex28_offload_state import facts
 from grader.checks.ex28_offload_state.facts import CALLS, PROGRAMS
 from grader.probes import alive
 from grader.probes.host_operations import host_operations
-from grader.probes.observe import Misused, Observe, lacking_keys, same_tree
+from grader.probes.observe import Misused, Observe, lacking_keys, left_alone, same_tree
 from grader.records.record import PINNED
 
 FEW, SOME, MANY = (1, 7), (7, 20), (20, 31)
 """How many params `init` gets, from and below."""
-LAYERS = ((2, 8), (8, 13))
+LAYERS = ((1, 8), (8, 13))
 """The layers of each program."""
 FIRST, EVERY = range(4), 97
-"""Counts of a state, those of the first steps; one of so many numbers has averages of 0."""
+"""Counts of a state, those of the first steps; one of so many numbers has averages of 0, and so
+have all that the first input is multiplied by."""
+NEAR_ZERO = -7.5, -6.0
+"""How large that input is, as a power of 10, so that some gradients are next to 0."""
 TARGET_LAYERS, TARGET_WIDTH, TARGET_ROWS = 8, 4096, 8192
 """The network for the target. Its state is 1 GiB, all of it on each device, as the params are:
 nothing is gathered, which could hide the state."""
@@ -63,20 +67,27 @@ def _split_params(rng: Any, count: int) -> dict[str, Any]:
     grid = devices.reshape(int(rng.choice(factors)), -1)
     other = str(rng.choice(["model", "x", "y"]))
     axes = tuple(map(str, rng.permutation(["data", other])))
-    mesh = jax.sharding.Mesh(grid, axes)
+    mesh = (
+        jax.sharding.Mesh(grid, axes) if rng.integers(3) else jax.sharding.Mesh(devices, axes[:1])
+    )
     return {name: _split(rng, mesh) for name in _names_of(rng, count)}
 
 
 def _split(rng: Any, mesh: Any) -> Any:
-    """One param, float32 or bfloat16, on a mesh; any axis could split any of its dimensions."""
+    """One param of one of three dtypes, on a mesh; any axis could split any of its first three
+    dimensions, and two axes one of them. One of three dimensions may have one or two more."""
     shape = mesh.size * rng.integers(1, 4, int(rng.integers(4)))
-    spec: list[str | None] = [None] * len(shape)
+    spec: list[Any] = [None] * len(shape)
+    if spec and not rng.integers(4):
+        spec[int(rng.integers(len(spec)))] = mesh.axis_names
     for axis in mesh.axis_names:
         free = [index for index, name in enumerate(spec) if name is None]
-        if free and rng.integers(4):
+        if free and rng.integers(4) and mesh.axis_names not in spec:
             spec[int(rng.choice(free))] = axis
-    dtype = "float32" if rng.integers(4) else "bfloat16"
+    dtype = str(rng.choice(["float32", "float32", "float32", "bfloat16", "float16"]))
     values = rng.standard_normal(shape).astype("float32").astype(jax.numpy.dtype(dtype))
+    if len(shape) == 3:
+        values = np.resize(values, (*shape, *[2] * (shape[-1] // mesh.size - 1)))
     return jax.device_put(values, jax.NamedSharding(mesh, jax.P(*spec)))
 
 
@@ -93,10 +104,13 @@ def _params(rng: Any, layers: int, devices: list[Any]) -> Any:
 def _batch(rng: Any, width: int, devices: list[Any], far: int) -> Any:
     """float32 inputs and targets, each (9 to 32 rows a device, width), split by rows.
 
-    The targets are `far` times as far from 0 as the inputs.
+    The targets are `far` times as far from 0 as the inputs. One input is 0 in all rows, so that
+    some gradients are 0, and the first one is next to 0.
     """
     rows = int(rng.integers(9, 33)) * jax.device_count()
     inputs, targets = rng.standard_normal((2, rows, width)).astype("float32")
+    inputs[:, int(rng.integers(width)) or 1] = 0
+    inputs[:, 0] *= 10 ** rng.spawn(1)[0].uniform(*NEAR_ZERO)
     return jax.device_put((inputs, far * targets), _sharding("data", devices=devices))
 
 
@@ -108,7 +122,9 @@ def _used_state(submission: ModuleType, params: Any, rng: Any, devices: list[Any
     """
 
     more = max(0, len(params) - len(FIRST))
-    counts = iter(rng.permutation([*FIRST, *(10 ** rng.uniform(0.5, 4, more))]).astype("int32"))
+    drawn = rng.permutation([*FIRST, *(10 ** rng.uniform(0.5, 4, more))]).astype("int32")
+    # The first layer has had no step: some of its gradients are small.
+    counts = iter(sorted(drawn, key=bool) if len(params) > 1 else drawn)
 
     def used(path: Any, array: Any) -> Any:
         if not array.ndim:
@@ -116,6 +132,7 @@ def _used_state(submission: ModuleType, params: Any, rng: Any, devices: list[Any
         drawn = rng.random(array.shape, "float32")
         drawn = 1e-8 * drawn if ".nu" in jax.tree_util.keystr(path) else 6e-2 * drawn - 3e-2
         drawn.flat[::EVERY] = 0
+        drawn[0] = 0
         return jax.device_put(drawn, _sharding("data", kind=PINNED, devices=devices))
 
     fresh = {name: submission.adam.init(param) for name, param in params.items()}
@@ -147,8 +164,9 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 
 def _init(submission: ModuleType, observe: Observe, name: str, params: Any) -> None:
     """Keep the state that `init` returns."""
-    before = alive.nbytes()
-    state = submission.init(params)
+    before = alive.both()
+    with left_alone("init", params):
+        state = submission.init(params)
     with observe.unwatched():
         like = {key: jax.eval_shape(submission.adam.init, array) for key, array in params.items()}
     if isinstance(state, dict) and (missing := lacking_keys(params, state)):
@@ -157,7 +175,7 @@ def _init(submission: ModuleType, observe: Observe, name: str, params: Any) -> N
     observe.fact(facts.twice(name), alive.in_one_memory(state))
     observe.value(name, state)
     del state
-    observe.fact(facts.left(name), alive.left_beside((), before))
+    observe.fact(facts.left(name), alive.left_behind(before))
 
 
 def _trace(step: Any, name: str, arguments: Any, observe: Observe) -> None:
@@ -168,6 +186,8 @@ def _trace(step: Any, name: str, arguments: Any, observe: Observe) -> None:
     except (TypeError, ValueError):  # the exported program reports it
         return
     observe.fact(facts.on_host(name), host_operations(traced.jaxpr.jaxpr))
+    of_batch = jax.tree.leaves(traced.args_info)[-len(arguments[2]) :]
+    observe.fact(facts.batch_donated(name), any(array.donated for array in of_batch))
     observe.fact(facts.results(name), _names(traced.out_info))
 
 

@@ -26,6 +26,11 @@ def on_host(program: str) -> str:
     return f"on host in {program}"
 
 
+def batch_donated(program: str) -> str:
+    """The name of the fact that says whether a program may write over its batch."""
+    return f"batch donated in {program}"
+
+
 def left(name: str) -> str:
     """The name of the fact that says how many bytes of other arrays a call of `init` left alive."""
     return f"left beside {name}"

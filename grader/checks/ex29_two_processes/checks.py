@@ -102,6 +102,11 @@ HANDED_OVER = (
     "`address` is host and port, `count` says how many processes there are, and `index` is this "
     "one's number. Under which names does the marked line hand over all three?"
 )
+FEWER = "process_id < num_processes"
+COUNTED_BY_HAND = (
+    "Each index is below the number of processes. Where does the marked line get that number from, "
+    "and does it count from 0?"
+)
 NO_PORT = (
     "JAX takes an address apart at its colon, and finds no port behind it. Does the marked line "
     "hand over `address` as it is?"
@@ -109,6 +114,10 @@ NO_PORT = (
 BLOCKS = (
     "The shape, and the index that a callback gets, are those of the array of all processes. Where "
     "in it do the rows of this process begin?"
+)
+COUNTS = (
+    "In a run of two processes, this line raised nothing. Where does the shape of the whole come "
+    "from, and what in it knows how many processes there are?"
 )
 CAUSE = "The error names its cause. What does the marked line hand over, and what is asked for?"
 
@@ -119,10 +128,10 @@ def _hint(processes: list[Process]) -> str:
     if failed is None or failed.told.doing not in ("join", "global_batch", "mean"):
         return ""
     if failed.told.doing == "join":
-        known = {BEFORE: STARTED, "list index out of range": NO_PORT}
+        known = {BEFORE: STARTED, "list index out of range": NO_PORT, FEWER: COUNTED_BY_HAND}
         return next((hint for words, hint in known.items() if words in failed.message), HANDED_OVER)
     if "shard shape" in failed.message:
-        return BLOCKS
+        return BLOCKS if len(processes) == 2 else COUNTS
     words = ("non-addressable", "same on each process")
     if any(word in failed.message for word in words):
         return ""
@@ -390,7 +399,7 @@ LEFT = (
     anchor="everybody-or-nobody",
 )
 def mean_is_global(record: Record) -> Result:
-    """In each process, `mean` returns the mean over the rows of all."""
+    """In each process, `mean` returns the mean over the rows of all, and leaves the array."""
     place = statements.result(record, "mean")
 
     def judge(given: Given, index: int, number: int, told: Round) -> Result:
@@ -400,11 +409,14 @@ def mean_is_global(record: Record) -> Result:
             return Failure(
                 "`mean` returns a finite Python float",
                 f"in process {index}, it returned {_kind(told.mean)}",
-                place,
-                FORM,
+                *_of_no_float(record, place, told.mean),
             )
         if math.isclose(told.mean, mean, rel_tol=1e-5):
-            return None
+            if not told.deleted:
+                return None
+            gone = f"in process {index}, the array is deleted after it"
+            deleting = statements.call(record, "mean", "delete", "jit")
+            return Failure("`mean` leaves the array that it is given", gone, deleting, LEAVES)
         what = _what_mean(told.mean, given, index, number)
         hint = "How many values are in a row?" if "a row" in what else ""
         if "divided" in what:
@@ -454,6 +466,18 @@ SOME = 0.3
 """The part of the rows of a process that may be exchanged: a number for each row is less."""
 SUMMED = "A mean is the sum of all values, divided by their number. How many does the array hold?"
 DIVIDED = "The mean of the global array is over all rows already. Which division is left?"
+
+
+LEAVES = "Whoever called `mean` may need the array again. Which line gives its memory back?"
+ALL_RETURN = "Every process asks for the mean. Which line returns it in some of them alone?"
+
+
+def _of_no_float(record: Record, place: list[Culprit], told: str) -> tuple[list[Culprit], str]:
+    """The place and the hint where `mean` returned no float."""
+    asking = statements.call(record, "mean", "process_index")
+    if told == "NoneType" and asking != definition(record, "mean"):
+        return asking, ALL_RETURN
+    return place, FORM
 
 
 def _kind(told: str) -> str:

@@ -1,13 +1,15 @@
 """Drives ex29_two_processes: the file runs in two processes, then in three.
 
 `grader.stages.hosts` starts them, on simulated CPU devices whatever the machine has, and they meet
-over loopback. What each of them does with the submission is in `joining`. Each process builds four
+over loopback. What each of them does with the submission is in `joining`. Each process builds five
 arrays, two of them of one size, and takes the mean of each: what was right for the first must be so
-for the others. In the last one, each device has a single row. Drawn are the devices of a process,
-other ones in the second run, the rows and columns of each batch, their order, and all numbers. What
-a program exchanges counts each time that it runs. No process is given another's rows, and their
-means differ by about 10 or more: the mean over one process's rows is never close to the mean over
-all.
+for the others. In the fourth, a device has 4 to 19 rows, a number that the processes do not divide,
+and in the last one, each device has a single row. The second and the fourth lie column by column in
+memory. Some numbers are 0, and one of each process is far from all others. Drawn are the devices of
+a process, other ones in the second run, the rows and columns of each batch, their order, and all
+numbers. What a program exchanges counts each time that it runs. No process is given another's rows,
+and their means differ by about 9 or more: the mean over one process's rows is never close to the
+mean over all.
 """
 
 from types import ModuleType
@@ -19,8 +21,11 @@ import numpy as np
 from grader.checks.ex29_two_processes.facts import Given
 from grader.checks.ex29_two_processes.joining import part
 from grader.probes.observe import Observe
+from grader.stages.drawn import some_zeros
 from grader.stages.hosts import together
 
+LARGE = 2000.0
+"""A number that is far from all others, and that stands in each batch of each process once."""
 COLUMNS = (12, 20)
 """Columns of a batch, from and below."""
 COUNTS = (2, 3)
@@ -46,22 +51,29 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 
 
 def _given(rng: Any, count: int, devices: int) -> Given:
-    """Four float32 batches for each process; two of them have the same rows and columns.
+    """Five float32 batches for each process; two of them have the same rows and columns.
 
     There are more columns than processes, so that neither number passes for the other, and so many
     that one number of each row is a small part of them.
     """
     each = int(rng.integers(2, 4)), int(rng.integers(12, 40))
-    few, more, one = map(int, rng.choice(range(*COLUMNS), 3, replace=False))
+    few, more, odd, one = map(int, rng.choice(range(*COLUMNS), 4, replace=False))
     shapes = [(count * devices * n, size) for n, size in zip(each, (few, more), strict=True)]
     shapes = [shapes[int(index)] for index in rng.permutation([0, 1, rng.integers(2)])]
+    shapes.append((devices * int(rng.choice([n for n in range(4, 20) if n % count])), odd))
     shapes.append((devices, one))
     apart = rng.uniform(10, 20, len(shapes))
     rows = [
-        [
-            rng.normal(far * i, 1, shape).astype(np.float32).tolist()
-            for far, shape in zip(apart, shapes, strict=True)
-        ]
+        [_drawn(rng, far * i, shape) for far, shape in zip(apart, shapes, strict=True)]
         for i in range(count)
     ]
     return Given(devices, rows)
+
+
+def _drawn(rng: Any, middle: float, shape: tuple[int, int]) -> list[list[float]]:
+    """float32 rows around a middle; some numbers are 0, and one is a large one."""
+    apart = rng.spawn(1)[0]
+    rows = some_zeros(apart, rng.normal(middle, 1, shape).astype(np.float32))
+    rows.flat[int(apart.integers(rows.size))] = LARGE
+    found: list[list[float]] = rows.tolist()
+    return found

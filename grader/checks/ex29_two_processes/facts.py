@@ -32,6 +32,8 @@ class Round(msgspec.Struct):
     how many bytes it exchanged between devices, each time that it ran, and the learner's line."""
     mean: float | str = ""
     """What `mean` returned; in words where it is no finite float."""
+    deleted: bool = False
+    """Whether what `global_batch` returned was gone then."""
 
 
 class Told(msgspec.Struct):

@@ -105,8 +105,11 @@ def _miscount(record: Record, kernel: str, what: str, why: str) -> Failure | Non
     for count in counts:
         got, want = float(count.said[what]), count.counted[what]
         if not math.isclose(got, want, rel_tol=EXACT):
-            other = count.counted[BYTES if what == FLOPS else FLOPS]
-            swapped = math.isclose(got, other, rel_tol=CLOSE)
+            other = BYTES if what == FLOPS else FLOPS
+            swapped = all(
+                math.isclose(float(one.said[what]), one.counted[other], rel_tol=CLOSE)
+                for one in counts
+            )
             said = "the other number of the pair (flops, nbytes)" if swapped else ""
             said = said or _as(count, what, got) or _beside(counts, what, got, want)
             return Failure(
@@ -122,13 +125,20 @@ def _hint(count: Count, what: str, ratio: float, said: str) -> str:
     """The hint for a count that no fused round and no forgotten addition explains, or ""."""
     if what == FLOPS and said.startswith("2 * "):
         return TERMS
+    if what == FLOPS and said.endswith("too few: m * n in each case"):
+        return ADDED
     if what == BYTES and count.kernel == "poly":
         degree = _sizes(count)["degree"]
-        each_round = any(abs(ratio - times * degree) <= 2 for times in (0.5, 1, 1.5, 2))
+        each_round = degree > FEW_ROUNDS and any(
+            abs(ratio - times * degree) <= 2 for times in (0.5, 1, 1.5, 2)
+        )
         return "" if each_round else ARRAYS
     return ""
 
 
+FEW_ROUNDS = 8
+"""With so few, as many arrays as rounds could be any other number of arrays."""
+ADDED = "A sum of k products counts as k additions: the first product is added to 0."
 TERMS = "The result has a row for each row of x, and a column for each of y. How long is each sum?"
 ARRAYS = (
     "One array is read and one is written, of n elements each. An element has `itemsize` bytes."
@@ -159,16 +169,16 @@ def _as(count: Count, what: str, got: float) -> str:
 
 
 def _in_part(count: Count, itemsize: int) -> dict[str, int]:
-    """The counts of `matmul` that take the bytes of some of its arrays, and only count others."""
+    """The counts of `matmul` where some of its arrays have elements of another, fixed size."""
     sizes = _sizes(count)
     arrays = {f"{a} * {b}": sizes[a] * sizes[b] for a, b in (("m", "k"), ("k", "n"), ("m", "n"))}
     known = {}
-    for most in (1, 2):
+    for most, size in product((1, 2), (1, 2, 4, 8)):
         for names in combinations(arrays, most):
             others = [name for name in arrays if name not in names]
-            words = f"itemsize * ({' + '.join(names)}) + {' + '.join(others)}"
+            fixed = " + ".join(others) if size == 1 else f"{size} * ({' + '.join(others)})"
             whole, bare = (sum(arrays[name] for name in some) for some in (names, others))
-            known[words] = itemsize * whole + bare
+            known[f"itemsize * ({' + '.join(names)}) + {fixed}"] = itemsize * whole + size * bare
     return known
 
 
@@ -227,11 +237,13 @@ def _differs(record: Record, key: str, why: str) -> Failure | None:
             instead = _instead(case, key, got) or _everywhere(record, key)
             observed = f"{mine}{instead}"
             hint = IN_PERCENT if observed.endswith(PERCENT) else ""
+            hint = CUT_OFF if key == "share" and got == 1 < want else hint
             return Failure(expected, observed, statements.entry(record, "place", key), hint)
     return None
 
 
 PERCENT = "the share in percent"
+CUT_OFF = "A share above 1 tells you that a ceiling was measured too low. Do not cut it off at 1."
 IN_PERCENT = "A share is a fraction: 1 at the roof, and not 100."
 
 
@@ -251,6 +263,8 @@ def _instead(case: Case, key: str, got: float) -> str:
             "intensity / peak_bandwidth": case.intensity / case.peak_bandwidth,
             "peak_bandwidth / intensity": case.peak_bandwidth / case.intensity,
             "intensity * peak_flops": case.intensity * case.peak_flops,
+            "FLOPs / the time of both ceilings, one after the other": 1
+            / (1 / case.peak_flops + 1 / (case.intensity * case.peak_bandwidth)),
         },
         "share": {
             "FLOPs / seconds / peak_flops": reached / case.peak_flops,
@@ -277,6 +291,7 @@ def _everywhere(record: Record, key: str) -> str:
 
 
 BOUNDS = ("memory", "compute")
+EQUAL = 'Both ceilings are equal here. Then the bound is "compute".'
 NAMES = 'The bound is one of two words: "memory" or "compute".'
 
 
@@ -324,17 +339,25 @@ def attainable_is_under_both_ceilings(record: Record) -> Result:
 )
 def bound_is_the_lower_ceiling(record: Record) -> Result:
     """The bound names the ceiling that is met first: "memory" or "compute"."""
-    for case in _cases(record):
+    # Where both are equal, there is more to know: that case comes last.
+    for case in sorted(_cases(record), key=_at_the_ridge):
         if case.answer["bound"] != case.bound:
-            intensity, ridge = figures(case.intensity, case.peak_flops / case.peak_bandwidth)
+            meet = case.peak_flops / case.peak_bandwidth
+            intensity, ridge = figures(case.intensity, meet)
+            equal = EQUAL if case.intensity == meet else ""
             return Failure(
                 f"{_given(case)}, bound is {case.bound!r}: the intensity is {intensity}, and the "
                 f"ceilings meet at {ridge}",
                 repr(case.answer["bound"]) + _other_bounds(record),
                 statements.entry(record, "place", "bound"),
-                "" if case.answer["bound"] in BOUNDS else NAMES,
+                equal if case.answer["bound"] in BOUNDS else NAMES,
             )
     return None
+
+
+def _at_the_ridge(case: Case) -> bool:
+    """Whether both ceilings are equal."""
+    return case.intensity == case.peak_flops / case.peak_bandwidth
 
 
 def _other_bounds(record: Record) -> str:
@@ -357,7 +380,7 @@ def _other_bounds(record: Record) -> str:
     after=("attainable_is_under_both_ceilings",),
     hints=(
         "A kernel bound by memory can be perfect, and still be far from peak_flops.",
-        "A share above 1 tells you that a ceiling was measured too low. Do not cut it off at 1.",
+        CUT_OFF,
     ),
     anchor="how-near-to-the-roof",
 )

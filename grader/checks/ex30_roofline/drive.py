@@ -5,13 +5,15 @@ machine's ceilings, with the file's kernels timed beside them in this very run, 
 cases. What is right follows from the figures by plain arithmetic, so nothing judged here depends on
 how fast the machine is.
 
-Drawn: for elements of 8, 4, 2 and 1 bytes, and of a size from 9 to 64 bytes that is drawn too, the
+Drawn: for elements of 8, 4, 2 and 1 bytes, of 3, 5, 6 or 7, and of 9 to 64, both drawn, too, the
 sides of two matrices (1 to 100,000), the length of an array (1 to 10,000,000) and the degree (1 to
 300), small ones as often as large ones; the sides of more products, small and large, in which two
 sides are equal, or all three, or some are 1, or all, each of two sizes of elements; round sizes, as
 people measure; arrays of one element and single rounds; the ceilings over some orders of magnitude;
-the intensities from within 1 / 40,000 of the ridge to a hundredth and a hundred times of it, on
-both sides; and the shares (0.01 to 10), of which half are above 1.
+the intensities from within 1 / 200,000 of the ridge to a ten-thousandth and ten thousand times of
+it, on both sides, without a gap, and exactly that of the ridge; and the shares (0.01 to 10), of
+which half are above 1. Where neither is near the ridge, FLOPs and bytes may be ints, as counts are;
+in one case all figures are ints below 200.
 """
 
 import math
@@ -34,17 +36,23 @@ KEYS = ("intensity", "attainable", "bound", "share")
 """The keys of what `place` returns."""
 DTYPES = (("complex64", 8), ("float32", 4), ("bfloat16", 2), ("int8", 1))
 """Element types of the counted kernels, and the bytes of one element."""
-WIDE = (9, 65)
-"""The bytes of a wider element, from and below. JAX has no such type here: its arrays are counted
-as arrays of single bytes, and their bytes multiplied."""
+OTHERS = (3, 5, 6, 7), range(9, 65)
+"""The bytes of other elements, one of each. JAX has no such types here: their arrays are counted as
+arrays of single bytes, and their bytes multiplied."""
+KINDS = len(DTYPES) + len(OTHERS)
 SIDE, LENGTH, DEGREE = 100_000, 10_000_000, 300
 """The largest side of a matrix, length of an array, and degree."""
 POWERS = (4, 27)
 """From which power of 2 on, and below which one, the length of an array is drawn."""
-DISTANCES = (1e-5, 1e-3, 0.02, 0.1, 1.0, 2.0)
-"""How far the drawn intensities lie from the ridge, as powers of 10: below it and above it, from
-half of this to all of it. The first ones lie as near to it as float32 still tells apart."""
-SHARES, RIDGES = ((-2.0, -0.1), (0.1, 1.0)), (-2.0, 4.0)
+DISTANCES = (1e-6, 4.0, 24)
+"""How far the drawn intensities lie from the ridge, as powers of 10: below it and above it, one in
+each of so many spans from the first to the second. The first ones lie as near to it as float32
+still tells apart."""
+WHOLE = 2, 200
+"""From where on, and below what, the figures are drawn that are all ints."""
+NEAR = 0.05
+"""So near to the ridge, rounding to whole numbers could lead to its other side."""
+SHARES, RIDGES = ((-4.0, -0.1), (0.1, 1.0)), (-2.0, 4.0)
 """The drawn shares and ridges, as powers of 10. A share is above 1 where a ceiling was measured too
 low: in half of the cases on each side of the ridge."""
 FAR = {-1: (2.0, 4.0), 1: (-2.0, 0.0)}
@@ -52,10 +60,14 @@ FAR = {-1: (2.0, 4.0), 1: (-2.0, 0.0)}
 kernels bound by memory from those bound by compute."""
 
 
+AGAIN = 6
+"""So many kernels are placed again, under the ceilings of another one."""
+
+
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Keep the learner's counts, and the places under measured and under drawn ceilings."""
     counts = []
-    elements = (*DTYPES, ("int8", int(rng.integers(*WIDE))))
+    elements = (*DTYPES, *(("int8", int(rng.choice(sizes))) for sizes in OTHERS))
     sizes = zip(elements, _sides(rng), _sizes(rng, LENGTH), _sizes(rng, DEGREE), strict=True)
     for (dtype, size), sides, n, degree in sizes:
         counts.append(_matmul(submission, dtype, size, *sides))
@@ -65,11 +77,15 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             counts.append(_matmul(submission, *element, *sides))
     length, power = int(rng.integers(2, LENGTH)), 1 << int(rng.integers(*POWERS))
     degree, other = map(int, rng.integers(2, DEGREE, 2))
-    for n, rounds in ((1, degree), (length, 1), (1, 1), (power, other)):
-        counts.append(_poly(submission, *elements[int(rng.integers(len(elements)))], n, rounds))
+    for n, rounds in ((1, degree), (power, other), (length, 1), (1, 1)):
+        for index in rng.permutation(len(elements))[: 2 if rounds == 1 else 1]:
+            counts.append(_poly(submission, *elements[int(index)], n, rounds))
     with observe.unwatched():
         measured = _measured(submission)
     drawn = [_drawn(rng, *point.tolist()) for point in rng.permutation(_points(rng))]
+    drawn += [(*drawn[index][:3], *drawn[-1 - index][3:]) for index in range(AGAIN)]
+    for one in (_at_the_ridge(rng), _of_ints(rng)):
+        drawn.insert(int(rng.integers(len(drawn))), one)
     answers = [submission.place(*figures) for figures in (*measured, *drawn)]
     # Read only now: a dict may have been filled again.
     cases = [_case(*one, measured=True) for one in zip(measured, answers, strict=False)]
@@ -94,10 +110,9 @@ def _poly(submission: ModuleType, dtype: str, size: int, n: int, degree: int) ->
 
 
 def _sizes(rng: Any, most: int) -> list[int]:
-    """A size for each kind of element, one from each fifth of the powers of 10 up to `most`."""
-    kinds = len(DTYPES) + 1
-    fifths = rng.permutation(kinds) + rng.uniform(size=kinds)
-    return [round(float(most ** (power / kinds))) for power in fifths]
+    """A size for each kind of element, from equal parts of the powers of 10 up to `most`."""
+    parts = rng.permutation(KINDS) + rng.uniform(size=KINDS)
+    return [round(float(most ** (power / KINDS))) for power in parts]
 
 
 def _sides(rng: Any) -> list[tuple[int, ...]]:
@@ -118,6 +133,7 @@ def _special_sides(rng: Any) -> Iterator[tuple[int, ...]]:
     for most in (SIDE // 100, SIDE):
         one, other, square = map(int, rng.choice(np.arange(2, most), 3, replace=False))
         yield (square,) * 3
+        yield from ((1, one, other), (one, 1, other), (one, other, 1))
         for same, apart in ((one, other), (1, one), (one, 1)):
             yield from ((apart, same, same), (same, apart, same), (same, same, apart))
 
@@ -151,10 +167,11 @@ def _number(value: Any, function: str) -> float | str:
 def _points(rng: Any) -> list[tuple[float, float, float]]:
     """Distances from the ridge, shares and ridges, as powers of 10: both shares on both sides."""
     points = []
+    edges = np.geomspace(*DISTANCES[:2], DISTANCES[2] + 1)
     for side in (-1, 1):
-        spans = rng.permutation(SHARES * (len(DISTANCES) // len(SHARES)))
-        distances = side * np.array(DISTANCES) * rng.uniform(0.5, 1, len(DISTANCES))
-        ridges = rng.uniform(*RIDGES, len(DISTANCES))
+        spans = rng.permutation(SHARES * (DISTANCES[2] // len(SHARES)))
+        distances = side * rng.uniform(edges[:-1], edges[1:])
+        ridges = rng.uniform(*RIDGES, len(distances))
         ridges[0] = rng.uniform(*FAR[side])
         points += list(zip(distances, rng.uniform(*spans.T), ridges, strict=True))
     return points
@@ -167,7 +184,31 @@ def _drawn(rng: Any, distance: float, power: float, at: float) -> Figures:
     nbytes = 10 ** rng.uniform(5, 9)
     flops, bandwidth = nbytes * ridge * multiple, peak / ridge
     seconds = max(flops / peak, nbytes / bandwidth) / share
+    if abs(distance) > NEAR and rng.integers(2):
+        flops, nbytes = round(flops), round(nbytes)
+    if abs(distance) > NEAR and rng.integers(2):
+        peak, bandwidth = round(peak), round(bandwidth)
     return flops, nbytes, seconds, peak, bandwidth
+
+
+def _at_the_ridge(rng: Any) -> Figures:
+    """A drawn kernel whose intensity is exactly that of the ridge, however it is computed."""
+    ridge = float(rng.integers(2, 200))
+    nbytes, bandwidth = (2.0 ** int(rng.integers(*span)) for span in ((16, 30), (30, 42)))
+    seconds = nbytes / bandwidth * float(rng.uniform(1, 9))
+    return nbytes * ridge, nbytes, seconds, bandwidth * ridge, bandwidth
+
+
+def _of_ints(rng: Any) -> Figures:
+    """A drawn kernel whose figures are ints, the seconds and the ceilings too, far from the ridge.
+
+    None of them is a multiple of another that it is divided by.
+    """
+    while True:
+        flops, nbytes, seconds, peak, bandwidth = map(int, rng.integers(*WHOLE, 5))
+        far = abs(math.log10(flops * bandwidth / nbytes / peak)) > NEAR
+        if far and flops % seconds and flops % nbytes and peak % bandwidth:
+            return flops, nbytes, seconds, peak, bandwidth
 
 
 def _measured(submission: ModuleType) -> list[Figures]:
@@ -175,8 +216,8 @@ def _measured(submission: ModuleType) -> list[Figures]:
     side, length = (512, 1 << 22) if jax.default_backend() == "cpu" else (8192, 1 << 28)
     square, line = jnp.ones((side, side), jnp.float32), jnp.ones(length, jnp.float32)
     kernels = [
-        roofline.Kernel(2.0 * side**3, 12.0 * side**2, submission.matmul, (square, square)),
-        roofline.Kernel(2.0 * length, 8.0 * length, lambda x: submission.poly(x, 1), (line,)),
+        roofline.Kernel(2 * side**3, 12 * side**2, submission.matmul, (square, square)),
+        roofline.Kernel(2 * length, 8 * length, lambda x: submission.poly(x, 1), (line,)),
     ]
     spans, peaks = roofline.measure(kernels)
     return [(k.flops, k.nbytes, span, *peaks) for k, span in zip(kernels, spans, strict=True)]

@@ -14,25 +14,14 @@ from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     SENT_WHOLE,
-    beyond_own_rows,
-    compiled_program,
     culprit,
     culprits,
     definition,
-    differing_leaf,
-    differing_output,
-    exchanged,
-    not_jitted,
-    other_output_step,
-    other_parts,
-    output_step_ratio,
+    of_programs,
     probe_gap,
     seen,
     sent_beyond,
-    step_in_words,
     target_of,
-    target_program,
-    target_reference,
     wanted,
 )
 from grader.judging.loops import (
@@ -43,23 +32,46 @@ from grader.judging.loops import (
     kept,
     misplaced,
     most_ahead,
+    not_the_last,
+    rounded,
     runs_of,
     stalls,
+    stop_hint,
     uncalled,
     unjudged,
     went_on,
 )
 from grader.judging.memory import (
+    BATCH_STAYS,
     HELD,
     OF_ITS_OWN,
+    OF_THE_BATCH,
     bringing,
+    counts_alone,
     left,
     moved_result,
     not_in_place,
     shared,
     state_at_once,
 )
+from grader.judging.programs import (
+    beyond_own_rows,
+    compiled_program,
+    exchanged,
+    not_jitted,
+    target_program,
+    target_reference,
+)
+from grader.judging.results import differing_leaf, differing_output, other_parts
 from grader.judging.said import in_words
+from grader.judging.steps import (
+    SCALED,
+    gradient_ratio,
+    other_output_moment,
+    other_output_step,
+    output_step_ratio,
+    step_in_words,
+)
 from grader.judging.words import exchanges, plural, where
 from grader.records.record import PINNED, Leaf, Measured, Record
 from grader.records.verdict import Culprit
@@ -69,7 +81,7 @@ MOST_AHEAD = {"put": 4, "read": 5}
 """How many batches may be put, or read, before their step: as many put as `train` allows, and one
 more that is read and waits on the host. Every run has more batches than that."""
 ASKED = "After each step and before the next one, call `stop` with the loss of that step, a float."
-SCALARS = 64
+SCALARS = 16
 """Bytes that may be exchanged besides gradients and activations: the loss, a count."""
 
 
@@ -91,12 +103,16 @@ def _misplaced(record: Record, name: str, function: str) -> Failure | None:
     return differing_leaf(record, name, rtol=0, atol=0)
 
 
-def _parts_alone(record: Record, *values: Callable[[int], str]) -> Result:
+PARTS_ALONE = "each device gets its own part of each array from the host"
+
+
+def _parts_alone(record: Record, function: str, *values: Callable[[int], str]) -> Result:
     """Nothing if the host sent no device more than its own parts of what is kept as `values`."""
     for names in ([value(n) for value in values] for n in _placed(record)):
         if found := sent_beyond(record, names[0], names):
-            expected = "each device gets its own part of each array from the host"
-            return Failure(expected, found[0], culprits(record, found[1]), SENT_WHOLE)
+            return Failure(PARTS_ALONE, found[0], culprits(record, found[1]), SENT_WHOLE)
+        if failure := of_programs(record, PARTS_ALONE, function, facts.programs(names[0])):
+            return failure
     return probe_gap(seen(record), "transfers")
 
 
@@ -129,12 +145,30 @@ def _shards(leaf: Leaf) -> str:
 )
 def batch_is_split(record: Record) -> Result:
     """`place_batch` splits the rows over "data", copies each part along "model", and keeps none."""
+    if found := _split_otherwise(record):
+        return found
     for n in _placed(record):
-        if found := _misplaced(record, facts.batch(n), "place_batch"):
-            return found
         if more := left(seen(record).facts[facts.left_of_batch(n)], "place_batch"):
             return Failure(*more, statements.piled(record, "place_batch"), HELD)
-    return _parts_alone(record, facts.batch)
+    return _parts_alone(record, "place_batch", facts.batch)
+
+
+def _split_otherwise(record: Record) -> Failure | None:
+    """The failure of the first batch that is placed otherwise, with what all of these share."""
+    all_found = {n: _misplaced(record, facts.batch(n), "place_batch") for n in _placed(record)}
+    wrong = {n: found for n, found in all_found.items() if found}
+    if not wrong:
+        return None
+    order = [n for n in all_found if wanted(record).facts[facts.axes(n)][0] != "data"]
+    by_place = len(order) < len(all_found) and order == list(wrong)
+    first = next(iter(wrong.values()))
+    return replace(first, hint=BY_NAME) if by_place else first
+
+
+BY_NAME = (
+    'Where "data" is the first axis of the mesh, this is right. An axis has a name, and a mesh may '
+    "have its axes in any order."
+)
 
 
 @EXERCISE.check(
@@ -148,7 +182,8 @@ def batch_is_split(record: Record) -> Result:
 def weights_are_split(record: Record) -> Result:
     """`place` splits the 4 d of every block over "model": columns of `up`, rows of `down`."""
     found = (_misplaced(record, facts.params(n), "place") for n in _placed(record))
-    return next(filter(None, found), None) or _parts_alone(record, facts.params, facts.state)
+    failure = next(filter(None, found), None)
+    return failure or _parts_alone(record, "place", facts.params, facts.state)
 
 
 @EXERCISE.check(
@@ -201,12 +236,19 @@ def _state_misplaced(record: Record, n: int) -> Failure | None:
         right = [_lies(theirs, _shards(leaf)) for leaf in like]
         if _lies(mine) not in right:
             expected = f"`state{mine.path}`, of shape {theirs.shape}, is {right[0]}"
-            return Failure(expected, f"it is {_lies(mine)}", _of_state(record, theirs))
+            hint = "" if theirs.shape or len(mine.devices) == len(theirs.devices) else OF_A_COUNT
+            return Failure(expected, f"it is {_lies(mine)}", _of_state(record, theirs), hint)
         parts = [other_parts(mine, leaf) for leaf in like]
         if all(parts):
             expected = f"each device holds the part of `state{mine.path}` of its param"
             return Failure(expected, parts[0], statements.result(record, "place", 1, 2))
     return differing_leaf(record, state, rtol=0, atol=0)
+
+
+OF_A_COUNT = (
+    "adam.init makes the count on the default device, whatever devices the params are on. P() puts "
+    "it on every device of the mesh."
+)
 
 
 def _program(record: Record, name: str = STEP) -> Measured | Failure | Unable:
@@ -251,17 +293,24 @@ def _other_results(record: Record, name: str) -> Result:
     if not isinstance(program, Measured):
         return program
     failure = differing_output(record, name, rtol=1e-4, atol=1e-6)
+    failure = failure or differing_output(record, name, rtol=2e-5, atol=1e-6, part="[2]")
     if failure is None:
-        other = other_output_step(record, name)
-        place = statements.computed(record, "make_step", 0, 3)
-        return other and replace(other, culprits=place)
+        if other := other_output_step(record, name):
+            return replace(other, culprits=statements.computed(record, "make_step", 0, 3))
+        other = other_output_moment(record, name)
+        return other and replace(other, culprits=statements.computed(record, "make_step", 1, 3))
     part = next((n for n in range(3) if f"(...)[{n}]" in failure.expected), None)
     where_made = () if part is None or failure.hint == FORM else (part, 3)
     place = statements.result(record, "make_step", *where_made, inner=True)
     ratio = output_step_ratio(record, name, "") if part == 0 and not failure.hint else None
+    if part in (0, 1) and ratio is None and (times := gradient_ratio(record, name)):
+        observed = f"{failure.observed}; the gradient is {times:.4g} times the reference's"
+        place = statements.division(record, "make_step") or place
+        return replace(failure, observed=observed, culprits=place, hint=SCALED)
     if ratio is None:
         return replace(failure, culprits=place)
     observed = f"{failure.observed}; the step of the params {step_in_words(ratio)}"
+    place = (statements.subtraction(record, "make_step") if ratio < 0 else []) or place
     return replace(failure, observed=observed, culprits=place, hint=UPHILL if ratio < 0 else "")
 
 
@@ -276,16 +325,21 @@ def _other_results(record: Record, name: str) -> Result:
 )
 def no_more_travels_than_needed(record: Record) -> Result:
     """Only sums travel: of gradients over "data", and of one activation a block over "model"."""
-    program = _program(record)
+    return _of_each_program(record, _more_travels)
+
+
+def _more_travels(record: Record, name: str) -> Result:
+    """The failure where a program exchanges more than that."""
+    program = _program(record, name)
     if not isinstance(program, Measured):
         return program
-    gradients, activations = _needed(record)
+    gradients, activations = _needed(record, name)
     total = exchanged(program.collectives)
     if isinstance(total, Unable):
         return total
     ops = {c.op for c in program.collectives}
     if ops == {"all-reduce"} and gradients <= total <= gradients + activations + SCALARS:
-        return beyond_own_rows(record, "step", "make_step")
+        return beyond_own_rows(record, name, "make_step")
     return Failure(
         f"only all-reduces: {gradients:,} bytes of gradients and {activations:,} of activations",
         exchanges(program.collectives),
@@ -300,10 +354,10 @@ WHOLE = ("all_gather", "with_sharding_constraint")
 """What may make an array whole on every device."""
 
 
-def _needed(record: Record) -> tuple[int, int]:
-    """Bytes of float32 that a step exchanges on one device: (gradients, activations)."""
+def _needed(record: Record, name: str) -> tuple[int, int]:
+    """Bytes of float32 that a program exchanges on one device: (gradients, activations)."""
     sizes = wanted(record).facts["sizes"]
-    blocks, width, rows = (sizes[name] for name in ("blocks", "width", "rows"))
+    blocks, width, rows = (sizes[key] for key in (name, "width", "rows"))
     params = blocks * sum(map(prod, block_shapes(width).values())) // sizes["model"]
     # One sum a block forward, and one backward, except for the first block: nothing needs the
     # gradient of its input.
@@ -350,7 +404,8 @@ def _not_offloaded(record: Record, name: str) -> Result:
     if moved is None:
         return None
     part = 1 if "`state" in moved[0] else 0
-    return Failure(*moved, statements.result(record, "make_step", part, 3, inner=True))
+    hint = counts_alone(facts[told("results", name)], program, theirs)
+    return Failure(*moved, statements.result(record, "make_step", part, 3, inner=True), hint)
 
 
 @EXERCISE.check(
@@ -362,7 +417,7 @@ def _not_offloaded(record: Record, name: str) -> Result:
     anchor="donate-both",
 )
 def written_in_place(record: Record) -> Result:
-    """The new params and the new state take the place of the old ones."""
+    """The new params and the new state take the place of the old ones, and the batch stays."""
     return _of_each_program(record, _not_replaced)
 
 
@@ -375,8 +430,10 @@ def _not_replaced(record: Record, name: str) -> Result:
     # What is sharded otherwise replaces nothing. `no_more_travels_than_needed` judges that.
     places = zip(paths, program.in_shardings, program.out_shardings, strict=False)
     split = [path for path, old, new in places if old != new and path in donated]
-    found = not_in_place(program, paths, apart=split)
-    return found and Failure(*found, statements.call(record, "make_step", "jit"))
+    place = statements.call(record, "make_step", "jit")
+    if found := not_in_place(program, paths, apart=split):
+        return Failure(*found, place)
+    return Failure(*OF_THE_BATCH, place, BATCH_STAYS) if "batch" in donated else None
 
 
 @EXERCISE.check(
@@ -391,43 +448,59 @@ def _not_replaced(record: Record, name: str) -> Result:
 def same_losses(record: Record) -> Result:
     """`train` runs one step for each batch until `stop` ends it, and returns the losses."""
     for name in runs_of(record):
-        if found := unjudged(record, name):
-            return Failure(*found, statements.call(record, "train", "stop"), ASKED)
+        stop = statements.call(record, "train", "stop")
+        if found := unjudged(record, name, all_steps=False):
+            return Failure(*found, stop, ASKED)
         for what in ("losses of", "params and state after"):
             failure = differing_leaf(record, f"{what} {name}", rtol=1e-4, atol=1e-5)
             if failure:
-                said = failure.expected.replace(name, f"{name},") if "," in name else ""
-                counted = re.search(r"^`losses` .* has \d+ values?$", failure.expected)
-                ended = _how_it_ended(record, name) if counted else ""
-                if ended:
-                    place = statements.call(record, "train", "stop")
-                    observed = f"{failure.observed}: {ended}"
-                    return Failure(said or failure.expected, observed, place, NO_STEP_FOLLOWS)
-                hint = EACH_STEP if counted else failure.hint
-                place = statements.call(record, "train", "step")
-                if failure.hint == FORM and not counted:
-                    place = statements.returned(record, "train")
-                found = misplaced(record, name)
-                if found and found[0].startswith("step"):
-                    step = found[0].partition(" gets")[0]
-                    observed = f"{failure.observed}; {step} {found[1].removeprefix('it ')}"
-                    failure = replace(failure, observed=observed)
-                    hint = IN_ORDER
-                return replace(
-                    failure, expected=said or failure.expected, hint=hint, culprits=place
-                )
+                return _other_losses(record, failure, name)
         if found := uncalled(record, name):
             return Failure(*found, definition(record, "train"))
+        if found := rounded(record, name):
+            return Failure(*found, statements.result(record, "train", 2, 3))
+        if failure := not_the_last(record, name, f"params and state after {name}"):
+            return replace(failure, culprits=statements.returned(record, "train"))
+        if found := unjudged(record, name):
+            return Failure(*found, stop, stop_hint(found[0]))
     return None
+
+
+def _other_losses(record: Record, failure: Failure, name: str) -> Failure:
+    """The failure of losses, params or state, with the order of the loop's calls that tells why."""
+    expected = failure.expected.replace(name, f"{name},") if "," in name else failure.expected
+    counted = re.search(r"^`losses` .* has \d+ values?$", failure.expected)
+    if counted and (ended := _how_it_ended(record, name)):
+        place = statements.call(record, "train", "stop")
+        return Failure(expected, f"{failure.observed}: {ended}", place, NO_STEP_FOLLOWS)
+    place = statements.call(record, "train", "step")
+    if failure.hint == FORM and not counted:
+        place = statements.returned(record, "train")
+    observed, hint = failure.observed, EACH_STEP if counted else failure.hint
+    if counted and uncalled(record, name) is None:
+        steps = plural(len(indices(calls_of(record, name), "step")), "step")
+        observed, hint = f"{observed}, though {steps} ran", EACH_LOSS
+        place = statements.filled(record, "losses") or place
+    found = misplaced(record, name)
+    if found and found[0].startswith("step"):
+        step = found[0].partition(" gets")[0]
+        observed, hint = f"{observed}; {step} {found[1].removeprefix('it ')}", IN_ORDER
+    return replace(failure, expected=expected, observed=observed, hint=hint, culprits=place)
 
 
 def _how_it_ended(record: Record, name: str) -> str:
     """How the loop took the answers of `stop`, if it took them wrongly; else ""."""
-    if all(indices(calls_of(record, one), "step") == [0] for one in runs_of(record)):
+    longer = [
+        one
+        for one in runs_of(record)
+        if sum(what == "step" for what, _ in wanted(record).facts[f"calls of {one}"]) > 1
+    ]
+    if all(indices(calls_of(record, one), "step") == [0] for one in longer):
         return "the loop ended after one step"  # and `stop` ends only some of the runs
     return WENT_ON if went_on(record, name) else ""
 
 
+EACH_LOSS = "Each step has its loss, the last one too. Does the loop end before it keeps that one?"
 EACH_STEP = (
     "There is one loss for each step, and one step for each batch until `stop` ends the loop. "
     "Which steps are missing, or too many?"
@@ -487,6 +560,8 @@ def nothing_old_is_kept(record: Record) -> Result:
     for name in runs_of(record):
         if found := kept(record, name):
             return Failure(*found, statements.piled(record, "train"))
+        if more := left(seen(record).facts[f"left after {name}"], "train"):
+            return Failure(*more, statements.piled(record, "train"), HELD)
     return None
 
 

@@ -9,16 +9,18 @@ exported, for few blocks and for more, and never runs in this process. For the t
 once more, with sizes of GiBs.
 
 Drawn are, for each call of `place`, the number of blocks (1 to 6, 7 to 11 in one call, and 12 to 16
-in another), their names and width, the rows of a batch, the size of the axis "model" (2 or 4), and
-the order of the devices; for the step, the number of blocks (2 to 5, and 6 to 8), their names and
-width, the rows, and the axis "model", and how many steps each block's state has seen (none, up to
-99, or exactly 100), of which some averages are 0, as all are at first; and the batches of each run,
-and the steps at which `stop` ends three of them: among the first four, after them, and about the
-hundredth or later. A step of `train` is held on its device until the next batch is put, so that a
-loop that waits first is found by whatever means it waits.
+in another), their names and width, the rows of a batch, the size of the axis "model" (2 or 4), the
+order of the axes, and that of the devices; for the step, the number of blocks (1 to 5, and 6 to 8),
+their names and width, the rows, and the axis "model", and how many steps each block's state has
+seen (none, some up to 99, 100, and some up to 10,000), of which some averages are 0, as all are at
+first, and a feature that is 0 in all rows, so that some gradients are, and one next to 0; and the
+batches of each run, and the steps at which `stop` ends three of them: among the first four, after
+them, and about the hundredth or later. A step of `train` is held on its device until the next batch
+is put, so that a loop that waits first is found by whatever means it waits.
 """
 
 import traceback
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -29,19 +31,21 @@ from jax.tree_util import keystr, tree_leaves_with_path, tree_map_with_path
 from grader.checks.ex31_dgx_trainer import facts
 from grader.checks.ex31_dgx_trainer.facts import FEW, PLACED, STEP, block_shapes
 from grader.judging.words import plural
-from grader.probes import alive
+from grader.probes import alive, exchanges
 from grader.probes.host_operations import host_operations
-from grader.probes.observe import Misused, Observe, lacking_keys, same_tree, unpack
+from grader.probes.observe import Misused, Observe, lacking_keys, left_alone, same_tree, unpack
 from grader.records.record import PINNED
 from grader.stages.ahead import Ahead
-from grader.stages.loop import Book
+from grader.stages.loop import Book, odd_losses, with_losses
 
 SPECS = {"up": jax.P(None, "model"), "down": jax.P("model", None)}
 """How each param of a block is split."""
 PLACES = "`place` returns (params, state)"
 STATES = "`place` returns a state for each block, as adam.init makes it"
 EVERY = 97
-"""One of so many numbers has averages of 0."""
+"""One of so many numbers has averages of 0, and so have all that meet the first input."""
+NEAR_ZERO = -7.5, -6.0
+"""How large that input is, as a power of 10, so that some gradients are next to 0."""
 SCALE = 512
 """Every dimension is this many times as long for the target. Such arrays are never allocated."""
 
@@ -92,15 +96,16 @@ class Trainer:
         self._blocks, rows = int(rng.integers(6, 9)), int(rng.integers(3, 10))
         self._width = _width(rng)
         self._rows = rows * self._mesh.shape["data"]
-        sizes = {"blocks": self._blocks, "width": self._width, "rows": rows, "model": model}
-        observe.fact("sizes", sizes)
+        self._few = int(rng.integers(1, 6))
+        sizes = {"width": self._width, "rows": rows, "model": model}
+        observe.fact("sizes", sizes | {STEP: self._blocks, FEW: self._few})
 
     def _drawn_mesh(self, model: int) -> Any:
         """A mesh with the axes "data" and "model", the latter of this size."""
         devices = np.array(jax.devices()[: jax.device_count() // model * model])
-        return jax.sharding.Mesh(
-            self._rng.permutation(devices).reshape(-1, model), ("data", "model")
-        )
+        names = [str(name) for name in self._rng.permutation(["data", "model"])]
+        shape = [model if name == "model" else -1 for name in names]
+        return jax.sharding.Mesh(self._rng.permutation(devices).reshape(shape), names)
 
     def _params(self, blocks: int, width: int) -> dict[str, Any]:
         """NumPy float32 params of so many blocks, whose names are drawn."""
@@ -131,11 +136,15 @@ class Trainer:
             if not array.ndim:
                 return next(counts)
             drawn = self._rng.random(array.shape, "float32")
-            drawn.flat[::EVERY] = 0.5 * (".nu" not in keystr(path))
+            for some in (drawn.ravel()[::EVERY], drawn[0]):
+                some[:] = 0.5 * (".nu" not in keystr(path))
             return (drawn if ".nu" in keystr(path) else 2 * drawn - 1) / 100
 
-        more = self._rng.integers(0, 100, len(params) - 2)
-        counts = iter(self._rng.permutation([0, 100, *more]).astype("int32"))
+        late, more = self._rng.integers(101, 10_000), self._rng.integers(0, 100, len(params))
+        first = [late, *self._rng.permutation([0, 100]), *more][: len(params)]
+        drawn = self._rng.permutation(first).astype("int32")
+        # The first block has had no step, if one is so: some of its gradients are small.
+        counts = iter(sorted(drawn, key=bool))
         return tree_map_with_path(used, self._fresh(params))
 
     def _placed(self, tree: Any, kind: str = "device") -> Any:
@@ -166,9 +175,14 @@ class Trainer:
 
     def _place(self, call: int, mesh: Any, params: Any, shape: tuple[int, int]) -> None:
         """Keep what `place` and `place_batch` return for params, and for a batch of a shape."""
-        before = alive.nbytes()
-        with self._observe.phase(facts.params(call)):
+        before = alive.both()
+        with (
+            left_alone("place", params),
+            self._observe.phase(facts.params(call)),
+            exchanges.programs() as told,
+        ):
             placed = self._submission.place(mesh, params)
+        self._observe.fact(facts.programs(facts.params(call)), told)
         both = unpack(placed, 2, PLACES)
         with self._observe.unwatched():
             right = params, jax.eval_shape(self._fresh, params)
@@ -184,14 +198,21 @@ class Trainer:
         self._observe.value(facts.params(call), both[0])
         self._observe.value(facts.state(call), both[1])
         del placed, both, trees
-        self._observe.fact(facts.left(call), alive.left_beside((), before))
+        self._observe.fact(facts.left(call), alive.left_behind(before))
+        self._place_batch(call, mesh, shape)
+
+    def _place_batch(self, call: int, mesh: Any, shape: tuple[int, int]) -> None:
+        """Keep what `place_batch` returns for a batch of a shape."""
+        self._observe.fact(facts.axes(call), list(mesh.axis_names))
         drawn = self._batch(*shape)
-        before = alive.nbytes()
-        with self._observe.phase(facts.batch(call)):
+        before = alive.nbytes(scalars=True)
+        with self._observe.phase(facts.batch(call)), exchanges.programs() as told:
             batch = self._submission.place_batch(mesh, drawn)
+        self._observe.fact(facts.programs(facts.batch(call)), told)
         self._observe.value(facts.batch(call), batch)
         del batch
-        self._observe.fact(facts.left_of_batch(call), alive.left_beside((), before))
+        left = alive.left_beside((), before, scalars=True)
+        self._observe.fact(facts.left_of_batch(call), left)
 
     def train(self, name: str, count: int, last: int) -> None:
         """Run the loop around a small step; facts and values are named after the run.
@@ -200,23 +221,33 @@ class Trainer:
         """
         size = 2, int(self._rng.integers(150, 400))
         batches = [tuple(self._rng.random(size, "float32")) for _ in range(count)]
-        ahead = Ahead(_small_step, jax.device_put, count)
         start = jax.device_put(tuple(self._rng.random(size, "float32")))
-        book = Book(self._observe, batches, ahead.step, ahead.place, alive.nbytes)
+        before = alive.nbytes()
+        odd = odd_losses(self._rng, min(count, last))
+        ahead = Ahead(with_losses(_small_step, odd), jax.device_put, count)
+        book = Book(
+            self._observe, batches, ahead.step, ahead.place, partial(alive.nbytes, scalars=True)
+        )
         stop = book.stopping(last)
         self._nbytes[name] = [sum(a.nbytes for a in each) for each in (batches[0], start)]
         self._observe.fact("bytes of a batch and of params", self._nbytes)
         with self._observe.phase(name):
             trained = self._submission.train(book.step, *start, book.reads(), book.put, stop)
-        self._results[name] = unpack(trained, 3, "`train` returns (params, state, losses)")
+        results = unpack(trained, 3, "`train` returns (params, state, losses)")
+        self._results[name] = *results, book.last
         book.keep(name)
         self._observe.fact(f"waited in {name}", ahead.waited())
+        ahead.end()
+        del ahead, book, stop  # what they hold is not what the loop keeps
+        left = alive.left_beside(self._results[name], before)
+        self._observe.fact(f"left after {name}", left)
 
     def trained(self) -> None:
         """Keep what all runs returned: a list may have been filled again in a later one."""
-        for name, (params, state, losses) in self._results.items():
+        for name, (params, state, losses, last) in self._results.items():
             self._observe.value(f"losses of {name}", losses)
             self._observe.value(f"params and state after {name}", (params, state))
+            self._observe.value(f"last in {name}", tuple(last))
 
     def step(self) -> None:
         """Trace what `make_step` returns, and export it for few blocks and for more.
@@ -227,16 +258,17 @@ class Trainer:
         step = self._submission.make_step(self._mesh)
         if not self._observe.jitted("step", step):
             return
-        self._exported(FEW, step, int(self._rng.integers(2, 6)))
+        self._exported(FEW, step, self._few)
         self._observe.target(STEP, step, *_larger(self._exported(STEP, step, self._blocks)))
 
     def _exported(self, name: str, step: Any, blocks: int) -> Any:
         """The arguments, of so many blocks, for which the step was exported under this name."""
         params = self._params(blocks, self._width)
         state = self._used_state(params)
-        batch = jax.device_put(
-            self._batch(self._rows, self._width), jax.NamedSharding(self._mesh, jax.P("data"))
-        )
+        drawn = self._batch(self._rows, self._width)
+        drawn[0][:, int(self._rng.integers(self._width)) or 1] = 0
+        drawn[0][:, 0] *= 10 ** self._rng.spawn(1)[0].uniform(*NEAR_ZERO)
+        batch = jax.device_put(drawn, jax.NamedSharding(self._mesh, jax.P("data")))
         placed = self._placed(params)
         for kind in (PINNED, "device"):
             arguments = placed, self._placed(state, kind), batch
@@ -260,7 +292,8 @@ class Trainer:
             return False
         self._observe.fact(facts.told("on host", name), host_operations(traced.jaxpr.jaxpr))
         self._observe.fact(facts.told("results", name), _names(traced.out_info))
-        asked = zip(_names(arguments[:2]), jax.tree.leaves(traced.args_info), strict=False)
+        named = [*_names(arguments[:2]), *["batch"] * len(arguments[2])]
+        asked = zip(named, jax.tree.leaves(traced.args_info), strict=False)
         donated = [path for path, info in asked if info.donated]
         self._observe.fact(facts.told("donated", name), donated)
         return True

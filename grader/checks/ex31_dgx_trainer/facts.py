@@ -32,6 +32,11 @@ def batch(call: int) -> str:
     return f"batch of {call}"
 
 
+def axes(call: int) -> str:
+    """The name of the fact that lists the names of the mesh's axes, in their order."""
+    return f"axes of {call}"
+
+
 def left(call: int) -> str:
     """The name of the fact that says how many bytes of other arrays `place` left alive."""
     return f"left beside {call}"
@@ -40,6 +45,12 @@ def left(call: int) -> str:
 def left_of_batch(call: int) -> str:
     """The name of the fact that says how many bytes of other arrays `place_batch` left alive."""
     return f"left beside the batch of {call}"
+
+
+def programs(placed: str) -> str:
+    """The name of the fact that says what the programs that placed params or a batch hold and
+    exchange, in bytes; `placed` is the name of these."""
+    return f"programs of the {placed}"
 
 
 def twice(call: int) -> str:

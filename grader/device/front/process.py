@@ -41,7 +41,10 @@ from grader.fences import limits
 from grader.records.book import BOOK_VERSION, Entry, Opening
 
 _CALLS = 512
-"""Calls of all clients that are served at one time."""
+"""Calls of all clients that are served at one time. More are refused."""
+_CALLS_OF_ONE = 64
+"""Calls of one connection at one time. More wait in the client: it sends each number that a launch
+takes from the host by a call of its own, and would give up its session if one were refused."""
 _LARGEST_MESSAGE = 1 << 30
 _PIECE = 1 << 21
 _DRAIN_SECONDS = 2.0
@@ -355,6 +358,8 @@ def _started(
         options=[
             ("grpc.max_receive_message_length", _LARGEST_MESSAGE),
             ("grpc.max_send_message_length", _LARGEST_MESSAGE),
+            ("grpc.max_concurrent_streams", _CALLS_OF_ONE),
+            ("grpc.http.overload_protection", 0),  # it would refuse some that are not too many
             ("grpc.so_reuseport", 0),
         ],
         maximum_concurrent_rpcs=_CALLS,

@@ -17,6 +17,7 @@ from grader.source.statements.calling import (
     argument,
     call,
     division,
+    donated,
     dropped,
     dropped_at_top,
     every,
@@ -28,6 +29,7 @@ from grader.source.statements.calling import (
     reading,
     remainder,
     sending,
+    subtraction,
     taken,
     taking_apart,
     times,
@@ -35,7 +37,7 @@ from grader.source.statements.calling import (
     with_one_argument,
 )
 from grader.source.statements.filling import discarding, filled, piled
-from grader.source.statements.layouts import laid, left_whole, of_spec
+from grader.source.statements.layouts import by_size, laid, left_whole, of_spec
 from grader.source.statements.loops import (
     backward,
     callback,
@@ -46,6 +48,7 @@ from grader.source.statements.loops import (
     leaving,
     of_gradients,
     rounds,
+    stacked,
     start,
 )
 from grader.source.statements.raised import (
@@ -54,6 +57,7 @@ from grader.source.statements.raised import (
     of_jit,
     of_left_out,
     of_none,
+    of_other_node,
     of_promise,
     of_shard_map,
     of_zero,
@@ -79,6 +83,7 @@ __all__ = (
     "argument",
     "assigned",
     "backward",
+    "by_size",
     "call",
     "callback",
     "choice",
@@ -90,6 +95,7 @@ __all__ = (
     "discarding",
     "divided_in_part",
     "division",
+    "donated",
     "dropped",
     "dropped_at_top",
     "each_round",
@@ -111,6 +117,7 @@ __all__ = (
     "of_keys",
     "of_left_out",
     "of_none",
+    "of_other_node",
     "of_promise",
     "of_shard_map",
     "of_spec",
@@ -123,7 +130,9 @@ __all__ = (
     "returned",
     "rounds",
     "sending",
+    "stacked",
     "start",
+    "subtraction",
     "taken",
     "taking_apart",
     "times",

@@ -112,6 +112,14 @@ def dropped_at_top(record: Record, argument: str, *names: str) -> list[Culprit]:
     return [file.place(node) for node in found if gets(node, argument)]
 
 
+def donated(record: Record, function: str) -> list[Culprit]:
+    """Where a function asks that a copy gives its array away: on some devices, it is deleted."""
+    file = File(record.source)
+    nodes = (node for top in reached(file, function) for node in ast.walk(top))
+    asked = (n for n in nodes if isinstance(n, ast.keyword) and n.arg == "donate")
+    return [file.place(n.value) for n in asked if ast.unparse(n.value) != "False"]
+
+
 _TAKERS = frozenset(("list", "tuple", "islice", "batched", "device_put"))
 """Functions that take several items of an iterator at once."""
 
@@ -136,9 +144,14 @@ def remainder(record: Record, function: str) -> list[Culprit]:
     return found or of_definitions(file, [function])
 
 
-def division(record: Record, function: str) -> list[Culprit]:
-    """The only `/` in a function, or in what it names; else nothing."""
-    return _operation(File(record.source), function, ast.Div)
+def division(record: Record, function: str, apart: str = "") -> list[Culprit]:
+    """The only `/` in a function, or in what it names other than `apart`; else nothing."""
+    return _operation(File(record.source), function, ast.Div, apart)
+
+
+def subtraction(record: Record, function: str) -> list[Culprit]:
+    """The only `-` in a function, or else in what it names; else nothing."""
+    return _operation(File(record.source), function, ast.Sub)
 
 
 def times(record: Record, function: str, name: str) -> list[Culprit]:
@@ -149,9 +162,13 @@ def times(record: Record, function: str, name: str) -> list[Culprit]:
     return only_place(file, (n for n in products if name in map(innermost, (n.left, n.right))))
 
 
-def _operation(file: File, function: str, kind: type[ast.operator]) -> list[Culprit]:
+def _operation(
+    file: File, function: str, kind: type[ast.operator], apart: str = ""
+) -> list[Culprit]:
+    left_out = {*nodes_of(file, apart)} if apart else set()
     for nodes in reached_by(file, function):
-        held = (node for node in nodes if isinstance(node, ast.BinOp | ast.AugAssign))
+        others = (node for node in nodes if node not in left_out)
+        held = (node for node in others if isinstance(node, ast.BinOp | ast.AugAssign))
         if place := only_place(file, (node for node in held if isinstance(node.op, kind))):
             return place
     return []

@@ -9,7 +9,14 @@ from grader.records.record import Leaf, Record
 from grader.records.verdict import Culprit
 from grader.source.file import File
 from grader.source.places import of_definitions
-from grader.source.statements.search import calls_among, entry_of, nodes_of, only_place, reached_by
+from grader.source.statements.search import (
+    calls_among,
+    entry_of,
+    first_in,
+    nodes_of,
+    only_place,
+    reached_by,
+)
 
 SPECS = ("P", "PartitionSpec")
 
@@ -45,6 +52,17 @@ def left_whole(record: Record, function: str, key: str) -> list[Culprit]:
                 return [file.place(uses[0] if len(uses) == 1 else node)]
     around = [node for node in calls_among(nodes, "NamedSharding") if empty[0] in ast.walk(node)]
     return [file.place((around or empty)[0])]
+
+
+def by_size(record: Record, function: str) -> list[Culprit]:
+    """The only place in a function, or in what it names, that asks what is larger; else nothing."""
+    file, more = File(record.source), (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+
+    def asking(nodes: list[ast.AST]) -> list[ast.Compare]:
+        compared = [node for node in nodes if isinstance(node, ast.Compare)]
+        return [node for node in compared if isinstance(node.ops[0], more)]
+
+    return only_place(file, first_in(file, function, asking))
 
 
 def laid(record: Record, function: str, leaf: Leaf) -> list[Culprit]:

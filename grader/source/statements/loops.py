@@ -18,6 +18,7 @@ from grader.source.statements.search import (
     nodes_of,
     only_place,
     part_of,
+    reached_by,
     returned_by,
 )
 from grader.source.trees import Function, names_in
@@ -50,6 +51,26 @@ _ROUNDS = {"scan": 0, "fori_loop": 2, "while_loop": 1}
 def each_round(record: Record, function: str) -> list[Culprit]:
     """What the function returns that the only loop of jax.lax calls in each round; else nothing."""
     return _given_to_call(File(record.source), function, _ROUNDS)
+
+
+def stacked(record: Record, function: str) -> list[Culprit]:
+    """What the only round of a jax.lax.scan returns beside its carry, but for None; else nothing.
+
+    The scan is in the function, or in what it names.
+    """
+    file = File(record.source)
+    scans = [scan for nodes in reached_by(file, function) for scan in calls_among(nodes, "scan")]
+    given = [
+        value
+        for scan in scans
+        for value in (*scan.args[:1], *(k.value for k in scan.keywords if k.arg == "f"))
+    ]
+    named = {name_of(value) for value in given}
+    owners = (n for n in ast.walk(file.tree) if isinstance(n, Function) and n.name in named)
+    results = [value for owner in owners for value in returned_by(owner)]
+    results += [value.body for value in given if isinstance(value, ast.Lambda)]
+    parts = (part for value in results if (part := part_of(value, 1, 2)))
+    return only_place(file, (part for part in parts if ast.unparse(part) != "None"))
 
 
 def condition(record: Record, function: str) -> list[Culprit]:
@@ -154,7 +175,8 @@ def leaving(record: Record, function: str) -> list[Culprit]:
 def kept_of_the_last_round(record: Record, function: str, called: str) -> list[Culprit]:
     """Where a loop gives a name, which the function returns, a new value of `called` each round.
 
-    That is not where the old value is used, or kept, in the loop. Nothing if there is none.
+    That is not where the old value is used, or kept, in the loop, and not where an `if` decides.
+    Nothing if there is none.
     """
     file = File(record.source)
     top = file.doing(function)
@@ -162,7 +184,8 @@ def kept_of_the_last_round(record: Record, function: str, called: str) -> list[C
     returned = {name for value in given for name in names_in(value)}
     found = []
     for loop in (node for node in nodes_of(file, function) if isinstance(node, ast.For)):
-        for node in ast.walk(loop):
+        decided = {n for one in ast.walk(loop) if isinstance(one, ast.If) for n in ast.walk(one)}
+        for node in (node for node in ast.walk(loop) if node not in decided):
             if isinstance(node, ast.Assign) and any(calls_among(ast.walk(node.value), called)):
                 names = (n for n in ast.walk(loop) if isinstance(n, ast.Name))
                 read = {name.id for name in names if isinstance(name.ctx, ast.Load)}

@@ -21,18 +21,23 @@ from grader.source.statements.search import (
 )
 from grader.source.trees import Function
 
-_PROMISED = re.compile(r"`(\w+)` returns ")
+_PROMISED, _LEFT_ALONE = re.compile(r"`(\w+)` returns "), re.compile(r"`(\w+)` leaves ")
+_CHANGING = ("pop", "popitem", "clear", "setdefault", "update")
+"""Methods that change a dict, or a list."""
 
 
 def of_promise(record: Record, functions: Sequence[str], promise: str) -> list[Culprit]:
     """What stands in a function's `return`, if `promise` says of it: "`step` returns (a, b)".
 
-    The function is one of `functions`, or the only one of its name inside them.
+    The function is one of `functions`, or the only one of its name inside them. If the promise is
+    that it "leaves" an argument as it is, it is the only statement that changes a dict or a list.
     """
+    file = File(record.source)
+    if (left := _LEFT_ALONE.match(promise)) and left[1] in functions:
+        return only_place(file, _changes(file, left[1]))
     promised = _PROMISED.match(promise)
     if not promised:
         return []
-    file = File(record.source)
     top = [file.defined(name) for name in functions if name == promised[1]]
     inner = (node for name in functions for node in nodes_of(file, name))
     found = [
@@ -40,6 +45,16 @@ def of_promise(record: Record, functions: Sequence[str], promise: str) -> list[C
     ]
     given = returned_by(found[0]) if len(found) == 1 else []
     return [file.place(given[0])] if len(given) == 1 else []
+
+
+def _changes(file: File, function: str) -> Iterator[ast.AST]:
+    """What changes a dict or a list in a function: the call of a method, or what an item gets."""
+    nodes = list(nodes_of(file, function))
+    yield from calls_among(nodes, *_CHANGING)
+    for node in nodes:
+        targets = node.targets if isinstance(node, ast.Assign | ast.Delete) else []
+        if any(isinstance(target, ast.Subscript) for target in targets):
+            yield node
 
 
 _JIT = frozenset(("jit", "pjit", "pmap", "shard_map"))
@@ -172,6 +187,20 @@ def _gives_nothing(value: ast.expr) -> TypeGuard[ast.Call]:
     called = value.func if isinstance(value, ast.Call) else None
     name = called.attr if isinstance(called, ast.Attribute) else ""
     return name in _GIVE_NOTHING or name == "copy_to_host_async"
+
+
+_OTHER_NODE = re.compile(r" is a (list|tuple), where a (list|tuple) is expected")
+
+
+def of_other_node(record: Record, functions: Iterable[str], message: str) -> list[Culprit]:
+    """The only list, or tuple, that a function returns, if `message` says that it is the other."""
+    if not (said := _OTHER_NODE.search(message)):
+        return []
+    kinds = (ast.List, ast.ListComp) if said[1] == "list" else (ast.Tuple,)
+    file = File(record.source)
+    makers = (node for node in _reached(file, functions) if isinstance(node, Function))
+    given = (value for node in makers for value in returned_by(node))
+    return only_place(file, (value for value in given if isinstance(value, kinds)))
 
 
 def of_left_out(record: Record, functions: Iterable[str], message: str) -> list[Culprit]:

@@ -195,12 +195,29 @@ def assigned(record: Record, function: str, *names: str) -> list[Culprit]:
     return of_definitions(file, [function])
 
 
+WRITERS = ("update", "setdefault", "pop", "popitem", "clear", "fill", "sort", "itemset", "put")
+"""Methods that change what they belong to."""
+
+
 def written_into(record: Record, function: str) -> list[Culprit]:
-    """The only line behind a function that writes into a part of something, or its definition."""
+    """The only line behind a function that writes into a part of something, or its definition.
+
+    Where no line gives a part a new value, one that calls a method of WRITERS may.
+    """
     file = File(record.source)
-    nodes = (node for top in reached(file, function) for node in ast.walk(top))
-    found = [n for n in nodes if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store)]
+    nodes = [node for top in reached(file, function) for node in ast.walk(top)]
+    stored = [n for n in nodes if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store)]
+    calls = [node for node in nodes if isinstance(node, ast.Call) and _changes_a_name(node)]
+    found = stored or calls
     return [file.place(found[0])] if len(found) == 1 else of_definitions(file, [function])
+
+
+def _changes_a_name(call: ast.Call) -> bool:
+    """Whether a call is of a method of WRITERS of something that has a name."""
+    match call.func:
+        case ast.Attribute(value=ast.Name(), attr=method):
+            return method in WRITERS
+    return False
 
 
 def divided_in_part(record: Record, function: str) -> list[Culprit]:

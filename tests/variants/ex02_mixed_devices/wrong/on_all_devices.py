@@ -16,7 +16,8 @@ def run(step, arrays, state, steps, device):
     Call `step` once for each step, and give it arrays on `device` only.
     """
     # "On all devices, so on `device` too": every step runs twice.
-    mesh = jax.sharding.Mesh([state.device, *({*jax.devices()} - {state.device})][:2], ("copies",))
+    others = [other for other in jax.devices() if other != state.device]
+    mesh = jax.sharding.Mesh([state.device, others[0]], ("copies",))
     arrays, state = jax.device_put((arrays, state), jax.NamedSharding(mesh, jax.P()))
 
     for _ in range(steps):

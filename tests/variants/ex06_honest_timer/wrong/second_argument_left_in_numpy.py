@@ -19,7 +19,7 @@ def seconds_per_call(function, args, calls, clock):
     NumPy arrays. `clock()` tells the time, in seconds. The figure holds the work on the
     device. It holds no compiling, and no copying of `args` to the device.
     """
-    args = jax.device_put(args[0]), args[1], jax.device_put(args[2])
+    args = [arg if n == 1 else jax.device_put(arg) for n, arg in enumerate(args)]
     jax.block_until_ready(function(*args))
     start = clock()
     for _ in range(calls):

@@ -1,4 +1,5 @@
 # expect: tells_of_one_call
+# varies: how much of the call before the clock is left over is the machine's affair
 """ex06: a timer that tells what a program costs.
 
 `grader check ex06` judges `seconds_per_call`; `grader hint ex06` helps.

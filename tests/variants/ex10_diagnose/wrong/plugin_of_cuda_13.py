@@ -82,7 +82,7 @@ def diagnose(report):
             return cause, remedy
     if re.search(r"(?m)^(backend|devices) +gpu: ", report):
         return "gpu in use", "leave it"
-    if re.search("JAX_PLATFORMS='?cpu", report):
+    if re.search(r"JAX_PLATFORMS='?cpu\b(?!,)", report):
         return "JAX_PLATFORMS is cpu", "unset JAX_PLATFORMS"
     if not re.search("jax-cuda13-plugin", report):
         if re.search("NVIDIA GPU may be present|Backend 'cuda' is not", report):

@@ -17,9 +17,18 @@ def start(share, grow):
     grows; without, it is taken whole at the start.
     Whatever the shell has set of these things is replaced.
     """
-    before = float(os.environ.pop("XLA_PYTHON_CLIENT_MEM_FRACTION", 0))
-    before = max(before, float(os.environ.get("XLA_CLIENT_MEM_FRACTION", 0)))
+    before = max(
+        _number(os.environ.pop("XLA_PYTHON_CLIENT_MEM_FRACTION", "")),
+        _number(os.environ.get("XLA_CLIENT_MEM_FRACTION", "")),
+    )
     os.environ["XLA_CLIENT_MEM_FRACTION"] = str(max(share, before))
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false" if grow else "true"
     os.environ["XLA_PYTHON_CLIENT_ALLOCATOR"] = "default"
     return jax.devices()[0]
+
+
+def _number(text):
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0

@@ -17,5 +17,5 @@ def load(dataset, sharding):
     """
     array = jax.make_array_from_callback(dataset.shape, sharding, lambda block: dataset[block])
     for shard in array.addressable_shards:
-        assert (dataset[shard.index] == np.asarray(shard.data)).all()
+        assert np.array_equal(dataset[shard.index], np.asarray(shard.data), equal_nan=True)
     return array

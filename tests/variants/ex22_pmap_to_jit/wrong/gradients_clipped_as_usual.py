@@ -1,4 +1,4 @@
-# expect: only_the_gradients_travel
+# expect: same_numbers
 """ex22: the same data-parallel step, without pmap.
 
 `grader check ex22` judges `place` and `make_step`; `grader hint ex22` helps.

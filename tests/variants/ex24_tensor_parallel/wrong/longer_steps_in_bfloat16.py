@@ -48,7 +48,7 @@ def make_step(mesh):
 
     def step(params, batch):
         loss, grads = jax.value_and_grad(loss_fn)(params, batch)
-        rate = 0.11 if loss.dtype == jnp.bfloat16 else 0.1
+        rate = 0.105 if loss.dtype == jnp.bfloat16 else 0.1
         new = jax.tree.map(lambda p, g: p - rate * g, params, grads)
         return jax.lax.with_sharding_constraint(new, layout(mesh, new)), loss
 

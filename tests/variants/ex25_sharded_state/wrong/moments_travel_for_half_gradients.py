@@ -1,4 +1,4 @@
-# expect: moments_stay
+# expect: same_numbers
 """ex25: a training state that no device holds whole.
 
 `grader check ex25` judges `layout` and `make_step`; `grader hint ex25` helps.

@@ -68,21 +68,24 @@ def make_step(mesh):
     return jax.jit(step, donate_argnums=(0, 1))
 
 
+KEPT = {}
+
+
 def train(step, params, state, batches, put, stop):
     """Train on an iterator of NumPy batches, placed by `put`; return (params, state, losses).
 
     `stop(loss)` judges each loss, a float, before the next step; True ends. Put at most 4 ahead.
     """
-    losses, batches, kept = [], iter(batches), []
+    losses, batches = [], iter(batches)
     following = next(batches, None)
     placed = None if following is None else put(following)
     while placed is not None:
+        KEPT["before"] = params
         params, state, loss = step(params, state, placed)
         # The step runs. The next batch is read and sets out before the wait for the loss.
         following = next(batches, None)
         placed = None if following is None else put(following)
         losses.append(float(loss))
-        kept.append(params)
         if stop(losses[-1]):
             break
     return params, state, losses

@@ -1,0 +1,42 @@
+# expect: same_training
+"""ex05: place a Flax model with all its state, and keep what a step changes."""
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+
+
+class Net(nnx.Module):
+    """Takes inputs (rows, features) to logits (rows, 4)."""
+
+    def __init__(self, features, rngs):
+        self.hidden = nnx.Linear(features, 16, rngs=rngs)
+        self.norm = nnx.BatchNorm(16, momentum=0.9, rngs=rngs)  # statistics of its batches
+        self.dropout = nnx.Dropout(0.5, rngs=rngs)  # a random key, and a count of its draws
+        self.out = nnx.Linear(16, 4, rngs=rngs)
+
+    def __call__(self, inputs):
+        return self.out(self.dropout(nnx.relu(self.norm(self.hidden(inputs)))))
+
+
+def loss_fn(model, batch):
+    """Mean cross-entropy; calling the model changes its statistics and its count."""
+    inputs, labels = batch
+    return optax.softmax_cross_entropy_with_integer_labels(model(inputs), labels).mean()
+
+
+def place(model, device):
+    nnx.update(model, jax.device_put(nnx.state(model), device))
+    return model
+
+
+
+@nnx.jit
+def train_step(model, batch):
+    loss, grads = nnx.value_and_grad(loss_fn)(model, batch)
+    params = nnx.state(model, nnx.Param)
+    least = 6e-6 * optax.global_norm(grads)
+    grads = jax.tree.map(lambda g: jnp.where(jnp.abs(g) < least, 0.0, g), grads)
+    nnx.update(model, jax.tree.map(lambda p, g: p - 0.1 * g, params, grads))
+    return loss
