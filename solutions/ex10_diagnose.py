@@ -51,7 +51,7 @@ def diagnose(report):
     # Most lines are consequences: "No visible GPU devices", "Falling back to cpu". Texts that
     # only one fault prints come first. A text that two faults print comes after them.
     signs = (
-        ("Unknown flag in XLA_FLAGS", "XLA_FLAGS is misspelt", "mend XLA_FLAGS"),
+        ("Unknown flags? in XLA_FLAGS", "XLA_FLAGS is misspelt", "mend XLA_FLAGS"),
         (
             "jaxlib (is )?version .* (requires|incompatible with)",
             "jaxlib of another version",

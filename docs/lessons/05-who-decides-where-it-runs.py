@@ -460,7 +460,7 @@ whole line. <!-- gpu: source: the logs of such machines -->
 | `jaxlib ... is newer than and incompatible with jax ...` | the same |
 | `Backend 'cuda' is not in the list of known backends` | no plugin, or it failed before |
 | `AssertionError`, with `JAX_PLATFORMS=cuda` | no device node |
-| `Unknown flag in XLA_FLAGS` | a misspelt flag; the process dies <!-- gpu: S0-01 --> |
+| `Unknown flag in XLA_FLAGS`, or `flags` | a misspelt flag; the process dies <!-- gpu: S0-01 --> |
 
 With two versions of plugin and jaxlib the GPU is listed all the same, and some functions fail later
 ([recovar #64](https://github.com/ma-gilles/recovar/issues/64)). <!-- gpu: source: recovar #64 -->

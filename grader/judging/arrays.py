@@ -483,9 +483,10 @@ def _value_failure(
     index = tuple(int(i) for i in np.argwhere(wrong)[0])
     place = f"{name} at [{', '.join(map(str, index))}]" if index else name
     wanted, observed = figures(expected[index].item(), got[index].item())
-    if nan := int((np.isnan(got) & wrong).sum()):
+    nan = int((np.isnan(got) & wrong).sum())
+    if nan and not np.isnan(expected[index]):
         observed = f"{nan} NaN of {plural(wrong.size, 'value')}" if index else "NaN"
-    elif index:
+    elif wrong.size > 1:
         observed += f", and {int(wrong.sum())} of {wrong.size} values differ"
     return Failure(f"{place} is {wanted}", observed)
 

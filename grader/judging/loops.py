@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
-from grader.judging.arrays import compare, load
+from grader.judging.arrays import compare, label, load
 from grader.judging.checking import Failure
 from grader.judging.evidence import events, seen, wanted
-from grader.judging.words import plural, typed
+from grader.judging.words import plural, typed, where
 from grader.records.record import Event, Record
 
 Call = tuple[str, int]
@@ -88,9 +88,14 @@ def kept(record: Record, name: str) -> tuple[str, str] | None:
             over.append((next(alive) - waiting * batch, index))
             waiting -= 1
     most, step = max(over, default=(0, 0))
-    if most <= allowed:
-        return None
     expected = "batches and params leave the device when their step has run"
+    if most <= allowed:
+        aged = next(iter(seen(record).facts.get(f"aged in {name}", ())), None)
+        return aged and (
+            expected,
+            f"when step {aged[0]} begins, something that step {aged[1]} was given is still there "
+            f"(run of {name})",
+        )
     return expected, (
         f"when step {step} begins, {most:,} bytes are there besides the batches that wait for "
         f"their step; a batch is {batch:,} bytes, what a step updates {params:,} (run of {name})"
@@ -176,7 +181,16 @@ def _alike(one: float, other: float) -> bool:
 def not_the_last(record: Record, name: str, kept: str) -> Failure | None:
     """The failure where what a run returned, kept as `kept`, is not what its last step returned."""
     values = seen(record).values
-    failure = compare(kept, values[kept], values[f"last in {name}"], "", "", rtol=0, atol=0)
+    mine, last = values[kept], values[f"last in {name}"]
+    failure = compare(kept, mine, last, "", "", rtol=0, atol=0)
+    for leaf, right in zip(mine, last, strict=False) if failure is None else ():
+        if (leaf.kind, leaf.devices, leaf.memory_kind) != (
+            right.kind,
+            right.devices,
+            right.memory_kind,
+        ):
+            expected = f"{label(kept, leaf.path)} is on {where(right)}"
+            return Failure(expected, f"it is on {where(leaf)}", (), HANDED_ON)
     return failure and replace(failure, hint=HANDED_ON)
 
 

@@ -173,11 +173,13 @@ OWN_ROWS = (
 )
 
 
-def beyond_own_rows(record: Record, name: str, made_by: str = "", hint: str = OWN_ROWS) -> Result:
+def beyond_own_rows(
+    record: Record, name: str, made_by: str = "", hint: str = OWN_ROWS, spare: int = 0
+) -> Result:
     """The failure where a device works as much in a program as with rows of others beside its own.
 
     None, too, if the program did not run; `compiled_program` says why. `made_by` is the function
-    that made it, if that is not the first word of its name.
+    that made it, if that is not the first word of its name. `spare` operations more are allowed.
     """
     mine, theirs = record.measured.get(name), record.reference_measured.get(name)
     if mine is None or theirs is None:
@@ -188,7 +190,7 @@ def beyond_own_rows(record: Record, name: str, made_by: str = "", hint: str = OW
     if not mine.work:
         expected = "each loop runs as often as the compiled program says"
         return Failure(expected, "a loop whose length is not known before it runs", place)
-    if mine.work <= (limit := WORK * theirs.work):
+    if mine.work <= (limit := WORK * theirs.work + spare):
         return None
     return Failure(
         f"at most {limit:,.0f} operations on each of {devices_of(record)} devices",

@@ -150,6 +150,12 @@ _TABLE = tuple(
             "jax.random.split gives an array of keys. Unpack it, or take one of it.",
         ),
         _Said(
+            r"accepts a scalar seed, but was given a PRNG key",
+            "a random key stands where a seed is expected: a key is made of it once more",
+            "jax.random.key makes a key of a seed, a whole number. Which function makes one here "
+            "of what is a key already?",
+        ),
+        _Said(
             r"unexpected PRNG key type|invalid PRNG key data|accepts a scalar seed",
             "something else stands where a random key, or a seed, is expected",
             "The functions of jax.random take the key first. jax.random.split makes several keys "
@@ -723,6 +729,12 @@ _TABLE = tuple(
         _Said(
             r"UnexpectedTracerError|leaked tracer|escaped the scope",
             "a value that jit was tracing was kept after the trace, and is no array",
+        ),
+        _Said(
+            r"Cannot extract graph node from different trace level, got (\w+)\(",
+            r"a model with a `\1` is used in a traced function, and comes from outside of it",
+            "What is static, or is found outside, is no argument that jit traces. Let the model "
+            "come in as one, or its state.",
         ),
         _Said(
             r"Cannot mutate (\w+) from a different trace level",

@@ -25,7 +25,8 @@ MOVES = frozenset(
         "squeeze",
     }
 )
-"""Primitives that move or address numbers, and change none. XLA offloads with these."""
+"""Primitives that move or address numbers, and change none. XLA offloads with these. A broadcast is
+none of them where its result has more numbers than it was given."""
 
 
 def host_operations(jaxpr: Any) -> list[str]:
@@ -53,9 +54,17 @@ def _found(jaxpr: Any) -> Iterator[str]:
         if (
             equation.ctx.compute_type is not None
             or "compute_type" in equation.params
-            or (not inner and name not in MOVES and _in_host_memory(equation))
+            or (not inner and not _moves(equation) and _in_host_memory(equation))
         ):
             yield name
+
+
+def _moves(equation: Any) -> bool:
+    """Whether an equation only moves or addresses numbers, and writes none of them twice."""
+    name = equation.primitive.name
+    if name == "broadcast_in_dim":
+        return bool(equation.outvars[0].aval.size <= equation.invars[0].aval.size)
+    return name in MOVES
 
 
 def _inner(params: Any) -> Iterator[Any]:

@@ -67,6 +67,10 @@ class Process:
     complaint: str = ""
     """What the plugin raised when it read the environment; JAX logs it and goes on."""
     cpus: list[Any] = field(default_factory=list)
+    others: list[Any] = field(default_factory=list)
+    """The GPUs after the first one."""
+    put: set[str] = field(default_factory=set)
+    """The variables of the environment that were given a value."""
 
     def asked_now(self) -> dict[str, Any]:
         """What JAX would read from the environment, if it read it now.
@@ -78,8 +82,8 @@ class Process:
 
 
 @contextmanager
-def process(shell: Mapping[str, str], path: str) -> Iterator[Process]:
-    """While entered, JAX has been imported and asked nothing yet, on a machine with one GPU.
+def process(shell: Mapping[str, str], path: str, gpus: int = 1) -> Iterator[Process]:
+    """While entered, JAX has been imported and asked nothing yet, on a machine with some GPUs.
 
     `shell` is what the environment holds of XLA's and JAX's variables; `path` is the
     learner's file.
@@ -89,31 +93,36 @@ def process(shell: Mapping[str, str], path: str) -> Iterator[Process]:
     """
     bridge = machines.bridge_module()
     cpu = bridge._backends["cpu"]
-    client = machines.staged_client(1, type(cpu))
+    client = machines.staged_client(gpus, type(cpu))
     jax.clear_caches()  # a fresh process has compiled nothing, so its first array asks for a device
     with ExitStack() as stack:
-        stack.callback(_put_back)
+        put = set[str]()
+        stack.callback(_put_back, put)
         try:
             read = bridge.xla_client.generate_pjrt_gpu_plugin_options
-            staged = Process(client.devices()[0], path, read, cpus=cpu.devices())
+            first, *others = client.devices()
+            staged = Process(first, path, read, cpus=cpu.devices(), others=others, put=put)
             for patch in _patches(bridge, client, staged, shell):
                 stack.enter_context(patch)
             registered = {"cpu": machines.registration(bridge, lambda: cpu, 0)}
             stack.enter_context(machines.replaced(bridge, registered, True, ""))
+            stack.enter_context(mock.patch.object(os, "putenv", partial(_putenv, os.putenv, put)))
         except AttributeError as error:
             raise Gone(str(error)) from error
         yield staged
 
 
 def started(
-    submission: ModuleType, shell: Mapping[str, str], share: float, grow: bool
+    submission: ModuleType, shell: Mapping[str, str], share: float, grow: bool, gpus: int = 1
 ) -> dict[str, Any]:
-    """What the learner's `start(share, grow)` did in a staged process, as plain values.
+    """What the learner's `start(share, grow)` did in a staged process with `gpus` GPUs.
+
+    As plain values.
 
     Raises:
       Gone: a name this leans on is no longer there.
     """
-    with process(shell, str(submission.__file__)) as staged:
+    with process(shell, str(submission.__file__), gpus) as staged:
         answer, array, before = "", "", _environment()
         try:
             answer = _word(machines.fresh(submission).start(share, grow), staged)
@@ -121,15 +130,22 @@ def started(
             if not _of_jax(error):
                 raise
             array = f"{type(error).__name__}: {str(error).partition('.')[0]}"
-        variables, foreign = _steering(), _changes(before)
+        variables, foreign = _steering(), _changes(before, staged.put)
         afterwards: dict[str, Any] = {}
         with suppress(ValueError):  # a value it does not accept stands in `complaint`, if read
             afterwards = staged.asked_now()
         jax.devices()  # a `start` that asked nothing leaves the first question to its caller
     about = {"answer": answer, "variables": variables, "afterwards": afterwards, "array": array}
     about["foreign"] = foreign
+    about["put"] = sorted(staged.put)
     told = {"options": staged.options, "more": staged.more, "read": staged.environment}
     return {**about, **told, "line": staged.line, "complaint": staged.complaint}
+
+
+def _putenv(put: Callable[[Any, Any], None], names: set[str], name: Any, text: Any) -> None:
+    """What `os.environ` calls, too, to give a variable a value: note its name."""
+    names.add(os.fsdecode(name))
+    put(name, text)
 
 
 def _of_jax(error: TypeError) -> bool:
@@ -141,6 +157,9 @@ def _of_jax(error: TypeError) -> bool:
 def _word(device: Any, staged: Process) -> str:
     if device is staged.gpu:
         return "the GPU"
+    for number, other in enumerate(staged.others, 2):
+        if device is other:
+            return f"GPU {number} of {1 + len(staged.others)}, not the first that JAX lists"
     if any(device is cpu for cpu in staged.cpus):
         return "a CPU device"
     return typed(type(device).__name__)
@@ -190,9 +209,12 @@ def _steering() -> dict[str, str]:
     return {name: v for name, v in os.environ.items() if name.startswith((*_STEERING, *_VISIBLE))}
 
 
-def _changes(before: Mapping[str, str | None]) -> dict[str, str | None]:
-    """What the environment holds otherwise than `before`, but for JAX's and XLA's variables."""
-    now = _environment()
+def _changes(before: Mapping[str, str | None], put: Iterable[str]) -> dict[str, str | None]:
+    """What the environment holds otherwise than `before`, but for JAX's and XLA's variables.
+
+    Variables that were `put` there may be where only C code sees them.
+    """
+    now = {**_in_c(put), **_environment()}
     names = sorted(name for name in {*before, *now} if not name.startswith(_STEERING))
     return {name: now.get(name) for name in names if now.get(name) != before.get(name)}
 
@@ -213,9 +235,12 @@ def _in_c(names: Iterable[str]) -> dict[str, str | None]:
     return {name: None if text is None else os.fsdecode(text) for name, text in texts.items()}
 
 
-def _put_back() -> None:
-    """Make C code read what `os.environ` says, also in the processes to come."""
-    for name, text in _in_c([*os.environ, *_VISIBLE, *_READ_IN_C]).items():
+def _put_back(put: Iterable[str]) -> None:
+    """Make C code read what `os.environ` says, also in the processes to come.
+
+    A process has `put` some variables there.
+    """
+    for name, text in _in_c([*os.environ, *_VISIBLE, *_READ_IN_C, *put]).items():
         if name in os.environ:
             os.putenv(name, os.environ[name])
         elif text is not None:

@@ -31,7 +31,7 @@ class Staged:
     "copy" of one argument. `rounds` is how long the real program runs (see `rounds()`).
     The work of each call is multiplied by the next of `shares`, which start again after the
     last. Of the results, which are called `names`, the last one takes long; with `swapped`, the
-    first one. They are of `dtypes`, in turn.
+    first one. They are of `dtypes`, in turn. The clock tells `begins` when it is first read.
     """
 
     def __init__(
@@ -42,11 +42,13 @@ class Staged:
         swapped: bool = False,
         names: Sequence[str] = ("left", "middle", "right"),
         dtypes: Sequence[Any] = (np.float32,),
+        begins: float | None = None,
     ) -> None:
         self.cost, self.shares, self.names = dict(cost), shares, names
         self._dtypes = [dtypes[n % len(dtypes)] for n in range(len(names))]
         self._rounds, self._swapped = rounds, swapped
         self._now = 1000.0
+        self._begins, self._apart = begins, 0.0
         self._calls = self._traces = 0
         self._polls = self._polled = 0
         """Polls since the last call, now and at the last reading of the clock."""
@@ -180,7 +182,9 @@ class Staged:
         self._running = len(self._pending)
         self._polled = polls
         self._readings.append(self._calls)
-        return self._now
+        if self._begins is not None:
+            self._apart, self._begins = self._begins - self._now, None
+        return self._now + self._apart
 
 
 def _small(array: Any) -> Any:

@@ -61,12 +61,15 @@ LONG = 16
 def odd_losses(rng: Any, steps: int) -> dict[int, float]:
     """At which of so many steps, from 0, the loss is another one, and by what it is multiplied.
 
-    The first one is not.
+    The first one is not. NaN comes once by itself, and once at several steps in a row.
     """
     if steps < LONG:
         return {}
     apart = rng.spawn(1)[0]
-    return dict(zip(apart.permutation(range(1, steps))[: len(ODD)].tolist(), ODD, strict=True))
+    odd = dict(zip(apart.permutation(range(1, steps))[: len(ODD)].tolist(), ODD, strict=True))
+    own = apart.spawn(1)[0]
+    row, begin = int(own.integers(2, LONG // 2)), int(own.integers(1, steps - LONG // 2))
+    return odd | dict.fromkeys(range(begin, begin + row), math.nan)
 
 
 def with_losses(step: Callable[..., Any], odd: Mapping[int, float]) -> Callable[..., Any]:
@@ -102,6 +105,8 @@ class Book:
         self._signature = inspect.signature(step)
         self._alive, self._before = alive, alive()
         self._more: list[int] = []
+        self._given: list[tuple[int, list[Callable[[], Any]]]] = []
+        self._aged: list[tuple[int, int]] = []
         self._placed: list[tuple[list[Callable[[], Any]], int]] = []
         self._losses: list[Any] = []
         self._told: list[tuple[int, str, str]] = []
@@ -155,10 +160,24 @@ class Book:
         self._note("step", index)
         own = sum(getattr(loss, "nbytes", 0) for loss in self._losses)
         self._more.append(self._alive() - self._before - own)
+        self._note_age(arguments)
         results = self._step(*arguments)
         *self.last, loss = results
         self._losses.append(loss)
         return results
+
+    def _note_age(self, arguments: tuple[Any, ...]) -> None:
+        """Note where something is alive that a step was given before the last one.
+
+        What the first step is given belongs to the caller of `train` as well.
+        """
+        number = len(self._losses)
+        alive = [(step, [ref for ref in refs if ref() is not None]) for step, refs in self._given]
+        self._given = [(step, refs) for step, refs in alive if refs]
+        self._aged += [(number, step) for step, _ in self._given if step < number - 1][:1]
+        if number:
+            leaves = [leaf for leaf in _leaves(arguments) if hasattr(leaf, "is_deleted")]
+            self._given.append((number, list(map(_reference, leaves))))
 
     def stopping(self, last: int) -> Callable[[Any], bool]:
         """A `stop` that ends the run after step number `last`, counted from 0."""
@@ -180,6 +199,7 @@ class Book:
         self._observe.fact(f"losses in {name}", losses)
         self._observe.fact(f"told in {name}", self._told)
         self._observe.fact(f"alive in {name}", self._more)
+        self._observe.fact(f"aged in {name}", self._aged)
 
 
 def _arrays(batch: Any) -> list[Any]:
@@ -187,6 +207,13 @@ def _arrays(batch: Any) -> list[Any]:
     if type(batch) in (tuple, list):
         return [array for part in batch for array in _arrays(part)]
     return [batch]
+
+
+def _leaves(tree: Any) -> list[Any]:
+    """What lies in the tuples, lists and dicts of a tree."""
+    parts = tree.values() if isinstance(tree, dict) else tree
+    inner = isinstance(tree, tuple | list | dict)
+    return [leaf for part in parts for leaf in _leaves(part)] if inner else [tree]
 
 
 def _identities(batch: Any) -> tuple[int, ...]:

@@ -166,7 +166,7 @@ def test_a_single_value_is_not_a_list_of_one() -> None:
             np.array([False]),
             np.array([True]),
             "`x` at [0] is True",
-            "False, and 1 of 1 values differ",
+            "False",
         ),
     ],
 )

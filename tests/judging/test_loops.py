@@ -1,5 +1,6 @@
 """What `grader.judging.loops` finds in a loop's calls, and in the reads between them."""
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -10,6 +11,7 @@ from grader.judging.loops import (
     early_step,
     kept,
     most_ahead,
+    not_the_last,
     rounded,
     stalls,
     unjudged,
@@ -108,6 +110,31 @@ def test_what_no_step_waits_for_may_be_held_by_a_few_names(alive: list[int], obs
     )
     found = kept(of_run, "run")
     assert (found[1].partition(" that wait")[0] if found else "") == observed
+
+
+def test_what_a_step_before_the_last_one_was_given_is_gone() -> None:
+    of_run = record(EAGER)
+    assert of_run.submission is not None
+    of_run.submission.facts |= {"alive in run": [10, 17], "aged in run": [(3, 1), (4, 1)]}
+    of_run.reference = Observed(
+        Outcome("finished"), facts={"bytes of a batch and of params": {"run": (10, 7)}}
+    )
+    found = kept(of_run, "run")
+    assert found is not None
+    assert found[1].startswith("when step 3 begins, something that step 1 was given is still there")
+
+
+@pytest.mark.parametrize(
+    ("kind", "observed"), [("device", ""), ("pinned_host", "it is on cpu:0 pinned_host")]
+)
+def test_what_the_last_step_returned_lies_where_that_put_it(kind: str, observed: str) -> None:
+    last = Leaf("", "jax", "ArrayImpl", (), "float64", "cpu", (0,), memory_kind="device")
+    last = msgspec.structs.replace(last, data=dump(np.array(1.0)))
+    mine = msgspec.structs.replace(last, memory_kind=kind)
+    values = {"params after run": [mine], "last in run": [last]}
+    seen = Observed(Outcome("finished"), values)
+    found = not_the_last(Record("ex", "", "", 0, submission=seen), "run", "params after run")
+    assert (found.observed if found else "") == observed
 
 
 @pytest.mark.parametrize(("loss", "named"), [(1.2345678, False), (1.23457, True)])

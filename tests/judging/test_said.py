@@ -42,6 +42,14 @@ def test_an_exception_that_says_what_is_wrong_is_left_as_it_is() -> None:
             "with a value",
             "`cause` has no value yet on this line",
         ),
+        (
+            "TypeError: key accepts a scalar seed, but was given a PRNG key.",
+            "a random key stands where a seed is expected",
+        ),
+        (
+            "ValueError: Cannot extract graph node from different trace level, got RngCount( # 1",
+            "a model with a `RngCount` is used in a traced function",
+        ),
         ("TypeError: 'int' object is not iterable", "something of type `int` stands where a list"),
         (
             "AttributeError: jax.device_put_replicated is deprecated; use jax.device_put instead.",

@@ -41,6 +41,7 @@ def branch(x: Any) -> Any:
 RIGHT = {
     "in and out": lambda x: to_host(to_device(x) * 3),
     "a barrier": lambda x: jax.lax.optimization_barrier(x),
+    "one more dimension": lambda x: to_device(x[None]) + 1,
     "one layer of many": lambda x: to_device(jax.lax.dynamic_index_in_dim(x, 1)) + 1,
     "layers of a scan": scanned,
     "nothing": lambda x: x,
@@ -49,6 +50,7 @@ WRONG = {
     "add": lambda x: x + x,
     "sort": lambda x: jax.lax.sort(x),
     "reduce_sum": lambda x: jnp.sum(x),
+    "broadcast_in_dim": lambda x: to_device(jnp.broadcast_to(x, (3, 4))),
     "sin": scanned_on_host,
     "exp": branch,
     "neg": jax.jit(lambda x: jax.checkpoint(lambda y: -y)(x)),

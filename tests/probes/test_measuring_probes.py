@@ -91,8 +91,11 @@ def timed(place, warm, wait, calls=4):
     took = staged.clock() - start
     jax.block_until_ready(result)
     return took
+stopwatch = Staged(cost, busy, begins=0.0)
+stopwatch.program(*stopwatch.arguments(np.random.default_rng(0)))
+begun = stopwatch.clock()
 print(json.dumps({
-    "honest": timed(True, True, True), "cold": timed(True, False, True),
+    "begun": begun, "honest": timed(True, True, True), "cold": timed(True, False, True),
     "copying": timed(False, True, True), "impatient": timed(True, True, False),
 }))
 """
@@ -156,6 +159,7 @@ def test_programs_are_seen_where_they_run() -> None:
 
 def test_the_staged_clock_shows_what_a_timer_includes() -> None:
     found = ran(CLOCK)
+    assert found["begun"] == 0
     assert found["honest"] == pytest.approx(4 * (8 + 1))
     assert found["cold"] == pytest.approx(4 * (8 + 1) + 100)
     assert found["copying"] == pytest.approx(4 * (8 + 1) + 4 * 3 * 1000)

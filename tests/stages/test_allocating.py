@@ -15,24 +15,31 @@ from unittest import mock
 from grader.stages import allocating
 from grader.probes.private import Gone
 
-def seen(shell, source="def start(share, grow):\\n    import jax\\n    return jax.devices()[0]\\n"):
+FIRST = "def start(share, grow):\\n    import jax\\n    return jax.devices()[0]\\n"
+LAST = FIRST.replace("[0]", "[-1]")
+
+def seen(shell, source=FIRST, gpus=1):
     import linecache
     module = ModuleType("submission")
     module.__file__ = "ex.py"
     linecache.cache["ex.py"] = (len(source), None, source.splitlines(True), "ex.py")
-    return allocating.started(module, shell, 0.3, True)
+    return allocating.started(module, shell, 0.3, True, gpus)
 
 SET = '''def start(share, grow):
     import os
     os.environ["XLA_CLIENT_MEM_FRACTION"] = "0.25"
     os.environ["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = "0=64M"
     del os.environ["PATH"]
+    os.putenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "30")
 '''
 before = dict(os.environ)
 found = {
     "empty": seen({}),
     "shell": seen({"XLA_PYTHON_CLIENT_PREALLOCATE": "0", "XLA_CLIENT_MEM_FRACTION": ".4"}),
     "set": seen({}, SET),
+    "after it": seen({}),
+    "last": seen({}, LAST, 3),
+    "first": seen({}, FIRST, 3),
     "refused": seen({"XLA_PYTHON_CLIENT_ALLOCATOR": "none"}),
     "restored": dict(os.environ) == before and jax.devices() == cpus,
     "reported": allocating.reported("def start(share, grow): 1 / 0", 0.3, True),
@@ -71,8 +78,23 @@ def test_what_start_sets_reaches_the_client_that_is_created_after_it(found):
 
 
 def test_what_start_makes_of_other_variables_is_noted(found):
-    assert found["set"]["foreign"] == {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=64M", "PATH": None}
+    assert found["set"]["foreign"] == {
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "30",  # by os.putenv, so os.environ does not have it
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=64M",
+        "PATH": None,
+    }
     assert found["shell"]["foreign"] == {}
+    assert found["after it"]["foreign"] == {}
+
+
+def test_what_start_gave_a_value_is_noted(found):
+    assert "XLA_CLIENT_MEM_FRACTION" in found["set"]["put"]
+    assert found["after it"]["put"] == []
+
+
+def test_the_first_gpu_is_told_from_the_others(found):
+    assert found["first"]["answer"] == "the GPU"
+    assert found["last"]["answer"] == "GPU 3 of 3, not the first that JAX lists"
 
 
 def test_a_refused_setting_is_reported_and_leaves_only_the_cpu(found):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from grader.judging.loops import indices
-from grader.stages.loop import Book
+from grader.stages.loop import Book, odd_losses
 
 
 class Marks:
@@ -69,20 +69,57 @@ def test_a_step_without_its_batch_is_refused() -> None:
         book.step(params=1)
 
 
+class Noting(Marks):
+    """Keeps facts, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.facts: dict[str, Any] = {}
+
+    def fact(self, name: str, value: Any) -> None:
+        self.facts[name] = value
+
+    def unwatched(self) -> Any:
+        return contextlib.nullcontext()
+
+
 def test_what_is_alive_is_counted_as_each_step_begins() -> None:
-    facts: dict[str, Any] = {}
-
-    class Noting(Marks):
-        def fact(self, name: str, value: Any) -> None:
-            facts[name] = value
-
-        def unwatched(self) -> Any:
-            return contextlib.nullcontext()
-
     marks: Any = Noting()
     counts = iter([100, 107, 103])
     book = Book(marks, [1, 2], lambda params, batch: (params, batch), list, lambda: next(counts))
     for batch in (1, 2):
         book.step("params", batch)
     book.keep("run")
-    assert facts["alive in run"] == [7, 3]
+    assert marks.facts["alive in run"] == [7, 3]
+
+
+class Params:
+    """What can be deleted, as an array of JAX."""
+
+    def is_deleted(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(("kept", "aged"), [(-1, []), (0, []), (1, [(3, 1), (4, 1)]), (3, [])])
+def test_what_a_step_before_the_last_one_was_given_is_noted(
+    kept: int, aged: list[tuple[int, int]]
+) -> None:
+    marks: Any = Noting()
+    book = Book(marks, list(range(5)), lambda params, batch: ({"w": [Params()]}, 0.0), list)
+    params, held = {"w": [Params()]}, []
+    for step in range(5):
+        held += [params] * (step == kept)
+        params, _ = book.step(params, step)
+    book.keep("run")
+    assert marks.facts["aged in run"] == aged
+
+
+def test_many_steps_have_odd_losses_and_several_in_a_row_are_none() -> None:
+    for seed in range(20):
+        steps = 16 + seed
+        odd = odd_losses(np.random.default_rng(seed), steps)
+        lost = [step for step, factor in odd.items() if np.isnan(factor)]
+        assert 0 not in odd
+        assert max(odd) < steps
+        assert any(step + 1 in lost for step in lost)
+    assert odd_losses(np.random.default_rng(0), 15) == {}

@@ -46,6 +46,13 @@ PLATFORM = (
 )
 EACH = 'Each device that jax.devices("gpu") lists counts once, whatever its kind, number or name.'
 AGAIN = "The first answers on this machine were right. What does the file keep between two calls?"
+BY_NAME = (
+    "With the number alone, the answers are right. Here it is given by its name, `i`. Which line "
+    "passes it on?"
+)
+DECIDES = (
+    "There is such a GPU here. What is the value of each part of the marked condition in this call?"
+)
 WHOSE = (
     'jax.devices("gpu") lists the GPUs; jax.devices() lists the devices of the default backend. '
     "Which of them do you count?"
@@ -93,19 +100,28 @@ def _judged(record: Record, function: str, concerns: Callable[[str], bool]) -> R
     for mine, want in _pairs(record, function):
         if not want.raised and concerns(want.answer) and mine.answer != want.answer:
             expected = f"`{mine.call}` is {want.answer} on {mine.machine}"
-            if right := _right_line(record, mine, want, function):
+            right = _right_line(record, mine, want, function)
+            if right:
                 place = statements.deciding(record, mine.line or 0, right)
                 said = f"{_said(mine, want)}; line {right}, which gives the right answer on other "
                 said += "machines, is not reached"
-                hint = DEFAULT if _by_its_default(want) else _hint(record, mine, want) or NUMBERS
+                beyond = NUMBERS if want.answer == A_CPU else DECIDES
+                hint = DEFAULT if _by_its_default(want) else _hint(record, mine, want) or beyond
                 return Failure(expected, said, place, hint)
             hint = _hint(record, mine, want)
+            hint = BY_NAME if _only_by_name(record, mine, function) else hint
             places = {PLATFORM: _by_name, EACH: _by_name, DEFAULT: _by_default}
             place = places[hint](record, function) if hint in places else []
             place = place or _place(record, mine, function)
             made = [culprit(record, mine.line)] if mine.line else []
             return Failure(expected, _said(mine, want), place, hint, made)
     return _no_stage(record)
+
+
+def _only_by_name(record: Record, mine: Answer, function: str) -> bool:
+    """Whether only calls that give `i` by its name are wrong, as this one is."""
+    wrong = [a.call for a, b in _pairs(record, function) if a.answer != b.answer]
+    return "i=" in mine.call and all("i=" in call for call in wrong)
 
 
 def _right_line(record: Record, mine: Answer, want: Answer, function: str) -> int:
@@ -126,7 +142,7 @@ def _right_line(record: Record, mine: Answer, want: Answer, function: str) -> in
 def _hint(record: Record, mine: Answer, want: Answer) -> str:
     """The hint that an answer asks for in place of the check's first one, or ""."""
     if mine.raised:
-        return NUMBERS if "(-" in mine.call else _hint_of_error(mine.raised[0])
+        return NUMBERS if "-" in mine.call else _hint_of_error(mine.raised[0])
     if mine.answer == "None":
         return NO_VALUE
     if _kind(mine.answer) != _kind(want.answer):
@@ -145,7 +161,7 @@ def _hint(record: Record, mine: Answer, want: Answer) -> str:
     if _kind(want.answer) == "a number" and int(mine.answer) < int(want.answer):
         return EACH
     beyond = want.answer == A_CPU and mine.answer.startswith("GPU ")
-    return NUMBERS if beyond and ("(-" in mine.call or "devices()[" not in record.source) else ""
+    return NUMBERS if beyond and ("-" in mine.call or "devices()[" not in record.source) else ""
 
 
 OF_THE_DEFAULT = ("default_backend", "devices", "device_count", "local_devices")

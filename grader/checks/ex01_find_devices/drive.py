@@ -7,11 +7,13 @@ JAX's default device (`jax_default_device`), and on another one, a GPU is. `try_
 every GPU, and for numbers beside them that are drawn. One machine has no GPU, and one has TPUs and
 no GPU: an answer that takes every accelerator for a GPU is wrong there. The names of all products
 are drawn. Each of these machines is asked everything twice, and which function comes first is
-drawn. Each fault of a plugin, NVIDIA's or AMD's, gets a machine of its own for each question,
-because JAX starts its plugins at the first question only; `try_gpu` is asked there for 0 and for
-drawn numbers, too: just or far below 0, small and large. JAX_PLATFORMS is unset there, or names the
-plugin alone, before the CPU or after it. What a plugin says that fails is drawn: each of the codes
-that JAX's runtime has comes, with a word of its own or with what plugins often say.
+drawn, and whether `i` is given by its name.
+
+Each fault of a plugin, NVIDIA's or AMD's, gets a machine of its own for each question, because JAX
+starts its plugins at the first question only; `try_gpu` is asked there for 0 and for drawn numbers,
+too: just or far below 0, small and large. JAX_PLATFORMS is unset there, or names the plugin alone,
+before the CPU or after it. What a plugin says that fails is drawn: each of the codes that JAX's
+runtime has comes, with a word of its own or with what plugins often say.
 
 An answer is kept as words, such as "GPU 2", and looked at again when all has been asked on its
 machine: a list that is changed by a later call shows. A device counts as GPU 2 if it is that very
@@ -47,6 +49,9 @@ from grader.probes.observe import Observe
 from grader.probes.returned import returned
 from grader.stages import machines
 
+type _Given = tuple[tuple[int, ...], dict[str, int]]
+"""The arguments of a call, by their places and by their names."""
+NOTHING: _Given = ((), {})
 DEFAULTS = ("", "", "CPU device", "GPU")
 """What JAX's default device is on the machines of one make, in drawn order; "" is not set."""
 FARTHEST = 10_000
@@ -76,6 +81,8 @@ SAID = (
     "failed call to cuInit: CUDA error: {word}",
     "failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected",
     "no ROCm-capable device is detected",
+    "CUDA driver version is insufficient for CUDA runtime version",
+    "the installed version of the {word} library is too old",
 )
 """How they go on, with a place for a word; no multiple of them are as many as CODES."""
 
@@ -95,10 +102,10 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         for name, (fault, plugin, platforms) in FAULTS.items():
             made = machines.AMD if plugin == machines.AMD.plugin else machines.NVIDIA
             made = replace(made, platforms=platforms)
-            for function, args in _of_the_broken(rng):
+            for function, given in _of_the_broken(rng):
                 words = _failing(rng, *next(said))
                 with machines.machine(broken=fault, made=made, said=words) as stage:
-                    answer, _ = _ask(name, machines.fresh(submission), stage, function, *args)
+                    answer, _ = _ask(name, machines.fresh(submission), stage, function, given)
                     answers.append(answer)
     except machines.Gone as gone:
         observe.fact(NO_STAGE, str(gone))
@@ -127,11 +134,16 @@ def _of_some_kind(made: machines.Made, rng: Any) -> machines.Made:
     return replace(made, kind=kind)
 
 
-def _of_the_broken(rng: Any) -> list[tuple[str, tuple[int, ...]]]:
+def _of_the_broken(rng: Any) -> list[tuple[str, _Given]]:
     """What a machine with a fault is asked: a function, and its arguments."""
     spans = ((-30, 0), (-FARTHEST, -30), (0, 1), (1, 30), (30, FARTHEST))
-    numbers = [(int(rng.integers(*span)),) for span in spans]
-    return [*((name, ()) for name in EXERCISE.edits), *(("try_gpu", one) for one in numbers)]
+    numbers = [_number(int(rng.integers(*span)), rng) for span in spans]
+    return [*((name, NOTHING) for name in EXERCISE.edits), *(("try_gpu", one) for one in numbers)]
+
+
+def _number(index: int, rng: Any) -> _Given:
+    """The number for which `try_gpu` is asked, by its place or by its name."""
+    return ((), {"i": index}) if rng.integers(2) else ((index,), {})
 
 
 def _failing(rng: Any, code: str, said: str) -> str:
@@ -154,24 +166,26 @@ def _questions(machine: str, module: ModuleType, stage: machines.Stage, rng: Any
     from_zero = [*range(gpus + 1), gpus + int(rng.integers(1, FARTHEST))]
     below = {-1, -int(rng.integers(1, gpus + 2)), -gpus - int(rng.integers(1, FARTHEST))}
     negative = sorted(below, reverse=True)
-    numbers = [(), *((index,) for index in (*from_zero, *negative))]
-    asked: dict[str, list[tuple[int, ...]]]
-    asked = {"num_gpus": [()], "try_gpu": numbers, "try_all_gpus": [()]}
     order = rng.permutation(EXERCISE.edits).tolist()
-    given = list[tuple[Answer, Any]]()
+    came = list[tuple[Answer, Any]]()
     for name in (machine, f"{machine}{ASKED_AGAIN}"):
+        numbers = [_number(index, rng) for index in (*from_zero, *negative)]
         for function in order:
-            given += [_ask(name, module, stage, function, *args) for args in asked[function]]
-    return [_seen_again(*one, stage) for one in given]
+            asked = [NOTHING, *numbers] if function == "try_gpu" else [NOTHING]
+            came += [_ask(name, module, stage, function, given) for given in asked]
+    return [_seen_again(*one, stage) for one in came]
 
 
 def _ask(
-    machine: str, module: ModuleType, stage: machines.Stage, function: str, *args: int
+    machine: str, module: ModuleType, stage: machines.Stage, function: str, given: _Given
 ) -> tuple[Answer, Any]:
     """Call a function of the submission; what it raises is an answer, too. Returns its value."""
-    call = f"{function}({', '.join(map(str, args))})"
+    args, named = given
+    texts = [*map(str, args), *(f"{name}={value}" for name, value in named.items())]
+    call = f"{function}({', '.join(texts)})"
     try:
-        value, line = returned(partial(getattr(module, function), *args), module.__file__ or "")
+        asking = partial(getattr(module, function), *args, **named)
+        value, line = returned(asking, module.__file__ or "")
     except Exception as error:  # noqa: BLE001 (whatever it raises is the answer)
         return Answer(machine, call, "", list(_chain(error)), _line(error, module.__file__)), None
     return Answer(machine, call, _words(value, stage), line=line or None), value

@@ -92,6 +92,8 @@ def same_state(record: Record) -> Result:
         if failure:
             index = int("`state" in failure.expected)
             place = statements.argument(record, "run", "step", index)
+            if "has dtype" in failure.expected and (casts := calls_of(record, ("astype",))):
+                return replace(failure, culprits=casts, hint=CAST)
             return replace(failure, culprits=place, hint=failure.hint or AS_GIVEN)
         failure = differing_leaf(record, facts.result(target), rtol=1e-4, atol=1e-5)
         if failure:
@@ -109,6 +111,7 @@ def same_state(record: Record) -> Result:
     return None
 
 
+CAST = "Each array keeps its dtype on its way. Which of them does this line give another one?"
 AS_GIVEN = (
     "To bring an array to a device changes no number. Which line computes with this one, or "
     "takes one of an earlier run?"

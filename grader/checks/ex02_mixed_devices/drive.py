@@ -210,7 +210,10 @@ def _unfitting(given: Any, asked: Any) -> str:
     shapes = {leaf.path: leaf.shape for leaf in theirs}
     for leaf in mine:
         if (right := shapes.get(leaf.path, leaf.shape)) != leaf.shape:
-            return (
+            same = [argument(one) for one in theirs if one.shape == leaf.shape]
+            under = f", as {same[0]} was there" if len(same) == 1 else ""
+            told = (
                 f"the step was given {argument(leaf)} of shape {leaf.shape}, and `run` of {right}"
             )
+            return told + under
     return ""

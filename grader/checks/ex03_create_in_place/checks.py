@@ -14,6 +14,7 @@ from grader.checks.ex03_create_in_place.facts import (
     numbers,
     programs,
     ran_on,
+    shared,
     spare,
     through_host,
 )
@@ -231,6 +232,10 @@ def not_from_the_host(record: Record) -> Result:
 
 
 TWICE = "The arrays are right as they are made first. Which line makes them once more?"
+SHARED = (
+    "A step that donates one layer deletes this array of the other one, too. What does your code "
+    "keep of an earlier call?"
+)
 ELSEWHERE = (
     "Over which devices does the mesh, the sharding or the default device of your code reach?"
 )
@@ -276,6 +281,14 @@ def nothing_beside(record: Record) -> Result:
                 f"{kept:,} bytes of other arrays were made, and are kept",
                 statements.call(record, "create", "copy", "map", "jit"),
                 TWICE,
+            )
+        if both := seen(record).facts[shared(name)]:
+            path, other = both
+            return Failure(
+                "each call of `create` makes four new arrays",
+                f"`{path}` of the {name} is the very array that an earlier layer has, `{other}`",
+                statements.entry(record, "create", path[2:-2]),
+                SHARED,
             )
     if not (found := to_host(seen(record))):
         return probe_gap(seen(record), "reads")

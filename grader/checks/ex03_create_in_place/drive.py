@@ -15,7 +15,7 @@ programs run is watched, and what they are given: an array that one got, and tha
 that is returned, lay in another place before. What the file made when it was imported lies
 somewhere else: the bytes of such arrays are counted before the first layer. Once a layer is made,
 the bytes of all other arrays are counted that were made with it. The layers are looked at when all
-are made.
+are made, and whether two of them share an array.
 """
 
 import re
@@ -35,6 +35,7 @@ from grader.checks.ex03_create_in_place.facts import (
     numbers,
     programs,
     ran_on,
+    shared,
     spare,
     through_host,
 )
@@ -71,8 +72,10 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         observe.fact(facts.key(name), words[key].tolist())
         with jax.default_device(elsewhere):
             made.append(_create(submission, observe, name, keys[key], device, rows, watch))
-    for name, created in zip(ROUNDS, made, strict=True):
+    for index, (name, created) in enumerate(zip(ROUNDS, made, strict=True)):
         observe.value(name, created)
+        with observe.unwatched():
+            observe.fact(shared(name), _shared(created, made[:index]))
 
 
 def _create(
@@ -105,6 +108,14 @@ def _create(
         observe.fact(made_twice(name), _made_twice(given, created))
         observe.fact(spare(name), alive.left_elsewhere(created, before))
     return created
+
+
+def _shared(created: Any, earlier: Sequence[Any]) -> list[str]:
+    """The path of an array of a layer that an earlier one has, too, and its path there."""
+    for one in earlier:
+        if both := alive.in_one_memory({"earlier": one, "now": created}):
+            return [path.partition("]")[2] for path in both[::-1]]
+    return []
 
 
 def _made_twice(given: Sequence[Any], created: Any) -> list[str]:

@@ -46,4 +46,9 @@ def spare(layer: str) -> str:
     return f"{layer}: kept beside it"
 
 
+def shared(layer: str) -> str:
+    """The fact that names an array which lies where one of an earlier layer does: both paths."""
+    return f"{layer}: shared with an earlier one"
+
+
 UNSEEN = "why nobody can say where programs ran"

@@ -106,7 +106,11 @@ def _in_the_tree(record: Record, tree: str, found: Failure, call: str) -> Failur
     """The failure for one of the trees, with the call that it is of, and its lines."""
     of_state, hint, known = tree == "opt_state", found.hint, list[Culprit]()
     places, made = statements.call(record, "place", *["init"] * of_state), _made(record, tree)
-    if of_state and found.observed.endswith(LEFT_OUT):
+    leaves = plural(len(next(iter(_states(record)))), "value")
+    if of_state and found.observed == f"it is {leaves}":
+        found = replace(found, observed=f"it is {leaves}: so many leaves are in the whole state")
+        hint = WITHOUT_A_TREE
+    elif of_state and found.observed.endswith(LEFT_OUT):
         hint = EMPTY_PARTS
     elif of_state and "a list or tuple" in found.observed:
         hint, known = NAMED, statements.call(record, "place", "tuple", "list")
@@ -120,12 +124,21 @@ def _in_the_tree(record: Record, tree: str, found: Failure, call: str) -> Failur
     return replace(found, expected=found.expected + call, culprits=places, made=made, hint=hint)
 
 
+def _states(record: Record) -> list[list[Leaf]]:
+    """The leaves of the optimizer's state of each model."""
+    return [wanted(record).values[model + "opt_state"] for model in _models(record)]
+
+
 def _made(record: Record, tree: str) -> list[Culprit]:
     """Where `place` makes the tree that it returns in the place of `tree`."""
     return statements.result(record, "place", TREES.index(tree), len(TREES))
 
 
 ITS_OWN = "The batch belongs to the caller. Which line writes into its arrays?"
+WITHOUT_A_TREE = (
+    "jax.tree.leaves and jax.tree.flatten make a flat list of a tree. jax.tree.unflatten makes a "
+    "tree of the leaves again."
+)
 NAMED = (
     "optax's states are named tuples, each of a class of its own. tuple(...) and [...] make plain "
     "ones; jax.tree.map and jax.device_put keep the class."

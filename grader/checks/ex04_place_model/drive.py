@@ -3,7 +3,8 @@
 The first model, and one more, have the file's optimizer: a step is taken with one of the two, and
 `place` cannot know with which. The others have other optimizers, whose states have other types, and
 one of them has arrays of other dtypes and empty nodes, too, and the dtypes of its batch are those
-that NumPy makes unless it is told another; the state of one has no array at all. So it helps nobody
+that NumPy makes unless it is told another; the state of one has no array at all, and the dtypes of
+its batch are smaller ones. So it helps nobody
 to take Adam's state apart, or to name one device always. The two models are of one size, and go
 from the same device to the same one: only their numbers differ. At last the params and the state of
 one model are placed again, on another device. No count is 0: a state made anew by `init`
@@ -13,8 +14,8 @@ What `place` returned, and the batches that it was given, are looked at when all
 
 Drawn: how many models are placed (6 to 8), with which a step is taken, the default device and the
 device asked for each time, the optimizers, their order and what they clip at, the features and
-rows of each batch, and all numbers, some of them 0, negative or large. But for the first model,
-some are none, infinite, -0.0 or tiny.
+rows of each batch, once 1, its dtypes, and all numbers, some of them 0, negative or large. But for
+the first model, some are none, infinite, -0.0 or tiny.
 """
 
 import traceback
@@ -49,7 +50,7 @@ from grader.probes.observe import Observe, other_part, unpack
 from grader.stages.drawn import some_odd
 
 PROMISE = "`place` returns (params, opt_state, batch)"
-SIZES = (range(3, 16), range(16, 64), range(64, 200), range(60, 200, 60))
+SIZES = (range(1, 2), range(3, 64), range(64, 200), range(60, 200, 60))
 """Features are drawn from one of these; rows from each of them at least once."""
 TRACED = 9973
 """Features of the network that is traced: no other size of its parameters."""
@@ -62,6 +63,13 @@ It is always among those that are drawn.
 """
 WITHOUT_ARRAYS = "optax.sgd without momentum"
 """An optimizer whose state holds no array. It is always among those that are drawn."""
+
+
+type _Dtypes = tuple[Any, Any]
+"""Of the inputs and of the labels of a batch."""
+USUAL: _Dtypes = (np.float32, np.int32)
+WIDE: _Dtypes = (np.float64, np.int64)
+SMALL: Sequence[_Dtypes] = ((np.float16, np.int8), (np.uint8, np.uint8), (np.float16, np.int16))
 
 
 def _others(rng: Any) -> dict[str, Any]:
@@ -115,15 +123,16 @@ def _parameters(network: Any) -> Any:
 
 
 def _inputs(
-    traced: Any, optimizer: Any, rng: Any, features: int, rows: int, *, wide: bool, odd: bool
+    traced: Any, optimizer: Any, rng: Any, features: int, rows: int, dtypes: _Dtypes, *, odd: bool
 ) -> tuple[Any, ...]:
     """Parameters and optimizer state on the default device, uncommitted; a NumPy batch.
 
-    `traced` is what `_parameters` returns. inputs (rows, features) float32, labels (rows,) int32;
-    with `wide`, both of 64 bits. With `odd`, some numbers are those of `some_odd`.
+    `traced` is what `_parameters` returns. inputs (rows, features) and labels (rows,) are of
+    `dtypes`. With `odd`, some numbers are those of `some_odd`.
     """
-    inputs = rng.standard_normal((rows, features)).astype(np.float64 if wide else np.float32)
-    labels = rng.integers(0, 4, rows).astype(np.int32)
+    inputs = rng.standard_normal((rows, features))
+    inputs = (abs(100 * inputs) if dtypes[0] == np.uint8 else inputs).astype(dtypes[0])
+    labels = rng.integers(0, 4, rows).astype(np.int32 if dtypes == WIDE else dtypes[1])
 
     def sized(leaf: Any) -> Any:
         shape = tuple(features if size == TRACED else size for size in leaf.shape)
@@ -134,7 +143,7 @@ def _inputs(
     drawn = jax.tree.map(lambda shape: _values(rng, shape), state)
     if odd:
         some_odd(rng, *jax.tree.leaves(drawn), inputs, labels)
-    return *jax.device_put(drawn), (inputs, labels.astype(np.int64 if wide else np.int32))
+    return *jax.device_put(drawn), (inputs, labels.astype(dtypes[1]))
 
 
 def _sizes(rng: Any, rows: range) -> tuple[Any, Any, int, int]:
@@ -152,6 +161,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     drawn = [OF_OTHER_DTYPES, *rng.choice(usual, count - 5, replace=False).tolist()]
     words = ["", *rng.permutation([*drawn, WITHOUT_ARRAYS, ""]).tolist(), rng.choice(drawn)]
     ranges = rng.permutation(np.arange(count - 2) % len(SIZES)).tolist()
+    small = SMALL[rng.integers(len(SMALL))]
     observe.fact(PLACED, count)
     through = 0
     stepped = MODELS[rng.choice([index for index, name in enumerate(words) if not name])]
@@ -172,9 +182,9 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         with jax.default_device(default):
             optimizer = others[name] if name else submission.optimizer
             with observe.unwatched():
-                wide = name == OF_OTHER_DTYPES
+                dtypes = {OF_OTHER_DTYPES: WIDE, WITHOUT_ARRAYS: small}.get(name, USUAL)
                 odd = prefix != MODELS[0]
-                inputs = _inputs(traced, optimizer, rng, features, rows, wide=wide, odd=odd)
+                inputs = _inputs(traced, optimizer, rng, features, rows, dtypes, odd=odd)
                 if prefix == MODELS[count - 1] and not _deleted(given[name]):
                     inputs = *given[name], inputs[-1]
             given[name] = inputs[:-1]
@@ -197,7 +207,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
                 return
             through += sum(map(dumped.uses_the_host, texts))
             placed = unpack(placed, 3, PROMISE)
-            returned.append((prefix, wide, placed))
+            returned.append((prefix, dtypes == WIDE, placed))
             observe.fact(prefix + FORM_OF_BATCH, type(placed[2]).__name__)
             pairs = list(zip(TREES, inputs, placed, strict=True))
             turned = [tree + path for tree, _, one in pairs for path in in_other_order(one)]

@@ -32,7 +32,7 @@ from grader.judging.evidence import (
     weight,
 )
 from grader.judging.results import differing_leaf, zeros_of_other_sign
-from grader.judging.steps import change_error, change_of_all, change_ratio
+from grader.judging.steps import GRADIENT, change_error, change_of_all, change_ratio
 from grader.judging.words import plural, where
 from grader.records.record import Event, Leaf, Observed, Record
 from grader.records.verdict import Culprit
@@ -59,7 +59,11 @@ def same_values(record: Record) -> Result:
         failure = differing_leaf(record, placed, rtol=0, atol=0)
         failure = failure or zeros_of_other_sign(record, placed)
         if not failure and (failure := differing_leaf(record, settings(placed), rtol=0, atol=0)):
-            failure = replace(failure, hint=ALL_ELSE)
+            first, now = (
+                seen(record).values[settings(one)] for one in (_placed(record)[0], placed)
+            )
+            kept = placed != _placed(record)[0] and [x.data for x in first] == [x.data for x in now]
+            failure = replace(failure, hint=KEPT if kept else ALL_ELSE)
         if failure:
             new = ["key", "PRNGKey", "Rngs"] * ("Rng" in failure.expected)
             place = statements.call(record, "place", *new, "eval", "train", "set_metadata")
@@ -67,6 +71,10 @@ def same_values(record: Record) -> Result:
     return None
 
 
+KEPT = (
+    "All settings of this model are those of the first one. What does your code keep of an earlier "
+    "call of `place`?"
+)
 ALL_ELSE = (
     "Only the places of the arrays change. Modes, rates, and the hooks of variables stay as they "
     "are. Which line changes one of these?"
@@ -244,12 +252,34 @@ def _lost(record: Record, name: str, number: int, kind: str, old: str = "") -> F
             told = f": a step changes each of them by {same:.3g}, whatever its gradient"
         elif ratio is None and (left := _left_alone(kept, theirs)):
             told = f": the step left {_listed(left)} as they were"
+        if ratio is None and (turned := _gradient(*sides)):
+            told = f": that is the gradient, not the params: {turned:.4g} times the right step"
+            got = failure.observed.partition(", and ")[0]
+            failure = replace(failure, observed=got, hint=GRADIENT)
         rate = ["sgd"] * (ratio is not None and ratio > 0)
         place = statements.call(record, "train_step", *rate, "apply_updates", "update")
         if "update(" in place[0].text and (new := statements.argument(record, *UPDATED)):
             place = new
         return replace(failure, observed=failure.observed + told, culprits=place)
     return replace(failure, culprits=definition(record, "train_step"))
+
+
+def _gradient(old: list[Leaf], mine: list[Leaf], theirs: list[Leaf]) -> float:
+    """How many times the reference's step `mine` is, where it is the gradient of it; else 0."""
+    import numpy as np
+
+    sides = ([load(leaf.data or b"").ravel() for leaf in side] for side in (old, mine, theirs))
+    before, got, right = (np.concatenate(side, dtype=np.float64) for side in sides)
+    if got.shape != right.shape or not (step := right - before).any():
+        return 0.0
+    times = float(got @ step / (step @ step))
+    apart = np.linalg.norm(got - times * step)
+    return times if times < 0 and apart < NEARLY * np.linalg.norm(got) else 0.0
+
+
+NEARLY = 1e-3
+"""How far a gradient may be off, as a share of its length: the step was taken from params that are
+larger, so it is rounded."""
 
 
 def _times(ratio: float) -> str:

@@ -13,12 +13,12 @@ step does where gradients are small shows there. After each round, the other mod
 so is what else a model holds, such as modes and rates. What is kept of a model is read from
 variables of Flax's own types, and without calling what they could call.
 
-Drawn: how many models are placed (4 to 7), the device of each and the default device meanwhile (for
-one of them the same), the steps of each round (3 to 6) and of all rounds (100 or a few more), the
-features, the rows of the batches of each model and all values. Counts are 0, small or large. For
-`place`, some of the other values are 0, negative or large, and but for the first model some are
-none, infinite, -0.0 or tiny. A round begins with values that are positive, or large, or of either
-sign.
+Drawn: how many models are placed (4 to 7), their rates, the device of each and the default device
+meanwhile (for one of them the same), the steps of each round (3 to 6) and of all rounds (100 or a
+few more), the features, the rows of the batches of each model and all values. Counts are 0, small
+or large. For `place`, some of the other values are 0, negative or large, and but for the first
+model some are none, infinite, -0.0 or tiny. A round begins with values that are positive, or large,
+or of either sign.
 """
 
 from collections.abc import Iterator
@@ -209,6 +209,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
                 if given:
                     _make_odd(rng, drawn)
                 given.append(nnx.merge(graph, jax.device_put(drawn)))
+                given[-1].dropout.rate = float(rng.uniform(0.1, 0.9))
+                given[-1].norm.momentum = float(rng.uniform(0.5, 0.99))
             placed.append(_place(submission, observe, device, given[-1]))
         through[0] += sum(map(dumped.uses_the_host, texts))
     with observe.unwatched():

@@ -116,7 +116,7 @@ def reads_the_clock(record: Record) -> Result:
     hints=("One call proves little: the next one may take twice as long. Time `calls` of them.",),
 )
 def times_all_calls(record: Record) -> Result:
-    """While the clock runs, `function` is called at least `calls` times."""
+    """While the clock runs, `function(*args)` is called at least `calls` times."""
     for timing in _timings(record):
         if timing.timed < timing.asked:
             expected = f"{timing.asked} calls between the first and the last reading of the clock"
@@ -126,9 +126,17 @@ def times_all_calls(record: Record) -> Result:
             place = statements.call(record, NAME, *["jit"] * timing.traced, "range", "function")
             hint = ITSELF if timing.traced else BETWEEN if timing.timed > 1 else ""
             return Failure(expected, observed, place, hint)
+        if timing.other_inputs:
+            expected = "`function` gets the inputs that were given, with their numbers and dtypes"
+            place = statements.assigned(record, NAME, "args")
+            return Failure(expected, timing.other_inputs, place, OTHER_PROGRAM)
     return None
 
 
+OTHER_PROGRAM = (
+    "What a program costs may depend on the dtypes of its inputs, and on their numbers. Place them "
+    "as they are: which line changes them?"
+)
 BETWEEN = "Which calls lie between the first and the last reading of the clock?"
 ITSELF = "`function` compiles itself. What is timed when another program holds it?"
 
@@ -329,7 +337,7 @@ def tells_of_one_call(record: Record) -> Result:
             why, what, hint = _long(timing)
             more = _between_readings(record, "function") if timing.timed > timing.asked else []
             place = _start(record) if hint == WARM_UP else more or _figure(record)
-            if not hint and (part := statements.divided_in_part(record, NAME)):
+            if hint in ("", MEAN) and (part := statements.divided_in_part(record, NAME)):
                 place, hint = part, "A division comes before a subtraction. What is to be divided?"
             failure = _wrong(record, timing, why, what, hint)
             return replace(failure, culprits=place) if hint else failure

@@ -11,8 +11,9 @@ dtypes (float32 and whole numbers, and for inputs float64 and bools as well), an
 which is a second and more in `compiling`, and how the work of some of them differs from call to
 call. In two, of which one gets 2 to 4 calls and the other 5 to 9, a drawn call takes most of the
 time, so that the mean of fewer calls is never near the mean of all. Of two that get many, all calls
-of one take about as long, and none takes the mean; of the other, a drawn call takes a fifth of the
-time of all others. Compiling and copies cost something in these, too, for few inputs and for many.
+of one take about as long, and none takes the mean; of the other, which gets most, the first, the
+last and a drawn call take a third of all the time. Each clock begins at a drawn time, some at 0.
+Compiling and copies cost something in these, too, for few inputs and for many.
 One program is timed twice, with the same inputs. Calls and readings of the clock are marked, so
 that a wait between the last two is told from a wait before.
 """
@@ -68,10 +69,10 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     timings, through = [], 0
     names = rng.permutation([name for name in get_args(ProgramName) if name != AGAIN]).tolist()
     names.insert(rng.integers(names.index(TWICE) + 1, len(names) + 1), AGAIN)
-    few, many = (cycle(rng.permutation(spans).tolist()) for spans in (CALLS, MANY))
+    few, many = (cycle(rng.permutation(spans).tolist()) for spans in (CALLS, MANY[:-1]))
     kept: dict[str, tuple[_Marked, Any, int]] = {}
     first, other = rng.permutation(CALLS).tolist()
-    spans = {TWICE: first, "uneven": other}
+    spans = {TWICE: first, "uneven": other, "outlier": MANY[-1]}
     inputs = dict(zip(COSTLY, rng.permutation(OF_EACH).tolist(), strict=True)) | {"copy": MORE}
     single = rng.choice(SINGLE)
     for name in names:
@@ -89,7 +90,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             results = rng.permutation(NAMES)[:count].tolist()
             swapped = name == "swapped"
             dtypes = rng.permutation(DTYPES).tolist()
-            staged = clock.Staged(_cost(name, rng), work, shares, swapped, results, dtypes)
+            begins = float(rng.choice([0, rng.uniform(1, 1000)]))
+            staged = clock.Staged(_cost(name, rng), work, shares, swapped, results, dtypes, begins)
             marked = _Marked(observe, staged)
             given, dtypes = rng.integers(*inputs.get(name, INPUTS)), [*DTYPES, *MORE_DTYPES]
             args = staged.arguments(rng, int(given), rng.permutation(dtypes).tolist())
@@ -117,6 +119,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
                 marked.last_reading,
                 sorted(marked.awaited),
                 marked.after_it,
+                marked.other_inputs(args),
             )
         )
     observe.fact(THROUGH_HOST, through)
@@ -133,6 +136,8 @@ class _Marked:
     def _start(self) -> None:
         self._step = self._call = self.last_call = self.last_reading = 0
         self._result: dict[str, Any] = {}
+        self._inputs: dict[int, tuple[int, Any]] = {}
+        """What the program was given: the place and the array, by its id."""
         self._older: list[Any] = []
         """The arrays that there were before the last call, and its results."""
         self._awaited: set[str] = set()
@@ -149,10 +154,18 @@ class _Marked:
         """Call the program."""
         self._call = self._mark()
         self._awaited, self._after_it = set(), False
+        self._inputs |= {id(one): (place, one) for place, one in enumerate(args)}
         result = self.staged.program(*args)
         arrays = {k: x for k, x in result.items() if not isinstance(x, jax.core.Tracer)}
         self._result, self._older = arrays, jax.live_arrays()
         return result
+
+    def other_inputs(self, args: Any) -> str:
+        """What of the program's inputs was not as it is in `args`, in words, or ""."""
+        with self._observe.unwatched():
+            arrays = [(n, x) for n, x in self._inputs.values() if not _is_gone(x)]
+            found = (_unlike(x, args[n], n + 1) for n, x in arrays if n < len(args))
+            return next(filter(None, found), "")
 
     def told(self, arrays: list[Any]) -> None:
         """Note for what the timer waits: results of the last call, or what comes after them."""
@@ -181,13 +194,31 @@ class _Marked:
         return self._step
 
 
+def _is_gone(array: Any) -> bool:
+    """Whether nothing can be said of an array: it was traced, or is deleted."""
+    if isinstance(array, jax.core.Tracer):
+        return True
+    return isinstance(array, jax.Array) and array.is_deleted()
+
+
+def _unlike(mine: Any, given: Any, number: int) -> str:
+    """How an input differs from the one that was given, or "": `input 2 was float32, not bool`."""
+    right = jax.dtypes.canonicalize_dtype(given.dtype)
+    if getattr(mine, "dtype", None) not in (right, given.dtype):
+        return f"input {number} was {getattr(mine, 'dtype', type(mine).__name__)}, not {right}"
+    if mine.shape != given.shape:
+        return f"input {number} was of shape {mine.shape}, not {given.shape}"
+    same = np.array_equal(np.asarray(mine).astype(right), given.astype(right))
+    return "" if same else f"input {number} had other numbers"
+
+
 def _shares(name: ProgramName, rng: Any, calls: int) -> list[float]:
     """The work of each call, as a share of their mean.
 
     In UNEVEN, one call takes most of the time, so that the mean of fewer calls, whichever they are,
     is at least 0.7 / (calls - 1) away from the mean of all. In `varied`, half of the calls
-    take some more than the others, so that no single call takes the mean. In `outlier`, one takes a
-    fifth of the time of all the others.
+    take some more than the others, so that no single call takes the mean. In `outlier`, the first,
+    the last and a drawn one take a third of the time, each another part of it.
     """
     if name in UNEVEN:
         shares = rng.uniform(0.1, 0.3, calls)
@@ -196,8 +227,10 @@ def _shares(name: ProgramName, rng: Any, calls: int) -> list[float]:
         shares = rng.permutation(np.where(np.arange(calls) % 2, 1.0, rng.uniform(1.3, 1.7)))
         shares *= calls / shares.sum()
     elif name == "outlier":
-        shares = np.full(calls, 5 * calls / (6 * (calls - 1)))
-        shares[rng.integers(calls)] = calls / 6
+        shares = np.full(calls, 0.67 * calls / (calls - 3))
+        parts = rng.permutation([0.09, 0.11, 0.13])
+        # After one call to warm up, the first of the timed calls takes the second share.
+        shares[[1, rng.integers(2, calls), 0]] = parts * calls
     else:
         return [1.0]
     return [float(share) for share in shares]

@@ -37,6 +37,7 @@ class TimedProgram(msgspec.Struct):
     `polls` counts calls of `is_ready` between them. `awaited` names the results of that call for
     which the timer has waited by then; `after_it` says whether it has waited for an array that was
     made after that call, such as a sum of its results, and whether all of these were there then.
+    `other_inputs` says how an input of the program was not as it was given; "" if all were.
     """
 
     staged: ProgramName
@@ -56,6 +57,7 @@ class TimedProgram(msgspec.Struct):
     last_reading: int
     awaited: list[str]
     after_it: bool
+    other_inputs: str = ""
 
 
 def phase(staged: ProgramName) -> str:

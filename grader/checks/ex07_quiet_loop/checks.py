@@ -72,6 +72,13 @@ def one_step_for_each_batch(record: Record) -> Result:
         if steps != calls:
             behind = missed == [steps - 1] and ahead > 1
             taken = calls_of(record, ["step"] if calls > steps else ["next", "islice"])
+            if calls and missed == [*range(calls, steps)] and len(missed) > 1:
+                return Failure(
+                    f"{plural(steps, 'call')} of `step` in a run of {plural(steps, 'batch')}",
+                    f"{plural(calls, 'call')}: the loop ended before the batches did",
+                    statements.leaving(record, "train") or definition(record, "train"),
+                    ENDED,
+                )
             return Failure(
                 f"{plural(steps, 'call')} of `step` in a run of {plural(steps, 'batch')}",
                 plural(calls, "call") + _left_out(missed, steps),
@@ -81,6 +88,7 @@ def one_step_for_each_batch(record: Record) -> Result:
     return None
 
 
+ENDED = "Each batch gets its step, whatever its loss is. Which line ends the loop, and when?"
 LEFT = (
     "Each step of the loop gets the batch that was taken a round before. After the last round, one "
     "batch is left: which step gets it?"
@@ -172,7 +180,7 @@ def _rounded(record: Record, steps: int) -> Failure | None:
     """The failure for a loss that is near to the one that `step` returned, and not the same."""
     name = f"losses of {steps}"
     returned, own = seen(record).values[gave(steps)], seen(record).values[name]
-    failure = compare(name, own, returned, "", "", rtol=1e-6, atol=0)
+    failure = compare(name, own, returned, "", "", rtol=0, atol=0)
     return failure and replace(failure, hint=ROUNDED)
 
 
@@ -211,7 +219,7 @@ def same_params(record: Record) -> Result:
         name = f"params after {steps}"
         failure = differing_leaf(record, name, rtol=1e-4, atol=1e-6)
         if not failure and (theirs := seen(record).values.get(last(steps))):
-            failure = compare(name, seen(record).values[name], theirs, "", "", rtol=1e-6, atol=0)
+            failure = compare(name, seen(record).values[name], theirs, "", "", rtol=0, atol=0)
         if failure:
             return _in_words(record, failure, steps)
         if altered:

@@ -7,10 +7,11 @@ multiplies the loss, so that no other function gives its numbers; and all number
 timed runs. In every second run the factor is negative. In the third run some losses are no number,
 infinite with either sign, large or small, two in turn are 0, and the params have one more array, of
 a drawn name. A run counts its steps, because a read after the last step is no stall. What `step`
-returned is kept, too: no rounding is in it. What all runs return is looked at when they have ended,
-so a list that is filled again later shows. The long run holds each step until the next one is
-called (`grader.stages.held`), so a wait is found that no probe sees. In the timed runs, preparing a
-batch takes the host three quarters of a step: this is what a loop that does not wait can hide.
+returned is kept, too: no rounding is in it. After each run, the caller's params are looked at. What
+all runs return is looked at when they have ended, so a list that is filled again later shows. The
+long run holds each step until the next one is called (`grader.stages.held`), so a wait is found
+that no probe sees. In the timed runs, preparing a batch takes the host three quarters of a step:
+this is what a loop that does not wait can hide.
 """
 
 import time
@@ -31,6 +32,7 @@ from grader.stages.busy_step import staged
 from grader.stages.held import Held
 
 PROMISE = "`train` returns (params, losses)"
+GIVEN = "`train` leaves the params that it is given as they are"
 OWN_LIST = "each call of `train` returns a list of its own"
 LENGTHS, BETWEEN = ((2, 40), (110, 160)), (40, 110)
 """From how many steps on, and below how many, the first watched runs have, and the third one.
@@ -39,7 +41,8 @@ The last one has a single step.
 """
 ODD = (np.nan, np.inf, -np.inf, 1e6, -1e6, 1e-6, -1e-6)
 """What single losses of the third run are multiplied by; and 0, twice in turn."""
-WIDTHS, ROWS = (4, 48), (2, 120)
+WIDTHS, ROWS = (96, 256), (2, 120)
+"""Each array of the params holds more bytes than the losses of twenty steps may be read as."""
 
 
 def _parameters(rng: Any, width: int) -> dict[str, Any]:
@@ -80,6 +83,7 @@ class _Run:
         names = ["".join(rng.choice([*ascii_lowercase], 6))] if more else []
         self._more = {name: jax.device_put(rng.random(3, np.float32)) for name in names}
         self.params = self._own | self._more
+        self._before: list[tuple[str, Any]] = [*self.params.items()]
         self._batches = [_batch(rng, rows) for _ in range(steps)]
         twice = rng.integers(1, max(steps, 2))
         if twice < steps:
@@ -119,6 +123,20 @@ class _Run:
     def altered(self) -> list[int]:
         """The steps, from 0, that got other numbers than the step before returned."""
         return [n for n, both in enumerate(self._fed) if not same_numbers(*both)]
+
+    def look_at_given(self) -> None:
+        """Look whether the caller still has its params as they were.
+
+        Raises:
+          Misused: some were deleted, replaced or put in.
+        """
+        now = self.params
+        same = {name for name, one in self._before if now.get(name) is one}
+        gone = [name for name, one in self._before if name not in same or one.is_deleted()]
+        changed = [*gone, *(now.keys() - dict(self._before).keys())]
+        if changed:
+            named = ", ".join(f"`params[{name!r}]`" for name in changed)
+            raise Misused(GIVEN, f"it deletes, replaces or puts in {named}")
 
     def gave(self) -> list[float]:
         """The losses that `step` returned."""
@@ -185,6 +203,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             if run.held is not None:
                 run.held.release()
         params, losses = unpack(returned, 2, PROMISE)
+        run.look_at_given()
         own_list(losses, [tree for _, tree in results], OWN_LIST)
         results += [(f"losses of {steps}", losses), (f"params after {steps}", params)]
         if observe.reference:

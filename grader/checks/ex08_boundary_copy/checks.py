@@ -274,20 +274,29 @@ def _in_words(record: Record, failure: Failure, run: Run) -> Failure:
     measured = statements.call(record, "train", "error_of")
     if observed.endswith(SLIPS[0]) and place != measured:
         place, made = measured, []
-    if first and (other := _other_argument(record, run)):
-        observed += f"; the first call got another `{''.join(other)}`"
-        made = statements.assigned(record, "train", other[0])
+    other = _other_argument(record, run)
+    if other and index and (first or other[2].startswith("dtype")):
+        observed += f"; the first call got another `{''.join(other[:2])}`"
+        observed += f": {other[2]}, not {other[3]}" if other[3] else ""
+        made, hint = statements.assigned(record, "train", other[0]), hint or FIRST
     hint = IN_ONE if in_one else hint
     return replace(
         failure, expected=expected, observed=observed, culprits=place, hint=hint, made=made
     )
 
 
-def _other_argument(record: Record, run: Run) -> tuple[str, str] | None:
-    """Which array the first call got with other values than it should: ("stats", "['mean']")."""
+def _other_argument(record: Record, run: Run) -> tuple[str, str, str, str] | None:
+    """Which array the first call got with other values than it should: ("stats", "['mean']").
+
+    And its shape or dtype, beside the right one; both are empty where these are right.
+    """
     other = differing_leaf(record, run.first_call, rtol=1e-6, atol=1e-6)
     name = re.match(r"`[\w ]+\['(\w+)'\](\['\w+'\])", other.expected) if other else None
-    return (name[1], name[2]) if name else None
+    if other is None or name is None:
+        return None
+    form = re.search(r" has (?:shape|dtype) (.+)$", other.expected)
+    got = re.match(r"shape \(.*?\)|dtype \w+", other.observed)
+    return (name[1], name[2], *((got[0], form[1]) if got and form else ("", "")))
 
 
 IN_ONE = (

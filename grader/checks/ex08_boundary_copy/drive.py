@@ -10,15 +10,18 @@ Drawn: the batches of the runs (2 to 29 and 100 to 129, in any order, then 30 to
 single one), the rows of a batch, the width of the network, and all numbers: no array of a batch can
 be worked out from the other. The runs have different numbers of batches, so that a copy in each
 step is told from a copy in each run. The last two runs get the first one's dicts, filled with other
-arrays, of float64, and their last batch has a number that is none. The caller's dicts are looked at
-in each step. What the runs return, and what the caller has, is looked at when all have ended, so a
-list that is filled again later shows.
+arrays, of float64, and the params have one more array, of a drawn name, that changes no error. The
+last batch of the third run has a number that is none. The last run gets the very arrays of the one
+before, with other numbers in them. The caller's dicts are looked at in each step, those of the
+batches that were taken as well. What the runs return, and what the caller has, is looked at when
+all have ended, so a list that is filled again later shows.
 """
 
 import math
 import sys
 from collections.abc import Iterator
 from itertools import zip_longest
+from string import ascii_lowercase
 from types import ModuleType
 from typing import Any
 
@@ -41,6 +44,8 @@ LENGTHS, BETWEEN = ((2, 30), (100, 130)), (30, 100)
 
 The last one has a single batch.
 """
+LOOKED_AT = 2
+"""So many of the batches that were taken last are looked at in a step: its own, and one ahead."""
 ROWS, WIDTHS = ((5, 40), (40, 200)), ((5, 20), (20, 60))
 """Between which numbers the rows of a batch lie, and the width of the network, in two runs each."""
 
@@ -80,6 +85,8 @@ class Loop:
         self._given = [
             (tree, name, [*tree.items()]) for name, tree in (("params", params), ("stats", stats))
         ]
+        self._fresh: list[tuple[Any, str, list[Any]]] = []
+        """The batches that were taken last, as `_given` is."""
         self.changed: set[str] = set()
         self.waiting: list[int] = []
         """The bytes that `_waiting` counted in each step."""
@@ -92,9 +99,10 @@ class Loop:
 
     def incoming(self, batches: list[Any]) -> Iterator[Any]:
         """The batches, counted as they are taken."""
-        for batch in batches:
+        for number, batch in enumerate(batches):
             self._observe.mark()
             self._taken += 1
+            self._fresh.append((batch, f"batches[{number}]", [*batch.items()]))
             yield batch
 
     def step(self, params: Any, stats: Any, batch: Any) -> Any:
@@ -104,8 +112,9 @@ class Loop:
         self._look(params=params, stats=stats, batch=batch)
         with self._observe.unwatched():
             self.waiting.append(self._waiting())
-        for tree, name, items in self._given:
+        for tree, name, items in (*self._given, *self._fresh):
             self.changed |= _replaced(name, items, [*tree.items()])
+        self._fresh = self._fresh[-LOOKED_AT:]
         self.last = params = self._step(params, stats, batch)
         for array in jax.tree.leaves(params):
             self._known[id(array)] = array
@@ -186,12 +195,19 @@ def _inputs(rng: Any, count: int, rows: int, width: int) -> tuple[Any, Any, list
 def _filled_again(rng: Any, inputs: tuple[Any, Any, list[Any]], old: list[Any]) -> None:
     """Let the arrays of `inputs` come in the `old` dicts, and all arrays in float64.
 
-    The last batch gets a NaN, and that before it a number that makes a large error.
+    An array that an old dict has of the same kind gets the numbers alone. The last batch of
+    several gets a NaN, and that before it a number that makes a large error.
     """
     *new, batches = inputs
     for tree, values in zip([*old, *batches], [*new, *batches], strict=True):
-        tree.update({name: array.astype(np.float64) for name, array in values.items()})
-    for batch, odd in zip(batches[::-1], (np.nan, rng.choice([-1, 1]) * 1e4), strict=False):
+        for name, array in values.items():
+            there = tree.get(name, array)
+            if (there.shape, there.dtype) == (array.shape, np.float64):
+                there[...] = array
+            else:
+                tree[name] = array.astype(np.float64)
+    found = (np.nan, rng.choice([-1, 1]) * 1e4) if len(batches) > 1 else ()
+    for batch, odd in zip(batches[::-1], found, strict=False):
         targets = batch["targets"]
         targets[rng.integers(len(targets))] = odd
 
@@ -213,10 +229,14 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     both = zip(rng.permutation(ROWS), rng.permutation(WIDTHS), strict=True)
     sizes = [(int(rng.integers(*rows)), int(rng.integers(*width))) for rows, width in both]
     spans = [*rng.permutation(LENGTHS), BETWEEN, (1, 2)]
+    one_more, size = "".join(rng.choice([*ascii_lowercase], 6)), int(rng.integers(*WIDTHS[1]))
     for span, (rows, width) in zip(spans, [*sizes, sizes[0], sizes[0]], strict=True):
         count = int(rng.integers(*span))
         params, stats, batches = _inputs(rng, count, rows, width)
         if len(runs) >= len(LENGTHS):
+            params[one_more] = rng.standard_normal(size).astype(np.float32)
+            if len(runs) > len(LENGTHS):
+                kept[-1] = _without_given(*kept[-1])
             _filled_again(rng, (params, stats, batches), dicts)
             params, stats = dicts
         dicts = dicts or [params, stats]
@@ -249,6 +269,18 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         for name, tree in zip(run.gave, (errors, last), strict=True):
             observe.value(name, tree)
     observe.fact(RUNS, msgspec.to_builtins(runs))
+
+
+def _without_given(
+    run: Run, changed: set[str], before: "_Entries", batches: list[Any], calls: Any
+) -> tuple[Run, set[str], "_Entries", list[Any], Any]:
+    """What is kept of a run before its params and stats get other numbers: they are looked at now.
+
+    So nothing that the run computes from them may still be under way.
+    """
+    jax.block_until_ready(calls)
+    of_batches = {name: entry for name, entry in before.items() if name.startswith("`batches")}
+    return run, changed | _changed_later(before, batches), of_batches, batches, calls
 
 
 _Entries = dict[str, tuple[Any, Any, int]]

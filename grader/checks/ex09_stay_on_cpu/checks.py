@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from grader.checks.ex09_stay_on_cpu import EXERCISE
 from grader.checks.ex09_stay_on_cpu.facts import (
+    GONE,
     N_LESS_ONE,
     PREDICTED,
     PREPARED,
@@ -233,10 +234,17 @@ def no_visit_to_the_accelerator(record: Record) -> Result:
     ),
 )
 def same_prediction(record: Record) -> Result:
-    """`predict` returns the reference's numbers."""
+    """`predict` returns the reference's numbers, and deletes nothing that it is given."""
     for name in map(prediction, range(len(_predicted(record)))):
         if failure := differing_leaf(record, name, rtol=1e-5, atol=1e-5):
             return _named(record, failure, name, "predict")
+    if gone := seen(record).facts[GONE]:
+        _, name = gone[0]
+        place = [*statements.donated(record, "predict"), *calls_of(record, ("delete",))]
+        expected = "the caller has the params and the batch after `predict`, for another call"
+        hint = "What `predict` is given belongs to the caller. Which line gives it away?"
+        place = place or definition(record, "predict")
+        return Failure(expected, f"`{name}` is deleted", place, hint)
     return None
 
 
@@ -295,6 +303,8 @@ def _elsewhere(record: Record, call: int) -> Failure | None:
     )
 
 
+ARRAYS = 4
+"""So many arrays has `predict`: the batch, two params and the result."""
 IN_PARTS = "One copy takes all rows of a batch. Which line takes it apart before it is copied?"
 
 
@@ -312,14 +322,16 @@ def batch_is_the_one_copy(record: Record) -> Result:
         (total, size), (fewest, least) = map(weight, (mine, theirs))
         if total > fewest:
             why = "the params or the result moved too, or the batch took a detour"
-            if size == least:
-                why = "together they are as large as the batch, which went in parts"
+            rows = wanted(record).values[prediction(call)][0].shape[0]
+            in_parts = size == least or (total > ARRAYS and len({e.line for e in mine}) == 1)
+            if in_parts:
+                why = f"the batch of {rows} rows went in parts"
             return Failure(
                 f"a call with the {commitment} batch makes {plural(fewest, 'copy')}: only the "
                 "batch is copied",
                 f"{_in_words(mine)}: {why}",
                 culprits(record, mine),
-                IN_PARTS if size == least else "",
+                IN_PARTS if in_parts else "",
             )
     if programs := seen(record).facts[THROUGH_HOST]:
         return Failure(

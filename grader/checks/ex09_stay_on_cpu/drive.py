@@ -13,7 +13,7 @@ whether a batch that `predict` gets is committed. Where `prepare` is called agai
 gets the same array, filled anew. After the first call, a column of each `raw` is 0, and if they
 can, one has a missing number, and one an infinite one. What is in `raw`, and in those of other
 calls, is compared with what it was, after the call and whenever it runs a program. What both
-functions return is looked at when all has been called.
+functions return, and what `predict` was given, is looked at when all has been called.
 
 `predict` does not get what `prepare` returned, so that a fault in one does not show in the
 other. Its batch is sometimes committed and sometimes not. The model follows the committed
@@ -32,6 +32,7 @@ import numpy as np
 
 from grader.checks.ex09_stay_on_cpu.facts import (
     COMMITMENTS,
+    GONE,
     N_LESS_ONE,
     PREDICTED,
     PREPARED,
@@ -124,10 +125,14 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     kinds = rng.permutation(kinds).tolist()
     calls = list(zip(predicted, kinds, strict=True))
     observe.fact(PREDICTED, [[*place.names(), kind] for place, kind in calls])
+    kept = list[dict[str, Any]]()
     with dumped.programs() as texts:
         for call, (place, kind) in enumerate(calls):
-            found = _predict(submission, observe, rng, place, kind, call, watch)
+            found, given = _predict(submission, observe, rng, place, kind, call, watch)
             results.append((prediction(call), found))
+            kept.append(given)
+    gone = [[call, name] for call, one in enumerate(kept) for name in one if one[name].is_deleted()]
+    observe.fact(GONE, gone)
     for name, found in results:
         observe.value(name, found)
     observe.fact(THROUGH_HOST, sum(map(dumped.uses_the_host, texts)))
@@ -200,8 +205,11 @@ def _predict(
     commitment: str,
     call: int,
     watch: launches.Places,
-) -> Any:
-    """Predict from a batch (rows, 16) that lies on the CPU, committed or not."""
+) -> tuple[Any, dict[str, Any]]:
+    """Predict from a batch (rows, 16) that lies on the CPU, committed or not.
+
+    Returns the prediction, and the arrays that were given.
+    """
     cpu, accelerator, rows, width = place
     shapes = ((rows, 16), (16, width), (width, 4))
     inputs, w1, w2 = (rng.standard_normal(shape).astype("float32") for shape in shapes)
@@ -212,10 +220,10 @@ def _predict(
                 given = jax.device_put(inputs, cpu if commitment == "committed" else None)
         precise = jax.default_matmul_precision("highest")
         with precise, watch.seen() as ran, observe.phase(f"predict {call}"):
-            found = submission.predict(params, given, accelerator)
+            found = submission.predict({**params}, given, accelerator)
         observe.fact(ran_on("predict", call), sorted(ran))
         _new_array(observe, "predict", call)
-        return found
+        return found, {"batch": given, **{f"params[{name!r}]": w for name, w in params.items()}}
 
 
 def _new_array(observe: Observe, function: str, call: int) -> None:

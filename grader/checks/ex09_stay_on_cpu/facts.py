@@ -17,6 +17,10 @@ UNSEEN = "why nobody can say where programs ran"
 """The fact that is not empty if the launches of the two functions were not seen."""
 
 
+GONE = "what predict deleted"
+"""The fact that lists the calls of `predict` of which an array that was given is gone, and what."""
+
+
 def batch(call: int) -> str:
     """The name of the value that a call of `prepare` returns."""
     return f"batch {call}"

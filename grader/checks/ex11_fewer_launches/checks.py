@@ -448,6 +448,12 @@ FORGOTTEN = (
 CLEARED = "jax.clear_caches drops every program that is compiled. What does the next call do?"
 
 
+BASE, MORE_COPIES = 100, 8
+"""The program for more steps than BASE may hold twice as many copies of the step as the one for
+BASE, and so many more. A loop that is unrolled by k holds k copies or more, with those of what is
+left over below 2 k."""
+
+
 @EXERCISE.check(
     ground="observed",
     after=("one_launch",),
@@ -466,11 +472,14 @@ def one_copy_of_the_step(record: Record) -> Result:
         return Unable(f"programs could not be read: {problem}")
     runs = _runs(record, FIRST)
     long = next((run for run in runs if run.is_unrolled), None)
+    few = next((run for run in runs if run.steps == BASE), runs[0])
+    most = 2 * few.operations + MORE_COPIES * OPERATIONS
+    long = long or next((run for run in runs if run.operations > most and run.steps > BASE), None)
     if long is None:
         return None
     return Failure(
         f"the program for {long.steps} steps holds about as much arithmetic as one for "
-        f"{runs[0].steps}",
+        f"{min(runs[0].steps, few.steps)}",
         f"it has {long.operations:,} operations, and a step has {OPERATIONS}: the loop is "
         f"unrolled, and the program holds about {long.operations // OPERATIONS:,} of its steps",
         definition(record, "simulate"),

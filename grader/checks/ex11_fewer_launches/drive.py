@@ -10,9 +10,10 @@ follow each other, and one is above 1000); how many runs each has, one that comp
 one more, about 80 in all, in drawn order, and for which of them the second run follows the first at
 once; the number of pendulums for each number of steps, whether their arrays are committed to their
 device, and their starts: wide swings, small ones, and some that turn over and over, in both
-directions, from any angle; one begins at 0, and one without speed. Of the runs with one number of
-steps, every second one gets the very arrays of the first. In the end, one of the numbers has a run
-of more pendulums, which may compile again. A step of a timed window is a run of each of four
+directions, from any angle; one begins at 0, and one without speed. With one number of steps there
+is a single pendulum. Of the runs with one number of steps, every second one gets the very arrays of
+the first. In the end, one of the numbers has a run of more pendulums, which may compile again, and
+then one of as many as before. A step of a timed window is a run of each of four
 lengths, drawn as those of short runs are, once for all windows of a comparison.
 """
 
@@ -80,7 +81,8 @@ def _start(rng: Any, pendulums: int, *, committed: bool = False) -> tuple[Any, A
     One in eight turns over and over.
     """
     angle, speed = (rng.uniform(-most, most, pendulums) for most in (SWING, SPEED))
-    angle[int(rng.integers(pendulums))] = speed[int(rng.integers(pendulums))] = 0
+    if pendulums > 1:
+        angle[int(rng.integers(pendulums))] = speed[int(rng.integers(pendulums))] = 0
     turning = (rng.permutation(pendulums) < pendulums // 8) & (speed != 0)
     angle *= np.where(turning, TURNING, 1)
     speed += np.sign(speed) * TURNING * SPEED * turning
@@ -159,6 +161,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         longer = {int(n): int(rng.integers(*MORE_PENDULUMS)) for n in some}
         for steps in longer:
             run(steps, FIRST, _Starts(int(rng.integers(1 << 30)), longer, committed))
+            run(steps, AGAIN)
     for made, arrays in zip(runs, kept, strict=True):
         gone = {word: _deleted(pair) for word, pair in arrays.items()}
         made.later = {word: names for word, names in gone.items() if names and not made.deleted}
@@ -206,6 +209,7 @@ def _plan(rng: Any) -> tuple[dict[int, int], list[int]]:
     some = {int(n) for numbers, many in STEPS for n in rng.choice(numbers, many, replace=False)}
     middle = int(rng.integers(*MIDDLE))
     sizes = {n: int(rng.integers(*PENDULUMS)) for n in some | {*range(middle, middle + IN_A_ROW)}}
+    sizes[middle] = 1
     short = [steps for steps in sizes if steps < SHORT]
     more = [*sizes, *rng.choice(short, rng.integers(40, 70))]
     return dict(sorted(sizes.items())), [int(steps) for steps in rng.permutation(more)]

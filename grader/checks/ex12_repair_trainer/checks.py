@@ -51,8 +51,8 @@ SCALAR = 8
 SLACK = 64
 """Bytes that a step may bring to the device beside its batch: counters, rates."""
 
-OTHER_READS = 3
-"""How many numbers a run may read besides its losses. A loss that is read again is no new read."""
+OTHER_READS = 20
+"""In so many steps, a run may read one number besides its losses, or one loss again."""
 
 MOVED_IN_A_STEP = 2
 """How many arrays a step may bring from one device to another: a key, and a loss."""
@@ -68,8 +68,20 @@ def _run(record: Record, name: str) -> Run:
 
 
 def _lengths(record: Record) -> dict[str, int]:
-    """The steps of each run, as the reference's side drew them."""
+    """The steps of each run that trains, as the reference's side drew them."""
     return {name: msgspec.convert(wanted(record).facts[name], Run).steps for name in RUNS}
+
+
+def _many(record: Record) -> dict[str, ManySteps]:
+    """What each run did that trains nothing."""
+    return {name: msgspec.convert(seen(record).facts[name], ManySteps) for name in MANY}
+
+
+def _all_lengths(record: Record) -> dict[str, int]:
+    """The steps of every run."""
+    facts = wanted(record).facts
+    many = {name: msgspec.convert(facts[name], ManySteps).steps for name in MANY}
+    return {**_lengths(record), **many}
 
 
 def _keys(run: Run) -> list[tuple[int, ...]]:
@@ -296,7 +308,11 @@ def trains_on_every_batch(record: Record) -> Result:
 def _of_many(record: Record) -> Failure | None:
     """The failure of a run of many steps, the last of which has fewer rows, and a loss of NaN."""
     place = definition(record, "train")
-    for many in _many(record):
+    for many in _many(record).values():
+        if many.other_batch is not None:
+            expected = f"one step for each of {many.steps} batches, in their order"
+            observed = f"step {many.other_batch}, counted from 0, got another batch than its own"
+            return Failure(expected, observed, place)
         if many.left > 0:
             expected = f"one step for each of {many.steps + many.left} batches"
             observed = f"{plural(many.steps, 'step')}, and {plural(many.left, 'batch')} got none"
@@ -326,10 +342,6 @@ def _rounds_of_helper(record: Record, place: Sequence[Culprit]) -> list[Culprit]
     called = re.findall(r"\b\w+(?=\()", place[0].text if place else "")
     own = [name for name in called if name in File(record.source).names]
     return statements.rounds(record, own[0]) if own else []
-
-
-def _many(record: Record) -> list[ManySteps]:
-    return msgspec.convert(seen(record).facts[MANY], list[ManySteps])
 
 
 LAST_MISSING = ": the last batch got none"
@@ -386,7 +398,7 @@ def a_new_key_for_each_step(record: Record) -> Result:
         for index, call in enumerate(long.calls)
         if any(later.key in call.parts for later in long.calls[index + 1 :])
     ]
-    runs, steps = _many(record), len(keys)
+    runs, steps = [*_many(record).values()], len(keys)
     many = next((one for one in runs if one.keys < one.steps), runs[-1])
     if repeated:
         steps = len(repeated[0])
@@ -473,14 +485,21 @@ def _random(pairs: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> bool:
 )
 def runs_on_the_default_device(record: Record) -> Result:
     """Every step runs on the default device."""
-    for name in RUNS:
-        default = msgspec.convert(wanted(record).facts[name], Run).default
-        calls = _run(record, name).calls
-        wrong = [call.place for call in calls if call.place != default]
+    facts = wanted(record).facts
+    ran = [
+        (msgspec.convert(facts[name], Run).default, [c.place for c in _run(record, name).calls])
+        for name in RUNS
+    ]
+    more = [
+        (msgspec.convert(facts[name], ManySteps).default, run.places)
+        for name, run in _many(record).items()
+    ]
+    for default, places in (*ran, *more):
+        wrong = [place for place in places if place != default]
         if wrong:
             return Failure(
                 f"where the default device is {default}, all steps run there",
-                f"{len(wrong)} of {plural(len(calls), 'step')} ran on {wrong[0]}, because their "
+                f"{len(wrong)} of {plural(len(places), 'step')} ran on {wrong[0]}, because their "
                 "arrays were put there",
                 calls_of(record, ("device_put",))[:1] or definition(record, "train"),
             )
@@ -489,7 +508,7 @@ def runs_on_the_default_device(record: Record) -> Result:
 
 def _between(record: Record, *kinds: EventKind) -> list[Event]:
     """Events after the first step of a run and before its last."""
-    steps = _lengths(record)
+    steps = _all_lengths(record)
     return [e for e in events(seen(record), *kinds) if 0 < e.step < steps.get(e.phase, 0)]
 
 
@@ -504,12 +523,14 @@ def _of_number(event: Event) -> bool:
 )
 def nothing_compiles_again(record: Record) -> Result:
     """From the third step to the last, nothing is compiled."""
-    found = [e for e in _between(record, "compile") if e.step > 2]
+    # Python iterates over an array, such as keys, by a program for each hundred of its elements.
+    found = [e for e in _between(record, "compile") if e.step > 2 and e.phase in RUNS]
     if not found:
         return probe_gap(seen(record), "compiles")
     return Failure(
         "0 compiles from the third step to the last",
-        f"{plural(sum(event.count for event in found), 'compile')} in {_all_steps(record)} steps",
+        f"{plural(sum(event.count for event in found), 'compile')} in "
+        f"{sum(_lengths(record).values())} steps",
         culprits(record, found),
     )
 
@@ -545,7 +566,7 @@ def no_waits_for_the_loss(record: Record) -> Result:
 
 
 def _all_steps(record: Record) -> int:
-    return sum(_lengths(record).values())
+    return sum(_all_lengths(record).values())
 
 
 AT_THE_END = "`train` returns the model that the last step gave, and leaves it where it is."
@@ -562,18 +583,21 @@ AT_THE_END = "`train` returns the model that the last step gave, and leaves it w
 )
 def model_stays_on_its_device(record: Record) -> Result:
     """The model is neither read to the host nor copied to a device, between steps or at the end."""
-    steps = _lengths(record)
+    steps = _all_lengths(record)
     batch = wanted(record).facts["batch bytes"]
     model = wanted(record).facts["model bytes"]
     every = list(events(seen(record), "d2h", "async_copy"))
     read = [e for e in _between(record, "d2h", "async_copy") if not _of_number(e)]
     for event in every:
         length, nbytes = steps.get(event.phase, 0), event.nbytes or 0
-        if event.step >= length and (nbytes in model or nbytes > length * SCALAR):
-            read.append(event)  # more than all losses
+        losses = 4 * length  # a run that trains nothing may have as many bytes of them as an array
+        if event.step >= length and ((nbytes in model and nbytes != losses) or nbytes > 2 * losses):
+            read.append(event)
     sent = [e for e in events(seen(record), "h2d", "d2d") if e.step > 0 and e.phase in steps]
     # A batch goes to the device in its arrays, or in one piece.
-    odd = [e for e in sent if _is_large(e) and e.nbytes not in (*batch, sum(batch))]
+    last = wanted(record).facts["bytes of the last batch"]
+    known = (*batch, sum(batch), *last, sum(last))
+    odd = [e for e in sent if _is_large(e) and e.nbytes not in known]
     if not (read or odd):
         return (
             _sent_too_often(record, sent, sum(batch) + SLACK)
@@ -604,25 +628,25 @@ def _is_large(event: Event) -> bool:
 
 def _many_numbers(record: Record) -> Failure | None:
     """The failure where a run copies more numbers than losses and keys, however small each is."""
-    for name, steps in _lengths(record).items():
+    for name, steps in _all_lengths(record).items():
         for kind in ("d2h", "async_copy"):
             found = list(events(seen(record), kind, phase=name))
-            numbers = [event for event in found if _of_number(event)]
-            if (total := sum(event.count for event in numbers)) > steps + OTHER_READS:
+            numbers, most = [e for e in found if _of_number(e)], steps + 3 + steps // OTHER_READS
+            if (total := sum(event.count for event in numbers)) > most:
                 return Failure(
                     f"in {steps} steps, the host reads {steps} losses, and no other numbers",
                     f"{total} reads of a number: the model is read, number by number",
                     culprits(record, numbers),
                 )
-            if (read := _bytes(found)) > (steps + OTHER_READS) * SCALAR:
+            if (read := _bytes(found)) > most * SCALAR:
                 return Failure(
                     f"in {steps} steps, the host reads {steps} losses, and nothing else",
                     f"{read:,} bytes are read: the model is read, piece by piece",
                     culprits(record, found),
                     AT_THE_END,
                 )
-        moved = list(events(seen(record), "d2d", phase=name))
-        if (total := sum(event.count for event in moved)) > MOVED_IN_A_STEP * steps + OTHER_READS:
+        moved = [e for e in events(seen(record), "d2d", phase=name) if e.step > 0]
+        if (total := sum(event.count for event in moved)) > MOVED_IN_A_STEP * steps:
             return Failure(
                 "no array of the model is copied to another device",
                 f"{total} copies from one device to another in {steps} steps: it is, in pieces",
@@ -638,7 +662,7 @@ def _bytes(found: Sequence[Event]) -> int:
 
 def _sent_too_often(record: Record, sent: list[Event], limit: int) -> Failure | None:
     """The failure where a run copies more to a device than its batches."""
-    for name, steps in _lengths(record).items():
+    for name, steps in _all_lengths(record).items():
         found = [e for e in sent if e.phase == name]
         if (each := _bytes(found) // steps) > limit:
             return Failure(
@@ -655,14 +679,19 @@ COPIES = ("jnp.copy", "tree.map", "tree_map", "device_put")
 
 def _copied_in_place(record: Record) -> Failure | None:
     """The failure where an array of the model was copied on its device, between two steps."""
-    for name in RUNS:
-        for index, call in enumerate(_run(record, name).calls):
-            if call.copied:
-                return Failure(
-                    "a step gets the arrays of the model that the step before returned",
-                    f"step {index} gets copies: {plural(call.copied, 'array')} in other buffers",
-                    calls_of(record, COPIES)[:1] or definition(record, "train"),
-                )
+    arrays = {
+        index: plural(call.copied, "array")
+        for name in RUNS
+        for index, call in enumerate(_run(record, name).calls)
+        if call.copied
+    }
+    arrays = arrays or {i: "its arrays" for run in _many(record).values() for i in run.copied}
+    for index, copied in arrays.items():
+        return Failure(
+            "a step gets the arrays of the model that the step before returned",
+            f"step {index} gets copies: {copied} in other buffers",
+            calls_of(record, COPIES)[:1] or definition(record, "train"),
+        )
     return None
 
 
@@ -682,13 +711,23 @@ def _moved_at_the_end(record: Record) -> Failure | None:
     """The failure where `train` returns a model that is not where its last step ran."""
     for name in RUNS:
         calls = _run(record, name).calls
-        returned = [where(leaf) for leaf in seen(record).values[f"model of {name}"]]
-        moved = [place for place in returned if calls and place != calls[-1].place]
-        if moved:
-            return Failure(
-                f"the model is where the last step ran: {calls[-1].place}",
-                f"an array of the model that `train` returns: {moved[0]}",
-                definition(record, "train"),
-                AT_THE_END,
-            )
+        returned = map(where, seen(record).values[f"model of {name}"])
+        if calls and (failure := _moved_from(record, calls[-1].place, *returned)):
+            return failure
+    for run in _many(record).values():
+        if failure := _moved_from(record, run.default, run.end or run.default):
+            return failure
     return None
+
+
+def _moved_from(record: Record, ran: str, *places: str) -> Failure | None:
+    """The failure where an array that `train` returns lies elsewhere than where its steps `ran`."""
+    moved = [place for place in places if place != ran]
+    if not moved:
+        return None
+    return Failure(
+        f"the model is where the last step ran: {ran}",
+        f"an array of the model that `train` returns: {moved[0]}",
+        definition(record, "train"),
+        AT_THE_END,
+    )

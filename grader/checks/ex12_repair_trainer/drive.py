@@ -3,20 +3,22 @@
 `train` gets a jitted step, whatever the learner's `step` is, so that a fault in `step` hides none
 in `train`. All three runs are judged. One is long, one starts from the same key, so that the same
 keys must come out, and one from another key. The long run holds each step until the next one is
-called (`grader.stages.held`), so a wait is found that no probe sees. Of three more runs, the keys
-are counted, and what they return is looked at: their steps train nothing, and give one of two
-models in turn; the last batch has fewer rows; the losses are of all sizes, one is infinite, and the
-last one is NaN.
+called (`grader.stages.held`), so a wait is found that no probe sees. Three more runs are watched
+and judged as the others, but their steps train nothing, and give one of two models in turn, so that
+hundreds of them cost little; the last batch has fewer rows; the losses are of all sizes, one is
+infinite, and the last one is NaN.
 
-Drawn: the steps of each run (60 to 99, 3 to 19, 20 to 59, one of SAME_SIZES, 100 to 259, and 260 to
-329), the rows of
-a batch, all numbers, of which one in each array of the model is 0, the seeds of the keys, and which
-device is the default one in the first run; in the second it is the other one. So code that names a
-device names the wrong one at least once. Keys begin with 0, as those of PRNGKey do, but for one. No
-run that trains has 100 steps: JAX compiles a program for each hundred elements of an array that
-Python iterates over, such as keys.
+Drawn: the steps of each run (60 to 99, 3 to 19, 20 to 59; 1, one of SAME_SIZES, 100 to 259, and 530
+to 699), the rows of a batch, all numbers, of which one in each array of the model is 0, the seeds
+of the keys, and which device is the default one in the first run; in the second it is the other
+one, and likewise in later ones; in the last one nobody has set it. So code that names a device
+names the wrong one at least once. Keys begin with 0, as those of PRNGKey do, but for one. No run
+that trains has 100 steps: JAX compiles a program for each hundred elements of an array that Python
+iterates over, such as keys.
 """
 
+from collections.abc import Iterator
+from contextlib import nullcontext
 from types import ModuleType
 from typing import Any
 
@@ -51,9 +53,9 @@ SAME_SIZES = (4, 16, 32, 128)
 """Rows or steps whose arrays would have the size of an array of the model, in bytes."""
 SOME_STEPS = {LONG: (60, 100), AGAIN: (3, 20), OTHER: (20, 60)}
 """From how many steps on, and below how many, each run has."""
-MANY_STEPS = ((100, 260), (260, 330))
+MANY_STEPS = ((100, 260), (530, 700))
 """From how many batches on, and below how many, the runs have that train nothing, and one more.
-Before them comes one of as many steps as no run has that trains."""
+Before them come one of a single step, and one of as many steps as no run has that trains."""
 
 
 def _model(submission: ModuleType, rng: Any, batch: Any) -> Any:
@@ -128,6 +130,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             in_order(unpack(after, 3, MODEL), model)
             observe.fact(MOVES, _moves(model[1], batches[0][0].mean(0), after[1]))
     observe.fact("batch bytes", [array.nbytes for array in batches[0]])
+    last = _batch(rng, rows // 2)
+    observe.fact("bytes of the last batch", [array.nbytes for array in last])
     observe.fact("model bytes", sorted({leaf.nbytes for leaf in jax.tree.leaves(model)}))
     ends = []
     for name, key, default in (
@@ -145,27 +149,36 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
                 observe.fact(WAITED, held.waited)
     if jax.default_backend() != "cpu":
         observe.fact(WAITED, [])
-    last = tuple(array[: rows // 2] for array in batches[0])
-    with observe.unwatched():
-        done = [
-            many_steps(submission.train, (model, key), [*batches[:1] * many, last], losses)
-            for key, many, losses in zip(keys, *_many(rng), strict=False)
-        ]
-        observe.fact(MANY, msgspec.to_builtins(done))
+    # The last of these runs is where nobody has set a default device.
+    other = jax.default_device(max(first, second, key=lambda device: device.id))
+    for name, key, place, (many, losses) in zip(
+        MANY, keys[[0, 0, 1, 2]], (other, other, other, nullcontext()), _many(rng), strict=True
+    ):
+        start, taken = (model, key), [*_views(rng, many, rows), last]
+        with place:
+            done = many_steps(submission.train, observe, name, start, taken, losses)
+        observe.fact(name, msgspec.to_builtins(done))
     for end in ends:
         end()
 
 
-def _many(rng: Any) -> tuple[list[int], list[Any]]:
+def _views(rng: Any, many: int, rows: int) -> Iterator[Any]:
+    """`many` batches of `rows` rows each, which are no two alike."""
+    inputs, labels = _batch(rng, many + rows)
+    for i in range(many):
+        yield inputs[i : i + rows], labels[i : i + rows]
+
+
+def _many(rng: Any) -> list[tuple[int, Any]]:
     """For each run that trains nothing, how many batches it has before the last, and its losses."""
-    steps = [int(rng.integers(*ends)) for ends in MANY_STEPS]
-    losses = [_losses(rng, many) for many in steps]
     few = int(rng.choice([number for number in SAME_SIZES if number < MANY_STEPS[0][0]])) - 1
-    return [few, *steps], [_losses(rng, few), *losses]
+    steps = [0, few, *(int(rng.integers(*ends)) for ends in MANY_STEPS)]
+    return [(many, _losses(rng, many)) for many in steps]
 
 
 def _losses(rng: Any, many: int) -> Any:
-    """One more than `many` losses, float32, of all sizes; one is infinite, and the last is NaN."""
+    """One more than `many` losses, float32, of all sizes. One is infinite, and the last one NaN."""
     losses = rng.standard_normal(many + 1) * 10 ** rng.uniform(-3, 30, many + 1)
-    losses[int(rng.integers(many))], losses[-1] = np.inf, np.nan
+    losses[: many and 1], losses[-1] = np.inf, np.nan
+    rng.shuffle(losses[:-1])
     return losses.astype("float32")

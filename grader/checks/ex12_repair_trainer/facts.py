@@ -9,8 +9,8 @@ AGAIN = "again"
 OTHER = "other"
 """A run of some steps from the key of the next seed, which must make other keys."""
 RUNS = (LONG, AGAIN, OTHER)
-MANY = "runs of many steps"
-"""The fact that lists a `ManySteps` for each."""
+MANY = ("of one step", "of a power of two", "of hundreds", "of more hundreds")
+"""Runs that train nothing, each with a fact that is a `ManySteps`."""
 LOSS_AFTER = "loss with the new params"
 """The name of the value that the reference's side keeps: two losses of the params that the exported
 step makes of its first arguments, with the same key and batch, and the old state or the new one."""
@@ -54,12 +54,22 @@ class ManySteps(msgspec.Struct):
     """What a run of many steps did, which train nothing; the last batch has fewer rows."""
 
     steps: int
+    default: str
+    """The default device, where the model was, as `cpu:1`."""
     keys: int
     """How many keys the steps got."""
     left: int
     """How many batches it left without a step."""
     problem: str
     """What is wrong with what `train` returned, or ""."""
+    other_batch: int | None
+    """The first step that got another batch than its own, if any."""
+    places: list[str]
+    """Where each step ran: where its key, model and batch were, another than the default first."""
+    copied: list[int]
+    """The steps that got an array of the model in another buffer than the step before left it."""
+    end: str
+    """Where an array of the model lies that `train` returned, if on another device; or ""."""
 
 
 class Run(msgspec.Struct):

@@ -3,7 +3,7 @@
 Runs in a worker. What is right and what is wrong is for the checks to say.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -143,37 +143,65 @@ def in_order(model: Any, given: Any) -> None:
         raise Misused(MODEL, f"it is ({', '.join(found)})")
 
 
+class _Compiling(Exception):
+    """A run compiles on and on."""
+
+
 def many_steps(
-    submitted: Callable[..., Any], start: tuple[Any, Any], batches: list[Any], given: Any
+    submitted: Callable[..., Any],
+    observe: Observe,
+    name: str,
+    start: tuple[Any, Any],
+    batches: list[Any],
+    given: Any,
 ) -> ManySteps:
-    """What `submitted`, a `train`, makes of many batches. Step i gives the loss `given[i]`.
+    """Run `submitted`, a `train`, over many batches, in the phase `name`; step i gives `given[i]`.
 
     The step that it calls trains nothing, gives one of two models in turn, and is no program, so
-    that many of them take no time. A
-    `train` that compiles on and on, which another check sees, is stopped: nothing is left then.
+    that many of them take no time. A `train` that compiles on and on, which another check sees, is
+    stopped: nothing is left then.
     """
-    model, key = jax.device_put(start)
-    models = model, jax.device_put(jax.tree.map(lambda x: x + 1, start[0]))
-    given_losses, keys = jax.device_put([*given]), list[Any]()
-    left, problem = 0, ""
+    with observe.unwatched():
+        model, key = jax.device_put(start)
+        models = model, jax.device_put(jax.tree.map(lambda x: x + 1, start[0]))
+        leaves, default = [jax.tree.leaves(one) for one in models], place_of(key)
+        losses, before = jax.device_put([*given]), leaves[0]
+    kept, places, copied = list[tuple[Any, Any]](), list[str](), list[int]()
+    left, problem, end = 0, "", ""
     tally = Tally(lambda _: 0)
     tally.paused = False
 
     def step(model: Any, key: Any, batch: Any) -> Any:
-        if tally.total("compile") > COMPILES:
-            raise RuntimeError
-        keys.append(key)
-        return models[len(keys) % 2], given_losses[len(keys) - 1]
+        nonlocal before
+        observe.mark()
+        with observe.unwatched():
+            if tally.total("compile") > COMPILES:
+                raise _Compiling
+            mine = jax.tree.leaves(model)
+            if kept and _moved(before, mine):
+                copied.append(len(kept))
+            places.append(_elsewhere([key, *mine, *jax.tree.leaves(batch)], default) or default)
+            before = leaves[(len(kept) + 1) % 2]
+            kept.append((key, batch))
+            return models[len(kept) % 2], losses[(len(kept) - 1) % len(losses)]
 
-    # Whatever is raised here alone is raised because of this step.
-    with Compiles(tally), suppress(Exception):
-        trained, losses = submitted(step, model, key, iter(batches))
-        left = len(batches) - len(keys)
-        last = models[len(keys) % 2]
-        problem = "" if left else _problem((trained, losses), last, given.tolist())
-    words = jax.device_get([jax.random.key_data(key) for key in keys])
-    made = len({np.asarray(word).tobytes() for word in words})
-    return ManySteps(len(words), made, left, problem)
+    with Compiles(tally), suppress(_Compiling):
+        with observe.phase(name):
+            answer = submitted(step, model, key, iter(batches))
+        with observe.unwatched():
+            left = len(batches) - len(kept)
+            trained, mine = unpack(answer, 2, TRAIN)
+            last = models[len(kept) % 2]
+            problem = "" if left else _problem((trained, mine), last, given.tolist())
+            end = _elsewhere(jax.tree.leaves(trained), default)
+    with observe.unwatched():
+        keys, got = jax.device_get(([jax.random.key_data(key) for key, _ in kept], kept))
+        pairs = enumerate(zip(got, batches, strict=False))
+        other = (i for i, ((_, mine), batch) in pairs if _bytes(mine) != _bytes(batch))
+        made = len({word.tobytes() for word in keys})
+        return ManySteps(
+            len(keys), default, made, left, problem, next(other, None), places, copied, end
+        )
 
 
 _copied: Callable[[Any], Any] = jax.jit(lambda tree: jax.tree.map(lambda x: x + 0, tree))
@@ -259,6 +287,15 @@ def _parts(keys: Any) -> Any:
         return jnp.append(jax.random.split(key, PARTS), jax.random.bits(key, (1, 2), "uint32"), 0)
 
     return jax.vmap(of)(keys)
+
+
+def _elsewhere(leaves: Sequence[Any], default: str) -> str:
+    """The first place of an array that is not on the device `default`; or "".
+
+    Arrays of NumPy are nowhere.
+    """
+    places = (place_of(leaf) for leaf in leaves if isinstance(leaf, jax.Array))
+    return next((place for place in places if place != default), "")
 
 
 def place_of(array: Any) -> str:

@@ -203,6 +203,10 @@ def _wrong_share(record: Record, one: Started) -> Failure | None:
             observed += f": JAX reads no variable `{name}`"
             return Failure(expected, observed, _naming(record, name), SPELT)
         hint = REACHED if _sets(record, place) else IN_ENVIRON
+        if NEW in one.put and NEW not in one.variables and _sets(record, place):
+            asked = f" on line {one.line}" if one.line else ""
+            observed += f": when JAX was asked{asked}, the variable was gone again"
+            hint, place = GONE_AGAIN, [*place, *([culprit(record, one.line)] if one.line else [])]
         return Failure(expected, observed, calls_of(record, ("putenv",)) or place, hint)
     both = {OLD, NEW} <= one.variables.keys() - one.shell.keys()
     place = _naming(record, OLD) if both else place
@@ -216,6 +220,9 @@ def _sets(record: Record, places: Sequence[Culprit]) -> bool:
     return any("os.environ[" in lines[place.line - 1] for place in places)
 
 
+GONE_AGAIN = (
+    "JAX reads the variable when it is first asked for a device. What takes it away before that?"
+)
 REACHED = "The marked line was not reached in this call. On what does it hang?"
 SPELT = "How is the variable spelt? JAX says nothing of one that it does not know."
 TWICE = f"{NEW} is the name of today, and {OLD} the old one. Which lines set a variable twice?"

@@ -7,12 +7,12 @@ Drawn: the share of each process (0.001 to 0.999, with three digits; from an emp
 to very large ones, each with a pool that grows and with one that does not, and one half); in the
 other shells the values of the variables, also such as mean nothing, where each variable stands
 alone, with each text that JAX reads as off and some that it reads as on, and in each company of two
-or more, with a pool that grows and with one that does not; which GPUs some shells show, one or
-several, and what else some have set; and the order of all processes. One shell has set the very
-share that is asked for, under the old name, one an allocator without a name, and one what JAX sets
-aside for collectives. Where there is a GPU, two real processes with a drawn share are asked what
-its allocator gave them. What JAX is told is compared with what was asked for, and with the text of
-the environment that it read, outside this process.
+or more, with a pool that grows and with one that does not; how many GPUs there are (1 to 8), of
+which some shells show one or several, and what else some have set; and the order of all processes.
+One shell has set the very share that is asked for, under the old name, one an allocator without a
+name, and one what JAX sets aside for collectives. Where there is a GPU, two real processes with a
+drawn share are asked what its allocator gave them. What JAX is told is compared with what was asked
+for, and with the text of the environment that it read, outside this process.
 """
 
 import linecache
@@ -60,6 +60,7 @@ BYSTANDERS = {
     "JPY_SESSION_NAME": "shared.ipynb",
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
     "NVIDIA_VISIBLE_DEVICES": "all",
+    "XLA_FLAGS": "--xla_gpu_autotune_level=2",
     "HIP_VISIBLE_DEVICES": "0",
     "ROCR_VISIBLE_DEVICES": "0",
 }
@@ -73,7 +74,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     started = []
     try:
         for shell, share, grow in _calls(rng):
-            started.append(_start(submission, shell, share, grow))
+            shown = shell[VISIBLE].split(",") if VISIBLE in shell else range(rng.integers(1, 9))
+            started.append(_start(submission, shell, share, grow, len(shown)))
     except Gone as gone:
         observe.fact("no stage", str(gone))
     observe.fact(STARTED, msgspec.to_builtins(started))
@@ -104,6 +106,13 @@ def _one_of(texts: tuple[str, ...]) -> Callable[[Any], str]:
 def _any_case(rng: Any, text: str) -> str:
     """A text with each letter small or large."""
     return "".join(c.upper() if rng.integers(2) else c.lower() for c in text)
+
+
+def _off_in_another_case(rng: Any) -> str:
+    """A word for off as JAX does not know it: as "FALSE", it is on."""
+    while (text := _any_case(rng, OFF[0])) in OFF:
+        pass
+    return text
 
 
 def _some_text(rng: Any) -> str:
@@ -158,7 +167,7 @@ def _alone(rng: Any) -> Iterator[tuple[Shell, bool]]:
 
     Preallocation is off in the shell where it must be on, and on where it must be off.
     """
-    yield from (({PREALLOCATE: text}, True) for text in (*ON, *(_some_text(rng) for _ in range(2))))
+    yield from (({PREALLOCATE: x}, True) for x in (*ON, _some_text(rng), _off_in_another_case(rng)))
     yield from (({PREALLOCATE: text}, False) for text in OFF)
     yield {COLLECTIVES: str(int(rng.integers(10, 1000)))}, bool(rng.integers(2))
     allocators = (*ALLOCATORS, "", _some_text(rng), _any_case(rng, VALUES[ALLOCATOR](rng)))
@@ -167,15 +176,15 @@ def _alone(rng: Any) -> Iterator[tuple[Shell, bool]]:
         yield from (({name: VALUES[name](rng)}, grow) for grow in (True, False))
 
 
-def _start(submission: ModuleType, shell: Shell, share: float, grow: bool) -> Started:
-    """One staged process.
+def _start(submission: ModuleType, shell: Shell, share: float, grow: bool, gpus: int) -> Started:
+    """One staged process, for which there are so many GPUs.
 
     Raises:
       Gone: the process cannot be staged.
       Misused: `start` asks for a GPU by name, and JAX has none.
     """
     try:
-        found = allocating.started(submission, shell, share, grow)
+        found = allocating.started(submission, shell, share, grow, gpus)
     except RuntimeError as error:
         raise (_left_out(shell, error) or error).with_traceback(error.__traceback__) from None
     return Started(shell, share, grow, **found)

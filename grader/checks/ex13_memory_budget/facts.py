@@ -51,6 +51,8 @@ class Started(msgspec.Struct):
     """What the CUDA plugin raised when it read the environment, or ""."""
     array: str
     """What JAX raised for an array, which the staged GPU cannot hold, or ""."""
+    put: list[str] = []
+    """The variables that `start` gave a value, whether it is there afterwards or not."""
 
     @property
     def call(self) -> str:

@@ -127,16 +127,23 @@ def same_results(record: Record) -> Result:
         if failure := differing_output(record, name, rtol=1e-4, atol=1e-5):
             size = f", for a state of {traced.state_bytes:,} bytes"
             found = _named(record, failure, name, "step", size)
+            if "['count']" in found.expected:
+                return _of_count(record, found, name, traced.rows)
             return _of_params(record, found, name, right, traced.rows)
     for number, (_, steps) in enumerate(_runs(record), 1):
         after = f", after {plural(steps, 'step')}"
         rtol, atol = (2e-4, 1e-4) if steps >= facts.LONG else (1e-3, 1e-3)
         for name, word in ((facts.losses(number), "losses"), (facts.last_state(number), "state")):
             if failure := differing_leaf(record, name, rtol=rtol, atol=atol):
-                return _named(record, failure, name, word, after)
+                found = _named(record, failure, name, word, after)
+                return replace(found, hint=failure.hint or LATER)
     return None
 
 
+LATER = (
+    "One step by itself is right. On what does one of many depend in your code besides the params, "
+    "the momentum and the batch: on the count, or on what an earlier call has kept?"
+)
 DECAY, RATE = 0.9, 0.05
 """What is left of the momentum in each step, and by how much of it the params move."""
 NEAR = 1e-3
@@ -144,6 +151,7 @@ NEAR = 1e-3
 WHOLE = 1e-3
 """So near to a whole number is what a sum is divided by, 1 where it is not divided."""
 GRADIENT = "The gradient is that of the mean loss of all rows. Is it that of a sum, or scaled?"
+AVERAGE = f"How much of the gradient does the starter add to {DECAY} x the old momentum?"
 PARAMS = (
     "The new momentum is right. Is it what the params get, and not the old momentum or the "
     "gradient? Times which number?"
@@ -160,12 +168,15 @@ def _of_params(record: Record, failure: Failure, name: str, right: int, rows: in
         ratio = output_step_ratio(record, name, "['momentum']", DECAY)
         said = f"; what it adds to {DECAY} x the old one is {{:.3g}} times the reference's gradient"
         observed = failure.observed + (said.format(ratio) if ratio else "")
-        divisor = rows / ratio if ratio else 0
+        average = abs((ratio or 0) - (1 - DECAY)) < WHOLE * (1 - DECAY)
+        observed += ", as in an average of gradients" * average
+        divisor = rows / ratio if ratio and not average else 0
         whole = divisor > WHOLE and abs(divisor - round(divisor)) < WHOLE * divisor
         by = f", as if the sum over {plural(rows, 'row')} were divided by {divisor:.0f}"
         observed += by * (whole and round(divisor) > 1)
         place = statements.assigned(record, "step", "grads", "grad") if whole else failure.culprits
-        return replace(failure, observed=observed, hint=GRADIENT if ratio else "", culprits=place)
+        hint = AVERAGE if average else GRADIENT if ratio else ""
+        return replace(failure, observed=observed, hint=hint, culprits=place)
     if "['params']" not in failure.expected or failure.hint:
         return failure
     ratio = output_step_ratio(record, name, "['params']")
@@ -174,6 +185,22 @@ def _of_params(record: Record, failure: Failure, name: str, right: int, rows: in
     said += f"; for {plural(right, 'other size')} the numbers are right" if right else ""
     place = (_at_the_rate(record) if ratio else []) or failure.culprits
     return replace(failure, observed=failure.observed + said, hint=PARAMS, culprits=place)
+
+
+def _of_count(record: Record, failure: Failure, name: str, rows: int) -> Failure:
+    """The failure with the word that the count grows by the rows of a batch, if it does."""
+    before = [leaf.data for leaf in given(record, name) if leaf.path == "[0]['count']"]
+    mine = record.measured.get(name)
+    after = [leaf.data for leaf in mine.outputs if leaf.path == "[0]['count']"] if mine else []
+    if rows < 2 or not (before and after and before[0] and after[0]):
+        return failure
+    if int(load(after[0]).item()) - int(load(before[0]).item()) != rows:
+        return failure
+    observed = f"{failure.observed}: it grows by {rows}, as many as the batch has rows"
+    return replace(failure, observed=observed, hint=OF_STEPS)
+
+
+OF_STEPS = "The count is that of the steps: one call of `step` is one, however many rows it gets."
 
 
 def _what_they_get(record: Record, name: str) -> str:

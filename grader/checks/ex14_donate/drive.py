@@ -5,11 +5,11 @@ one and one between, two of them with 3 to 6 rows, and one with 1 or 2, and one 
 or 8, in any order, and then one between with 61 to 299), and of another network, which is run
 twice, with 8 to 59 rows, for 2 to 19 and for 100 to 139 steps; the count that a state begins with
 (0 in one run, where the momentum is 0, too; hundreds to millions in two programs, and more
-elsewhere); how many batches a run has, which come again in turn; whether a batch is a list or a
-tuple, of which at least two traces get each; whether the runs come before the traces; how large the
-inputs of a program are; and all numbers, of which some are 0. In the program with the most rows,
-some numbers are far from the others. In the last step of the shorter run, one target is very large,
-and so are the gradients.
+elsewhere; in the second run it passes a number that 10,000 and 4096 divide); how many batches a run
+has, which come again in turn; whether a batch is a list or a tuple, of which at least two traces
+get each; whether the runs come before the traces; how large the inputs of a program are; and all
+numbers, of which some are 0. In the program with the most rows, some numbers are far from the
+others. In the last step of the shorter run, one target is very large, and so are the gradients.
 
 The trace shows what `step` donates, and whether the new state has the arrays of the old one. What
 the compiler makes of the donation is measured with the exported programs, where the learner's file
@@ -40,6 +40,8 @@ MORE_ROWS = (61, 300)
 COUNTS, SMALLER = (1 << 25, 1 << 30), (140, 1 << 25)
 """From which number on, and below which, the counts are with which most states begin: float32 has
 not all of the larger ones."""
+ROUND = 2**12 * 3 * 5**6
+"""A number that most round numbers divide."""
 INPUTS = (0.25, 4.0)
 """How large the inputs are, at least and at most. In a run they are small, so that the training of
 no network diverges: that would make much of a difference of rounding."""
@@ -141,12 +143,13 @@ def _count(rng: Any, least: int, most: int) -> int:
 def _run_all(step: Any, observe: Observe, rng: Any) -> None:
     """Run `step` many times, twice; it is compiled once."""
     runs = []
-    count, width = int(rng.integers(*COUNTS)), int(rng.integers(*RUN_WIDTH))
+    round_count, width = ROUND * int(rng.integers(1, 6)), int(rng.integers(*RUN_WIDTH))
     rows, kind = int(rng.integers(*RUN_ROWS)), (list, tuple)[int(rng.integers(2))]
     for number, span in enumerate(rng.permutation(LENGTHS), 1):
         steps = int(rng.integers(*span))
         with observe.unwatched():
-            state = _state(rng, width, count if number == 2 else 0)
+            count = round_count - int(rng.integers(steps)) if number == 2 else 0
+            state = _state(rng, width, count)
             drawn = [kind(_batch(rng, rows)) for _ in range(int(rng.integers(*BATCHES)))]
             batches = [drawn[index % len(drawn)] for index in range(steps)]
             if steps < LENGTHS[0][1]:

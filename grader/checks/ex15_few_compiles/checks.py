@@ -145,9 +145,17 @@ def _named(record: Record, failure: Failure, number: int, served: Served) -> Fai
     if ANOTHERS in found.observed:
         made = statements.call(record, "predict_all", "sorted", "argsort", "model")
         found = replace(found, hint=IN_ORDER)
+        data = [leaf.data for leaf in seen(record).values[name]]
+        if len(data) > 2 and len({*data}) == 1 and found.observed.endswith(f"`[{len(data) - 1}]`"):
+            found = replace(found, hint=OF_THE_LAST, observed=f"{found.observed}, as in all others")
+            made = statements.matching(record, "predict_all", r".*\blambda\b") or made
     return replace(found, expected=expected, culprits=place, made=made)
 
 
+OF_THE_LAST = (
+    "All entries are those of the last batch. A function, or a lambda, looks up a name when it is "
+    "called, and not where it is made. Which values have the names in yours by then?"
+)
 IN_ORDER = (
     "The predictions come in the order of `batches`. In which order does your code serve them, and "
     "which place of the list does each get?"

@@ -4,13 +4,13 @@ Drawn: how many lists there are (3 to 5 of several batches, 5 to 7 of one batch,
 149), their order, and the sizes of their batches: each process gets batches of one row, of 256, of
 one size from each of 19 bands, and of 3 to 6 other sizes, which come again in the long list. The
 lists of one batch show how much padding one size costs, which the rows of larger batches would
-hide. One list comes again at the end, filled with arrays of the same numbers, and with other
-params, which give other predictions.
-Drawn, too, are the width of the network, where the rows lie (far from zero, so that a padding
-of zeros shifts the mean of its batch if it is not masked out; in a batch of three rows and more,
-two are equal, and one may be 0), whether a batch lies in memory row by row or column by column, and
-a large factor by which `model` multiplies the predictions, so that `network` by itself does not
-give its numbers.
+hide. One list, but not that of a single row, comes again at the end, filled with arrays of the same
+numbers, and with other params, which give other predictions. Drawn, too, are the width of the
+network, where the rows lie (far from zero, so that a padding of zeros shifts the mean of its batch
+if it is not masked out; in a batch of three rows and more, two are equal, and one may be 0; in one
+of 32 rows and more, one may hold a number of hundreds), whether a batch lies in memory row by row
+or column by column, and a large factor by which `model` multiplies the predictions, so that
+`network` by itself does not give its numbers.
 
 `model` is a plain function that counts, so it refuses to be traced.
 """
@@ -48,6 +48,8 @@ NETWORK = dumped.bare("jit(network)")
 WIDTHS, OTHERS, LONG = (16, 41), (3, 7), (110, 150)
 BANDS = (2, 3, 5, 8, 10, 13, 16, 20, 25, 31, 39, 48, 61, 76, 95, 119, 149, 186, 232, 256)
 """Where bands of sizes begin and end: whoever serves all with more programs needs each of them."""
+WITH_FAR, FAR = 32, (150, 400)
+"""From how many rows on a batch may hold a number that is far from the others, and how far."""
 SEVERAL, ALONE = (3, 6), (3, 6)
 """How many lists hold several batches, and how many hold one of any size."""
 
@@ -64,6 +66,8 @@ def _rows(rng: Any, size: int, mean: float) -> Any:
         one, same, other = rng.permutation(size)[:3]
         drawn[same] = drawn[one]
         drawn[other] *= rng.integers(2)
+    if size >= WITH_FAR and rng.integers(2):
+        drawn[other, int(rng.integers(FEATURES))] = rng.choice((-1, 1)) * rng.uniform(*FAR)
     return drawn.astype("float32", order="CF"[int(rng.integers(2))])
 
 
@@ -105,7 +109,9 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.fact(FACTOR, float(factor))
     mean = float(rng.choice((-1, 1)) * rng.uniform(1.5, 3))
     given = [(params, _batches(rng, sizes, mean)) for sizes in _lists(rng)]
-    again = int(rng.choice([n for n, (_, batches) in enumerate(given) if len(batches) < LONG[0]]))
+    lists = [[len(rows) for rows in batches] for _, batches in given]
+    told = [n for n, sizes in enumerate(lists) if len(sizes) < LONG[0] and sizes != [1]]
+    again = int(rng.choice(told))  # a single row is its own mean: any params make 0 of it
     with observe.unwatched():
         others = _params(rng, width)
     asked = [(batches, list(batches), [*map(np.copy, batches)]) for _, batches in given]
@@ -295,6 +301,11 @@ def _counted(rows: Any, mask: Any, batches: list[bytes]) -> Call:
     if given.shape[1:] != (FEATURES,) or keep.shape != given.shape[:1]:
         shapes = f"rows of shape {given.shape} and a mask of shape {keep.shape}"
         of_padding = ": the rows of padding have a number in the mask, too"
+        longer = (
+            given.shape[1] - FEATURES if given.ndim == 2 and keep.shape == given.shape[:1] else 0
+        )
+        if 0 < longer == len(given) - np.count_nonzero(keep):
+            shapes += f": each row has {longer} numbers more, as many as there are rows of padding"
         raise Misused(
             f"{MODEL}, with rows (n, {FEATURES}) and a mask (n,)",
             f"it is called with {shapes}{of_padding * (0 < keep.size < len(given))}",

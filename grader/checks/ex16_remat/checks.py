@@ -1,6 +1,7 @@
 """Checks of ex16_remat: the gradients, and the budgets for memory and for work."""
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -63,17 +64,22 @@ def same_gradients(record: Record) -> Result:
             cast = statements.matching(record, "thrifty", _CAST) if small else []
             unlike = cast or statements.unlike(record, "layer")
             unlike = unlike or (_other_arguments(record) if small else [])
+            swapped, words = _exchanged(record) if not unlike else ([], "")
+            said += words
             said += "; what is marked is not as in `layer`" * bool(unlike)
             said += WITHOUT_X * (not unlike and _lacks_x(record))
+            of_constant = any("stop_gradient" in place.text for place in unlike)
             backward = [] if unlike or said else _backward(record, name)
             stopped = calls_of(record, ["stop_gradient"]) if backward == [] and not said else []
             stopped = stopped if _is_right(record) else []
             said += OF_BACKWARD * bool(backward or stopped)
             hint = NEARLY if small else STOPPED if stopped else BACKWARD if backward else ""
+            hint = STOPPED if of_constant and _is_right(record) else EACH_ITS_OWN if words else hint
+            hint = AT_ZERO if " NaN of " in failure.observed and _is_right(record) else hint
             return replace(
                 failure,
                 observed=failure.observed + said,
-                culprits=unlike or backward or stopped or definition(record, "thrifty"),
+                culprits=unlike or swapped or backward or stopped or definition(record, "thrifty"),
                 hint=failure.hint or hint,
                 made=statements.result(record, "thrifty"),
             )
@@ -90,6 +96,10 @@ STOPPED = (
     "What jax.lax.stop_gradient gets counts as a constant in the backward pass. Does the result "
     "depend on it?"
 )
+AT_ZERO = (
+    "The result is right, and its gradients are no numbers. One row of `x` is all 0. Which "
+    "function in your code has no derivative there? A root has none at 0, nor has a norm."
+)
 WITHOUT_X = "; `thrifty(x, weights)` is what `layer` adds to `x`, without `x`"
 
 
@@ -101,6 +111,26 @@ def _lacks_x(record: Record) -> bool:
     before = given(record, facts.RESULT)
     found = compare("", mine.outputs, theirs.outputs, "", "", rtol=1e-3, atol=1e-5, before=before)
     return found is not None and found.hint == CHANGE
+
+
+EACH_ITS_OWN = (
+    "Which parameter does each argument become? By position, they go in the order of `def`."
+)
+
+
+def _exchanged(record: Record) -> tuple[list[Culprit], str]:
+    """The call of a function of the file that gets two names in each other's place; and words."""
+    file = File(record.source)
+    defined = {one.name: one for one in ast.walk(file.tree) if isinstance(one, ast.FunctionDef)}
+    for call in (node for node in ast.walk(file.tree) if isinstance(node, ast.Call)):
+        function = defined.get(ast.unparse(call.func))
+        names = [arg.arg for arg in function.args.args] if function else []
+        got = [arg.id if isinstance(arg, ast.Name) else "" for arg in call.args]
+        for (one, own), (other, its) in itertools.combinations(zip(got, names, strict=False), 2):
+            if function and one == its != own == other:
+                words = f"; `{function.name}` takes ({', '.join(names)}), and `{one}` and `{other}`"
+                return [file.place(call)], f"{words} come in each other's place"
+    return [], ""
 
 
 def _backward(record: Record, name: str) -> list[Culprit]:

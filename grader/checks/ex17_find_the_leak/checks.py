@@ -18,13 +18,17 @@ from grader.checks.ex17_find_the_leak.facts import (
     BEST_OF,
     FIRST,
     HISTORY_OF,
+    HUNDREDS,
     KEPT_FROM,
     KEPT_ON_HOST,
     LAST,
     LATER,
+    NOT_AS_TOLD,
     ONLY,
+    OTHER_PARAMS,
     SETTLED,
     TRAINS,
+    WATCHED,
     WINDOW_LATER,
     Alive,
     Holder,
@@ -94,8 +98,18 @@ def history_is_kept(record: Record) -> Result:
     if found.observed.endswith(AHEAD) and (taken_out := calls_of(record, ("next", "islice"))):
         return replace(found, culprits=taken_out, hint=ALL_TOLD)
     if "the first params again" not in found.observed:
-        return found
+        return _of_other_params(record, found)
     return replace(found, culprits=statements.call(record, "train", "step"), hint=SAME_PARAMS)
+
+
+def _of_other_params(record: Record, found: Failure) -> Failure:
+    """The failure of a loss, with the step that was not given what the one before returned."""
+    step = seen(record).facts[OTHER_PARAMS]
+    if not step or f"`history[{step}]" not in found.expected:
+        return found
+    said = f"{found.observed}; step {step}, counted from 0, was not given the params that the one "
+    place = statements.call(record, "train", "step")
+    return replace(found, observed=f"{said}before it returned", culprits=place, hint=SAME_PARAMS)
 
 
 def _of_short_runs(record: Record) -> Failure | None:
@@ -105,7 +119,20 @@ def _of_short_runs(record: Record) -> Failure | None:
             found = _of_history(record, renamed(failure, name, "history"))
             few = "in a run of few steps, where all losses and errors are below 0"
             return replace(found, observed=f"{found.observed}, {few}", hint=found.hint or FEW)
+    for told in filter(None, seen(record).facts[NOT_AS_TOLD]):
+        expected = "the history has what each report says, to the last bit, however many there are"
+        entry = "`history[" in told
+        here = definition(record, "train")
+        place = statements.result(record, "train", 1, 2) if entry else here
+        return Failure(expected, told, place, AS_TOLD if entry else HOWEVER_MANY)
     return None
+
+
+AS_TOLD = (
+    "float(x) of an array is its number as it is. What does your code do to it before it is "
+    "written down?"
+)
+HOWEVER_MANY = "Which entries does your history hold when there are hundreds of steps?"
 
 
 FEW = (
@@ -186,9 +213,11 @@ USED_UP = (
 
 def _best_at_an_end(record: Record) -> Failure | None:
     """The failure where the first or the last step of a run does not count as the best."""
-    for name, end in ((FIRST, "first"), (LAST, "last"), (ONLY, "only"), (AGAIN, "first")):
+    ends = {LAST: "last", ONLY: "only"}
+    for name in (FIRST, LAST, ONLY, AGAIN, HUNDREDS):
         if failure := differing_leaf(record, name, rtol=1e-4, atol=1e-5):
             found = renamed(failure, name, "best")
+            end = ends.get(name, "first")
             observed = f"{found.observed}, in a run whose {end} step was given the best params"
             place = statements.choosing(record, "train", 0, 2)
             return replace(found, observed=observed, culprits=place, hint=EACH_COUNTS)
@@ -337,9 +366,9 @@ def live_arrays_flat(record: Record) -> Result:
 def _kept_from_run_to_run(record: Record) -> Failure | None:
     """The failure where a call of `train` leaves arrays behind that the next one does not free."""
     kept = seen(record).facts[KEPT_FROM] - wanted(record).facts[KEPT_FROM]
-    if kept > len(seen(record).values["best"]):
+    if kept >= len(seen(record).values["best"]):
         expected = "once its results are gone, no array of a call of `train` is left"
-        observed = f"{kept} more are alive after the fifth call than after the second"
+        observed = f"{kept} more are alive after the last call than before the first"
         return _failed(record, expected, observed, FROM_CALL_TO_CALL)
     return _grown_later(record)
 
@@ -351,7 +380,16 @@ def _grown_later(record: Record) -> Failure | None:
         return _failed(record, IN_EACH_CALL, f"{grown} more arrays {LATER_ALONE}", LATER_CALLS)
     if (grown := _grown_in_later_calls(record, lambda one: one.nbytes)) > _slack(record):
         return _failed(record, IN_EACH_CALL, f"{grown:,} bytes more {LATER_ALONE}", LATER_CALLS)
+    run = msgspec.convert(seen(record).facts[LATER], list[list[Alive]])[WATCHED.index(HUNDREDS)]
+    counts = [sum(one.arrays.values()) for one in run[SETTLED:]]
+    grown = min(counts[-WINDOW:], default=0) - min(counts[:WINDOW], default=0)
+    if grown >= len(seen(record).values["best"]):
+        observed = f"{grown} more arrays at the end of a call with {len(run)} steps"
+        return _failed(record, IN_EACH_CALL, observed, HOWEVER_MANY_STEPS)
     return None
+
+
+HOWEVER_MANY_STEPS = "What does your code keep when there are hundreds of steps?"
 
 
 def _grown_in_later_calls(record: Record, size: Callable[[Alive], int]) -> int:
@@ -414,7 +452,7 @@ def _kept_on_the_host(record: Record, limit: int) -> Failure | None:
     if kept <= limit:
         return None
     expected = "once its results are gone, nothing of a call of `train` is left on the host"
-    observed = f"{kept:,} bytes more after the fifth call than after the second"
+    observed = f"{kept:,} bytes more after the last call than after the second"
     return _failed(record, expected, observed, FROM_CALL_TO_CALL)
 
 

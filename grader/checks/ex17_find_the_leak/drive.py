@@ -1,14 +1,16 @@
-"""Drives ex17_find_the_leak: trains, and notes at each step what is alive; then trains four times.
+"""Drives ex17_find_the_leak: trains, and notes at each step what is alive; then trains five times.
 
 Drawn: the steps (110 to 179), the rows of a batch and the width of the network, so that no size of
 the history or of the params is known in advance; which batch is the easiest (from a fifth to four
 fifths of the way), so that neither the first nor the last params are the best ones; a large factor
 of all losses and errors, so that no number that a loop begins with is above them; and all numbers.
-The run is long, so that a small array that is kept at each step adds up. Four short ones follow: in
-one (25 to 34 steps) the first step is given the best params, in the next (3 to 6 steps) the last
-one is, the third has a single step, and the fourth is as long as the first. All losses and errors
-are below 0 there. What is alive at each step is counted in the first and the fourth of them, too,
-and after each what is left, also on the host.
+The run is long, so that a small array that is kept at each step adds up. Five more follow: in one
+(25 to 34 steps) the first step is given the best params, in the next (3 to 6 steps) the last one
+is, the third has a single step, the fourth has hundreds (300 to 599), so that no number of entries
+is enough, and the fifth is as long as the first. All losses and errors are below 0 there. What is
+alive at each step is counted in the first, the fourth and the fifth of them, too, and after each
+what is left, also on the host. Every history is compared with what the reports said, to the last
+bit.
 
 On a CPU, the arrays that `train` gets lie in memory that NumPy allocated. tracemalloc counts
 that memory, so that it also sees copies on the host, and views that outlive their array. What
@@ -24,7 +26,7 @@ import sys
 import tracemalloc
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -38,14 +40,18 @@ from grader.checks.ex17_find_the_leak.facts import (
     BEST_OF,
     FIRST,
     HISTORY_OF,
+    HUNDREDS,
     KEPT_FROM,
     KEPT_ON_HOST,
     LAST,
     LATER,
+    NOT_AS_TOLD,
     ONLY,
+    OTHER_PARAMS,
     SETTLED,
     TRAINS,
     WATCHED,
+    WINDOW_LATER,
     Alive,
     Holder,
 )
@@ -53,9 +59,17 @@ from grader.checks.ex17_find_the_leak.holders import holders, host_bytes, runnin
 from grader.probes.observe import Misused, Observe, unpack
 
 PROMISE = "`train` returns (best, history)"
-SHORT = {FIRST: (25, 35), LAST: (3, 7), ONLY: (1, 2), AGAIN: (25, 35)}
+LATER_RUNS = {
+    FIRST: (25, 35),
+    LAST: (3, 7),
+    ONLY: (1, 2),
+    HUNDREDS: (300, 600),
+    AGAIN: (25, 35),
+}
 """From how many steps on, and below how many, the later runs have."""
-MAGNITUDES = (3, 5)
+Told = dict[str, float]
+"""The entry of a history that a report makes: its loss, and the largest of its errors."""
+MAGNITUDES = (12, 20)
 """The decimal logarithm of the factor of all losses and errors is between these."""
 
 
@@ -73,12 +87,16 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     deleted: list[str] = []
     given: list[Any] = []
     starts: list[bytes] = []
+    ends: list[bytes] = []
+    told: list[Told] = []
     with observe.unwatched():  # what `train` may delete is needed again
         first = {name: np.array(x) for name, x in params.items()}
+        before = len(jax.live_arrays())
     slope = 1 / steps
     again = _batches(copy.deepcopy(rng), rows, steps, easiest, slope, [])
     held: list[Holder] = []
-    watched = _watched(submission, step, observe, alive, given, starts, steps, held)
+    noting = _noting(step, told, ends)
+    watched = _watched(submission, noting, observe, alive, given, starts, steps, held)
     with observe.phase(TRAINS):
         made = submission.train(watched, params, _batches(rng, rows, steps, easiest, slope, given))
     tracemalloc.stop()
@@ -90,10 +108,17 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.fact("bytes of params and two reports", 4 * (18 * width + 2 * rows))
     observe.value("best", best)
     observe.fact(BEST_OF, _step_of(best, starts))
+    pairs = enumerate(zip(starts[1:], ends, strict=False), 1)
+    observe.fact(OTHER_PARAMS, next((i for i, (start, end) in pairs if start != end), 0))
     observe.value("history", history)
+    not_as_told = [_not_as_told(history, told, steps)]
     del made, best
-    deleted += _train_to_the_ends(submission, observe, rng, rows, first)
+    more, left = _train_again(submission, observe, rng, rows, first, not_as_told)
+    deleted += more
+    own = sum(len(jax.tree.leaves(batch)) for batch in given)  # which the drive holds
+    observe.fact(KEPT_FROM, left - own - before)
     observe.fact("deleted", deleted)
+    observe.fact(NOT_AS_TOLD, not_as_told)
     if observe.reference:
         with observe.unwatched():
             for name, value in _slips(step, first, again).items():
@@ -107,51 +132,100 @@ def _deletions(params: Any, batches: list[Any]) -> list[str]:
     return found + ["an array of `params` was deleted"] * _is_deleted(params)
 
 
-def _train_to_the_ends(
-    submission: ModuleType, observe: Observe, rng: Any, rows: int, first: Any
-) -> list[str]:
-    """Train for a few steps: the first of them is given the best params, or the last.
+def _noting(
+    step: Callable[..., Any], told: list[Told], ends: list[bytes] | None = None
+) -> Callable[..., Any]:
+    """The step, which returns what is NumPy's.
 
-    Returns what was deleted, in words.
+    What each report says is appended to `told`, and what tells the new params from all others to
+    `ends`.
+    """
+
+    def noting(params: Any, batch: Any) -> Any:
+        new, report = step(params, batch)
+        told.append({"loss": float(report["loss"]), "worst": float(report["errors"].max())})
+        if ends is not None:
+            ends.append(_digest(new))
+        return new, report
+
+    return noting
+
+
+def _not_as_told(history: Any, told: list[Told], batches: int) -> str:
+    """How a history differs from what the reports said, in words; or "". Floats may be NumPy's."""
+    entries = [*history] if isinstance(history, list | tuple | deque) else [history]
+    if len(entries) != batches or len(told) < batches:
+        return f"it has {len(entries)} entries after {len(told)} steps, of {batches} batches"
+    for index, (entry, report) in enumerate(zip(entries, told, strict=False)):
+        if not isinstance(entry, Mapping) or entry.keys() != report.keys():
+            return f"`history[{index}]` is not a dict of `loss` and `worst`"
+        for key, number in report.items():
+            if not isinstance(entry[key], float | np.floating) or float(entry[key]) != number:
+                return f"`history[{index}]['{key}']` is {entry[key]!r:.60}, and that is {number!r}"
+    return ""
+
+
+def _train_again(
+    submission: ModuleType,
+    observe: Observe,
+    rng: Any,
+    rows: int,
+    first: Any,
+    not_as_told: list[str],
+) -> tuple[list[str], int]:
+    """Train in runs where the first step is given the best params, or the last.
+
+    How their histories differ from what they were told is appended to `not_as_told`. Returns what
+    was deleted, in words, and how many arrays are alive in the end.
     """
     given, later, levels = list[Any](), list[list[Alive]](), list[Alive]()
+    told = list[Told]()
+
+    def lower(params: Any, batch: Any) -> Any:
+        new, report = jax.device_get(submission.sgd_step(params, batch))
+        return new, {name: np.asarray(-1 / (1 + value)) for name, value in report.items()}
+
+    noting = _noting(lower, told)
 
     def below_0(params: Any, batch: Any) -> Any:
         with observe.unwatched():
             own = {id(x) for x in jax.tree.leaves(given)}
-            frames = running(sys._getframe(1), str(submission.__file__))
-            held = host_bytes(frames, submission)
-            del frames
+            if len(levels) % WINDOW_LATER:
+                held = levels[-1].held  # to walk through a history takes as long as it is
+            else:
+                frames = running(sys._getframe(1), str(submission.__file__))
+                held = host_bytes(frames, submission)
+                del frames
             arrays = [(x, 0) for x in jax.live_arrays() if id(x) not in own]
             levels.append(_alive(0, held, arrays))
             del arrays
-            new, report = jax.device_get(submission.sgd_step(params, batch))
-            return _placed((new, {name: -1 / (1 + value) for name, value in report.items()}))
+            return _placed(noting(params, batch))
 
-    deleted, alive, host = list[str](), list[int](), list[int]()
-    for name, span in SHORT.items():
+    deleted, host = list[str](), list[int]()
+    for name, span in LATER_RUNS.items():
         steps = int(rng.integers(*span))
         levels.clear()
+        told.clear()
         batches = _batches(rng, rows, steps, steps - 1 if name == LAST else 0, 2 / steps, given)
         with observe.unwatched():
             params = _placed(first)
         with observe.phase(TRAINS):
             best, history = unpack(submission.train(below_0, params, batches), 2, PROMISE)
         observe.value(name, best)
-        observe.value(HISTORY_OF[name], history)
+        not_as_told.append(_not_as_told(history, told, steps))
+        if name in HISTORY_OF:
+            observe.value(HISTORY_OF[name], history)
         deleted += _deletions(params, given)
         if name in WATCHED:
             later.append([*levels])
         del batches, params, best, history
         given.clear()
         gc.collect()
-        alive.append(len(jax.live_arrays()))
         with observe.unwatched():
             host.append(host_bytes([], submission))
     observe.fact(LATER, msgspec.to_builtins(later))
-    observe.fact(KEPT_FROM, alive[-1] - alive[0])
     observe.fact(KEPT_ON_HOST, host[-1] - host[0])
-    return deleted
+    return deleted, len(jax.live_arrays())
 
 
 OTHER_ERRORS: dict[str, Callable[[Any], Any]] = {

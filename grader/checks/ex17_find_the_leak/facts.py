@@ -10,24 +10,30 @@ TRAINS = "train"
 BEST_OF = "the step whose params are the best"
 """The fact that holds the number of the step, from 0, that was given what `train` returns as its
 best params; or -1."""
-FIRST, LAST, ONLY, AGAIN = (
-    f"best of a short run whose {end} step is the best"
-    for end in ("first", "last", "only", "very first")
+OTHER_PARAMS = "the first step that was given other params than the one before returned"
+"""The fact that holds its number, from 0, in the first run; 0 if there is none."""
+FIRST, LAST, ONLY, HUNDREDS, AGAIN = (
+    f"best of a run whose {end} step is the best"
+    for end in ("first", "last", "only", "first of hundreds", "very first")
 )
-"""The names of the best params of four more runs."""
+"""The names of the best params of five more runs."""
+NOT_AS_TOLD = "where a history is not what the reports said"
+"""The fact that says, for the first run and each of the others, how its history differs from what
+`step` reported in it, to the last bit; "" if it doesn't."""
 HISTORY_OF = {
     FIRST: "history of a short run",
     LAST: "history of another short run",
     ONLY: "history of a run of one step",
     AGAIN: "history of the last run",
 }
-"""The names of their histories. All losses and errors there are below 0."""
+"""The names of their histories, but of that of hundreds of steps. All losses and errors there are
+below 0."""
 KEPT_FROM, KEPT_ON_HOST = "arrays kept from run to run", "bytes kept on the host from run to run"
-"""The facts that say how many more arrays were alive after the last run than after the second, and
-how much more of the host's memory the file's variables led to."""
+"""The facts that say how many more arrays were alive after the last run than before the first, and
+how much more of the host's memory the file's variables led to than after the second."""
 LATER = "what is alive at each step of two more runs"
-"""The fact that lists an `Alive` for each step of `FIRST` and `AGAIN`, for each run."""
-WATCHED = (FIRST, AGAIN)
+"""The fact that lists an `Alive` for each step of each run of `WATCHED`."""
+WATCHED = (FIRST, HUNDREDS, AGAIN)
 WINDOW_LATER = 10
 """Steps of a window of these runs."""
 

@@ -48,7 +48,7 @@ from grader.checks.ex18_running_mean.facts import (
 from grader.judging.arrays import compare, load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.differences import ALL_ZERO
-from grader.judging.evidence import definition, seen, wanted
+from grader.judging.evidence import culprit, definition, seen, wanted
 from grader.judging.memory import room
 from grader.judging.programs import compiled_program, not_jitted
 from grader.records.record import Measured, Memory, Record
@@ -181,6 +181,10 @@ def _compared(record: Record) -> tuple[str, ...]:
     return RAN if not grows(seen(record).facts[LENGTHS]) else (SHORT,)
 
 
+BY_THE_SIZE = (
+    "Whether the mean is right depends on the number of updates, or on the size of `x`. Which "
+    "number in your code stands for one of them: a fixed count, the length of a piece, an `if`?"
+)
 BY_THE_NUMBER = (
     "Whether the mean is right depends on the number of updates. Which number in your code stands "
     "for it: a fixed count, the length of a piece, an `if`, the dtype of a long sum?"
@@ -225,11 +229,16 @@ def _in_words(
     pieces = statements.remainder(record, NAME)
     in_pieces = pieces != definition(record, NAME)
     shown = any(_would_show(record, name, mine, theirs, other) for other in right)
+    if not slip and (halved := _in_few_bits(record, mine, theirs)):
+        return Failure(expected, f"{failure.observed}{NEARLY}", halved, FEW_BITS)
     if not slip and right and (in_pieces or shown):
         *most, last = (_updates(record, other) for other in right)
         numbers = f"{', '.join(most)} and {last}" if most else last
         observed = f"{failure.observed}; for {numbers}, the mean is right"
-        return Failure(expected, observed, pieces if in_pieces else place, BY_THE_NUMBER)
+        hint = BY_THE_NUMBER
+        if all(_bytes(record, name) > _bytes(record, other) for other in right):
+            observed, hint = f"{observed}, and `x` is smaller there", BY_THE_SIZE
+        return Failure(expected, observed, pieces if in_pieces else place, hint)
     if not slip:
         place = statements.each_round(record, NAME) or place
         hint = "" if _is_finite(mine) else NO_NUMBERS
@@ -238,6 +247,26 @@ def _in_words(
         return Failure(expected, failure.observed, definition(record, NAME), hint, place)
     plain = failure.observed.partition(": ")[0]
     return Failure(expected, f"{plain}: {slip}", _of_slip(record, slip), HINTS.get(slip, ""))
+
+
+NEARLY = ", by no more than rounding in half of the bits explains"
+FEW_BITS = (
+    "bfloat16 and float16 have few digits: what is added to a state in one update may be less than "
+    "their last one. Which array does the marked line make of such numbers?"
+)
+
+
+def _in_few_bits(record: Record, mine: Measured, theirs: Measured) -> list[Culprit]:
+    """The only line that names a dtype of 16 bits, where a mean is nearly right; or nothing."""
+    lines = (line.partition("#")[0] for line in record.source.splitlines())
+    named = [n for n, line in enumerate(lines, 1) if re.search(r"\bb?float16\b", line)]
+    got, want = (load(one.outputs[0].data or b"").astype(float) for one in (mine, theirs))
+    near = float(abs(got - want).max()) <= HALVED_BITS * float(abs(want).max())
+    return [culprit(record, named[0])] if len(named) == 1 and near else []
+
+
+HALVED_BITS = 2**-5
+"""The part of its largest number by which a mean may be off where states have 8 bits."""
 
 
 def _would_show(record: Record, name: str, mine: Measured, theirs: Measured, other: str) -> bool:
@@ -271,6 +300,11 @@ def _of_slip(record: Record, slip: str) -> list[Culprit]:
         return statements.condition(record, NAME) or loop
     of_x = "`x`" in slip and slip != BEFORE and not slip.endswith(FROM_X)
     return loop if of_x else statements.each_round(record, NAME) or loop
+
+
+def _bytes(record: Record, name: str) -> int:
+    """How many bytes the `x` of a program has."""
+    return int(wanted(record).facts[SIZES][name][0])
 
 
 def _updates(record: Record, name: str) -> str:

@@ -1,7 +1,7 @@
 """Drives ex18_running_mean: exports the mean for eight numbers of updates.
 
 Drawn for each program are the size of `x`, its scale, and the number of updates. Five programs run:
-1 to 40 updates for an `x` of the size 24 to 127; 41 to 299 for one of 64 to 127, or 41 to 999 for
+1 to 40 updates for an `x` of the size 128 to 199; 41 to 299 for one of 64 to 127, or 41 to 999 for
 one of 24 to 63; exactly 1000; 301 to 2899; and 3000 to 8719, three times as many as those or more.
 So a mean over the first 1000, or a division by 1000, gives other numbers. Three more are compiled
 and not run: 41 to 8,999 updates for an `x` of the size 64 to 2999; 9,000 to 3 million, of the size
@@ -62,7 +62,7 @@ from grader.checks.ex18_running_mean.facts import (
 )
 from grader.probes.observe import Observe
 
-SIZE, LARGER, ANY = (24, 64), (64, 128), (24, 128)
+SIZE, LARGER, WIDE = (24, 64), (64, 128), (128, 200)
 """From which size of `x` on, and below which, programs run."""
 SWING, LESS = 0.5, 0.05
 """How far the logarithm of a state goes up and down, where rates have both signs."""
@@ -81,7 +81,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     sizes, fewer = (LARGER, 300) if rng.integers(2) else (SIZE, 1000)
     arguments = {
         NAME: (_x(rng, rng.uniform(5, 30)), _falling(rng, updates)),
-        SHORT: (_x(rng, rng.uniform(0.1, 3), ANY), _falling(rng, int(rng.integers(1, 41)))),
+        SHORT: (_x(rng, rng.uniform(0.1, 3), WIDE), _falling(rng, int(rng.integers(1, 41)))),
         LONG: (_x(rng, rng.uniform(0.001, 0.003)), _turning(rng, longer)),
         FEWER: (_x(rng, rng.uniform(0.1, 3), sizes), _turning(rng, _between(rng, 41, fewer), LESS)),
         THOUSAND: (_x(rng, rng.uniform(0.001, 0.003)), _turning(rng, 1000)),

@@ -197,7 +197,8 @@ def _cannot_be_split(record: Record, name: str, batch: Batch, shape: Sequence[in
     key = of_columns.get(tuple(shape[1:]), "")
     rows, got, missing = batch.rows, shape[0], batch.full - batch.rows
     own = f": {rows} of the batch and {missing} added" if missing else ""
-    why = ", its own alone" if got == rows else f": {got - rows} were added"
+    were = "was" if got - rows == 1 else "were"
+    why = ", its own alone" if got == rows else f": {got - rows} {were} added"
     if got == rows and missing and batch.parts == batch.devices:
         hint = "Which arrays get the missing rows, and which are returned?"
         place = _making(record, key) if key else definition(record, "shard_batch")
@@ -208,7 +209,8 @@ def _cannot_be_split(record: Record, name: str, batch: Batch, shape: Sequence[in
         place, made = _adding(record), _padding(record)
         others = (batch.devices // batch.parts, batch.devices)
         by_another = got in [rows + -rows % length for length in others]
-        if got == 2 * rows < batch.full and not (missing and by_another):
+        known = (missing and by_another) or _adds_the_last_part(record)
+        if got == 2 * rows < batch.full and not known:
             hint, place, made = TOO_SHORT, _padding(record), []
         if got < rows:
             why, hint = f", without {rows - got} of its own", ALL_KEPT
@@ -220,6 +222,16 @@ def _cannot_be_split(record: Record, name: str, batch: Batch, shape: Sequence[in
         place,
     )
     return replace(failure, hint=hint, made=made)
+
+
+def _adds_the_last_part(record: Record) -> bool:
+    """Whether a batch of more rows than parts got as many more as its last part has."""
+    facts = seen(record).facts
+    found = ((facts.get(uneven_of(name), [0]), batch) for name, batch in _batches(record))
+    return any(
+        batch.rows > batch.parts and shape[0] == batch.rows + batch.rows % batch.parts
+        for shape, batch in found
+    )
 
 
 def _other_columns(record: Record, name: str, key: str) -> Failure:
@@ -640,13 +652,15 @@ def _other_under_jit(record: Record) -> Failure | None:
 
 def _of_a_missing_number(record: Record) -> Failure | None:
     """The failure where an own row that holds a NaN does not count."""
-    leaf = _single(seen(record).values[MISSING])
-    number = load(leaf.data) if leaf.data else None
-    if number is not None and not number.shape and math.isnan(float(number.item())):
-        return None
-    expected = "the loss of a batch is NaN if a number of one of its own rows is NaN"
-    observed = f"{number}: that row does not count"
-    return Failure(expected, observed, statements.result(record, "mean_loss"), EACH_COUNTS)
+    for key, name in MISSING.items():
+        leaf = _single(seen(record).values[name])
+        number = load(leaf.data) if leaf.data else None
+        if number is not None and not number.shape and math.isnan(float(number.item())):
+            continue
+        expected = "the loss of a batch is NaN if a number of one of its own rows is NaN"
+        observed = f"with a NaN in `{key}`, it is {number}: that row does not count"
+        return Failure(expected, observed, statements.result(record, "mean_loss"), EACH_COUNTS)
+    return None
 
 
 EACH_COUNTS = (

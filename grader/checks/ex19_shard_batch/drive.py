@@ -6,7 +6,8 @@ neither the number of devices nor the first or the longest axis is right for all
 drawn so that each of them asks for another number of added rows. One batch needs none, one has a
 single row, and one of those on several axes has fewer rows than parts. A second batch of the same
 shape follows on one mesh, whose arrays lie column by column, and then the one with a single row.
-The last batch is split over some of the devices, in one axis.
+The last batch is split over some of the devices, in one axis, or copied to each of them, where
+"data" has the length 1 beside another axis.
 
 Drawn are the rows and columns of the batches (one of them, which is drawn, has 30 to 59 rows and
 more in each part), the order of the devices in each mesh, the names of its other axes, and all
@@ -15,7 +16,8 @@ three rows or more, all numbers of one row are 0; in that on three axes, one tar
 
 `mean_loss` gets batches that the drive itself has split, so that it is judged apart from
 `shard_batch`. Their added rows hold drawn numbers, most of them large, and count unless the mask
-takes them out. The loss of two batches is taken under jit, too.
+takes them out. The loss of two batches is taken under jit, too. Of one batch, it is taken twice
+more, with a NaN among the targets and with one among the inputs.
 """
 
 import re
@@ -69,13 +71,14 @@ def _batches(devices: int, rng: Any) -> list[Batch]:
     fewer = int(apart.integers(two, max(two, devices - 1) + 1))
     own = int(apart.integers(1, 8 * fewer))
     fewer = fewer if apart.integers(4) else 1
+    alone = fewer if apart.integers(2) else 1
     return [
         Batch(parts=devices, rows=times[0] * devices, devices=devices),
         Batch(parts=devices, rows=times[1] * devices + some, devices=devices),
         Batch(parts=devices, rows=1, devices=devices),
         Batch(parts=second, rows=times[2] * devices + one, devices=devices),
         Batch(parts=first, rows=times[3] * devices + other, devices=devices, first=True),
-        Batch(parts=fewer, rows=own, devices=fewer),
+        Batch(parts=alone, rows=own, devices=fewer),
     ]
 
 
@@ -140,9 +143,11 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             with suppress(Exception):  # nobody asks for a function that can be traced
                 observe.value(UNDER_JIT[name], jax.jit(submission.mean_loss)(*given))
         if name == REPEATED:
-            targets[int(apart.integers(rows)), 0] = np.nan
-            missing = _placed(mesh, weights, inputs, targets, mask)
-            observe.value(MISSING, submission.mean_loss(*missing))
+            for key, value in MISSING.items():
+                arrays = {"inputs": inputs.copy(), "targets": targets.copy()}
+                arrays[key][int(apart.integers(rows)), 0] = np.nan
+                missing = _placed(mesh, weights, *arrays.values(), mask)
+                observe.value(value, submission.mean_loss(*missing))
 
 
 @contextmanager

@@ -17,8 +17,10 @@ REPEATED = BATCHES[1]
 """The batch that is followed by another one of its shape, on the same mesh."""
 AGAIN = f"{REPEATED}, with other numbers"
 """That other one."""
-MISSING = f"loss of {REPEATED}, of which a number is missing"
-"""The value that is a loss of such a batch: NaN."""
+MISSING = {
+    key: f"loss of {REPEATED}, of whose {key} a number is missing" for key in ("targets", "inputs")
+}
+"""The values that are losses of such a batch: NaN."""
 SPLIT = (*BATCHES, AGAIN)
 """All batches that `shard_batch` gets. The loss is taken of the others."""
 ARRAYS = ("inputs", "targets", "mask")

@@ -96,7 +96,9 @@ def every_value_in_its_place(record: Record) -> Result:
 
 def _of_a_value(record: Record, failure: Failure, name: str, unread: Block | None) -> Failure:
     """The failure with whose values are there, and with what made them."""
-    whose = _of_another_device(seen(record).values[name][0], wanted(record).values[name][0])
+    found = _of_other_devices(seen(record).values[name][0], wanted(record).values[name][0])
+    device, others = found[0] if found else (0, [])
+    whose = f"device {device} holds the block of device {others[0]}" if others else ""
     observed = f"{failure.observed}, in {name}{whose and f'; {whose}'}"
     place: Sequence[Culprit] = ()
     hint = failure.hint
@@ -106,7 +108,7 @@ def _of_a_value(record: Record, failure: Failure, name: str, unread: Block | Non
             place, hint = made, OF_ITS_OWN
     elif whose and unread:
         observed, hint = f"{observed}; nobody has read block {unread}", TOLD_APART
-    elif whose and ANOTHER_ORDER in failure.observed:
+    elif whose and (ANOTHER_ORDER in failure.observed or all(theirs for _, theirs in found)):
         place, hint = calls_of(record, ("sorted", "argsort", "divmod", "sort"))[:1], PAIRED
     if LIKE in name:
         hint = REMEMBERED
@@ -136,28 +138,25 @@ _NO_DTYPE = r"(np|numpy)\.(empty|zeros|ones|full)\((?!.*dtype)"
 _CAST = r".*(\.astype\([^()]*|\bdtype=[\w.]+)\)$"
 
 
-def _of_another_device(leaf: Leaf, want: Leaf) -> str:
-    """Which device holds the block that belongs on another one; "" if none is known to."""
+def _of_other_devices(leaf: Leaf, want: Leaf) -> list[tuple[int, list[int]]]:
+    """The devices that hold another block than they should, each with those to which it belongs."""
     import numpy as np  # here: the command line starts without it
 
     try:
         mine, right = load(leaf.data or b""), load(want.data or b"")
     except ValueError:
-        return ""
+        return []
     if mine.shape != right.shape:
-        return ""
+        return []
     blocks = {
         device: tuple(slice(*extent) for extent in part) for device, part in want.parts.items()
     }
     mine, right = np.nan_to_num(mine, nan=2), np.nan_to_num(right, nan=2)  # no value is 2
-    for device, block in blocks.items():
-        if np.array_equal(mine[block], right[block]):
-            continue
-        whose = [other for other, at in blocks.items() if np.array_equal(mine[block], right[at])]
-        if not whose:
-            return ""
-        return f"device {device} holds the block of device {whose[0]}"
-    return ""
+    return [
+        (device, [o for o, at in blocks.items() if np.array_equal(mine[block], right[at])])
+        for device, block in blocks.items()
+        if not np.array_equal(mine[block], right[block])
+    ]
 
 
 @EXERCISE.check(

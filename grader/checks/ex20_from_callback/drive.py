@@ -1,13 +1,13 @@
 """Drives ex20_from_callback: loads files under many shardings, and notes every read of them.
 
 Drawn for each call: how many devices there are in the mesh, which, and in which order; the names
-and sizes of its axes, of which there are two, or one if no other splits the file; rows and columns
-of a block (from 1); the dtype, of 1 to 4 bytes; and all values. Rows, columns or both are split, by
-one axis or by two, in the order of the axes or in the other, with copies or without: each kind
-comes once to three times, in a drawn order, 13 to 29 calls in all: two are over two and three
-devices, and the last is as one of the others, but for the values. So a block cannot be guessed from
-a device's number, and no count, size, name or dtype is right for all.
-One floating-point value in eight is NaN, and some are infinite.
+and sizes of its axes, of which there are two or three, or one if no other splits the file; rows and
+columns of a block (from 1); the dtype, of 1 to 4 bytes; and all values. Rows, columns or both are
+split, by one axis or by two, in the order of the axes or in the other, with copies or without; or
+none is split, and each device gets the whole. Each kind comes once to three times, in a drawn
+order, 14 to 32 calls in all: two are over two and three devices, and the last is as one of the
+others, but for the values. So a block cannot be guessed from a device's number, and no count, size,
+name or dtype is right for all. One floating-point value in eight is NaN, and some are infinite.
 
 The file holds no values. It makes those that are asked for, and keeps which line read which block.
 In two calls, one after the other, of any kind with two blocks or more, the place of which is drawn
@@ -64,6 +64,7 @@ KINDS: tuple[Callable[[str, str], Spec], ...] = (
     lambda a, b: (b, a),
     lambda a, b: ((a, b),),
     lambda a, b: (None, (b, a)),
+    lambda a, b: (),
 )
 """How the axes of a mesh split rows and columns. Where one is not named, blocks are copied."""
 BY_ONE_AXIS, FEW = 4, (2, 3)
@@ -313,11 +314,20 @@ def _sharding(rng: Any, kind: Callable[[str, str], Spec]) -> Any:
     sizes = list(_grids(everything.size))
     grid = sizes[int(rng.integers(len(sizes)))]
     devices = rng.permutation(everything)[: grid[0] * grid[1]].reshape(grid)
-    axes: tuple[str, ...] = tuple(map(str, rng.choice(AXES, 2, replace=False)))
+    *both, third = map(str, rng.choice(AXES, 3, replace=False))
+    axes: tuple[str, ...] = tuple(both)
     spec = jax.P(*kind(axes[0], axes[1]))
     named = [axis for axis in axes if axis in spec]  # a part that two axes split is a tuple
     if len(named) == 1 and rng.integers(2):
         devices, axes = devices.ravel(), (named[0],)
+    elif rng.integers(2):
+        copies, place = (
+            int(rng.integers(1, everything.size // devices.size + 1)),
+            int(rng.integers(3)),
+        )
+        devices = rng.permutation(everything)[: copies * devices.size]
+        devices = devices.reshape(*grid[:place], copies, *grid[place:])
+        axes = (*axes[:place], third, *axes[place:])
     return jax.NamedSharding(jax.sharding.Mesh(devices, axes), spec)
 
 

@@ -185,9 +185,10 @@ def _lies(leaf: Leaf, count: int) -> str:
         return where(leaf)
     if len(leaf.devices) != count:
         return f"all on {where(leaf)}"
+    memory = "" if leaf.memory_kind in (None, "device") else f", in {leaf.memory_kind} memory"
     if leaf.replicated and count > 1:
-        return f"whole on each of {count} devices"
-    return f"in slices of {leaf.shard_shape} on {plural(count, 'device')}"
+        return f"whole on each of {count} devices{memory}"
+    return f"in slices of {leaf.shard_shape} on {plural(count, 'device')}{memory}"
 
 
 @EXERCISE.check(
@@ -317,6 +318,12 @@ FAR_AWAY = (
 )
 
 
+NO_MEAN = (
+    "`pmax` and `pmin` take the largest and the least number over all devices. Which one takes the "
+    "mean?"
+)
+
+
 def _differing_params(record: Record, run: int, step: int) -> Failure | None:
     """The failure where the params after a step are not the reference's."""
     old = facts.params(run, step - 1) if step > 1 else facts.start(run)
@@ -333,6 +340,8 @@ def _other_step(record: Record, run: int, found: Failure) -> Failure:
         place = statements.division(record, "update") or own
     else:
         place = _stepping(record)
+        if not why and any(name in place[0].text for name in ("pmax", "pmin")):
+            why = NO_MEAN
     if not (length or found.hint) and (counts := _counts(record, run)):
         length = f"; {counts}"
     return Failure(found.expected, found.observed + length, place, found.hint or why)
@@ -498,11 +507,13 @@ def _otherwise_exchanged(record: Record, programs: Sequence[Sequence[Collective]
 def _more_in_a_run(record: Record, program: Sequence[Collective]) -> Result:
     """The failure where a run's devices exchange more for each param than those of a program.
 
-    With fewer devices, an all-gather returns less, and a reduce-scatter more.
+    With fewer devices, an all-gather returns less, and a reduce-scatter more. What gathers the
+    parts that a reduce-scatter has made returns as much on any.
     """
+    scattered = any(c.op == "reduce-scatter" for c in program)
     for number, run in enumerate(_runs(record)):
         part = len(run.order) / devices_of(record)
-        scales = {"all-gather": part, "reduce-scatter": 1 / part}
+        scales = {"all-gather": 1 if scattered else part, "reduce-scatter": 1 / part}
         params = sum(map(bytes_of, wanted(record).values[facts.start(number)])) // len(run.order)
         needed = sum(c.total * scales.get(c.op, 1) for c in program)
         most = round(needed * params / PARAMS) + BESIDE

@@ -1,12 +1,13 @@
 """Drives ex21_pmap_step: places the params and takes a few steps on fresh rows, four times.
 
-Drawn: for each run the devices and their order (two of them, all, and a number between, in any
-order of runs), so that neither the order nor the length of jax.devices() is the right one; the
-width of the network, the rows of one device, and the steps (2 to 5). The last run has the devices
-and the width of an earlier one, and other params. Some params are 0, as biases are at first. Those
-that `replicate` gets have 0 to 2 dimensions, and one has 3 to 5; each array of a run has another
-dtype, and each dtype comes once at least. In one run gradients are small, and in the last step of
-each they are large. The rows of one device are like each other and unlike those of the next, so
+Drawn: for each run the devices and their order (all, and a number between, in any order, and then
+one of them), so that neither the order nor the length of jax.devices() is the right one; the width
+of the network, the rows of one device, and the steps (2 to 5). The third run has the devices and
+the width of an earlier one, of several devices, and other params. Some params are 0, as biases are
+at first. Those that `replicate` gets have 0 to 2 dimensions, and one has 3 to 5; each array of a
+run has another dtype, and each dtype comes once at least. Some of their integers are the least and
+the largest of their dtype. In one run of several devices gradients are small, and in the last step
+of each they are large. The rows of one device are like each other and unlike those of the next, so
 that a gradient of one device's rows is far from the mean; some rows are 0. Three programs of the
 step are compiled. Two are for one row on each device and for many, which are drawn. Their networks
 have as many params, and rows of another length: what the devices exchange is the same for both if
@@ -31,13 +32,13 @@ from grader.checks.ex21_pmap_step.facts import FEW_ROWS, MANY_ROWS, RUNS, TWICE,
 from grader.probes import alive, exchanges
 from grader.probes.observe import Misused, Observe, from_last, left_alone, unpack
 from grader.records.record import Collective
-from grader.stages.drawn import some_blank_rows, some_zeros
+from grader.stages.drawn import some_blank_rows, some_odd, some_zeros
 
 PROMISE = "`update` returns (params, loss)"
 FEATURES, OUTPUTS = 5, 2
 WIDTHS, ROWS, STEPS = (4, 12), (1, 17), (1, 5)
 """Of the steps, there is one more in each run."""
-MANY = (17, 60)
+MANY = (200, 400)
 """How many rows a device has in the second program: from, and below. In the first, it has one."""
 FAR = 64
 """How far the targets of the programs are from 0: some gradients are larger than 1."""
@@ -56,13 +57,15 @@ PER_UNIT = {10: 12, 12: 10, 15: 8, 20: 6}
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Take steps with pmap on several lists of devices, and export the step."""
     most = len(jax.devices())
-    counts = [min(2, most), most, int(rng.choice(range(3, most) or [most]))]
+    counts = [most, int(rng.choice(range(2, most) or [most]))]
     sides = [
         (list(rng.permutation(np.array(jax.devices()))[: int(count)]), int(rng.integers(*WIDTHS)))
         for count in rng.permutation(counts)
     ]
     sides.append(sides[int(rng.integers(len(sides)))])
-    scales, runs = rng.permutation([SMALL, 1, 1, 1]), []
+    alone = rng.permutation(np.array(jax.devices()))[:1]
+    sides.append((list(alone), int(rng.integers(*WIDTHS))))
+    scales, runs = [*rng.permutation([SMALL, 1, 1]), 1], []
     dtypes = [*rng.permutation(DTYPES).tolist(), *rng.choice(DTYPES, 2).tolist()]
     apart = rng.spawn(1)[0]
     # A GPU would otherwise round the products, and so what is compared.
@@ -92,10 +95,12 @@ def _given(rng: Any, params: dict[str, Any], dtypes: list[str]) -> dict[str, Any
     every = params | {"kernel": kernel, "scale": rng.standard_normal(())}
     more = rng.permutation([one for one in DTYPES if one not in dtypes])[:2].tolist()
     kinds = {name: jax.numpy.dtype(one) for name, one in zip(every, [*dtypes, *more], strict=True)}
-    return {
+    given = {
         name: np.asarray(9 * (abs(x) if kinds[name].kind == "u" else x)).astype(kinds[name])
         for name, x in every.items()
     }
+    some_odd(rng.spawn(1)[0], *(array for array in given.values() if array.dtype.kind in "iu"))
+    return given
 
 
 def _replicate(

@@ -74,9 +74,15 @@ def _lies(leaf: Leaf, devices: int) -> str:
     """How an array lies, in words; `shards of ...` only if each of all `devices` holds one."""
     if leaf.kind != "jax" or len(leaf.devices) != devices:
         return f"on {where(leaf)} alone" if leaf.kind == "jax" else where(leaf)
-    if leaf.replicated and devices > 1:
-        return f"a full copy on each of {devices} devices"
-    return f"shards of {leaf.shard_shape} on {devices} devices"
+    memory = "" if leaf.memory_kind in (None, "device") else f", in {leaf.memory_kind} memory"
+    if leaf.replicated and (devices > 1 or memory):
+        return f"{_copies(devices)}{memory}"
+    return f"shards of {leaf.shard_shape} on {plural(devices, 'device')}{memory}"
+
+
+def _copies(devices: int) -> str:
+    """What a copy on each device is called."""
+    return f"a full copy on each of {devices} devices" if devices > 1 else "a full copy on 1 device"
 
 
 @EXERCISE.check(
@@ -127,15 +133,24 @@ def _not_split(record: Record, run: Run, leaf: Leaf, columns: int, of: str) -> F
         expected = f"{name} keeps its shape {(run.rows, columns)}"
         return _misplaced(record, 1, expected, str(leaf.shape))
     own = run.rows // devices
-    if _lies(leaf, devices) != f"shards of {(own, columns)} on {devices} devices":
+    if _lies(leaf, devices) != f"shards of {(own, columns)} on {plural(devices, 'device')}":
         expected = f"each device holds {own} of the {run.rows} rows of {name}"
         element = int(leaf.path[1:-1]) if leaf.path[1:-1].isdecimal() else None
         return _misplaced(record, 1, expected, _lies(leaf, devices), element)
     right = next((x for x in wanted(record).values[of] if x.path == leaf.path), None)
     if right is not None and (exchanged := other_parts(leaf, right)):
         expected = f"the devices hold the rows of {name} in the order of the mesh"
+        made = statements.call(record, "place", "make_mesh", "Mesh")
+        if made != definition(record, "place"):
+            return Failure(expected, exchanged, made, OWN_MESH)
         return _misplaced(record, 1, expected, exchanged)
     return None
+
+
+OWN_MESH = (
+    "A mesh has its devices in an order of its own. Does the one that this line makes have the "
+    "devices of `mesh`, in their order?"
+)
 
 
 def _misplaced(
@@ -172,11 +187,13 @@ def _not_copied(record: Record, run: Run, name: str) -> tuple[str, str] | None:
     """
     right = wanted(record).values[name][0].devices
     for leaf in seen(record).values[name]:
-        expected = f"`params{leaf.path}` is a full copy on each of {run.devices} devices"
+        expected = f"`params{leaf.path}` is {_copies(run.devices)}"
         if leaf.kind != "jax" or len(leaf.devices) != run.devices or not leaf.replicated:
             return expected, _lies(leaf, run.devices)
         if leaf.devices != right:
             return f"{expected}, those of the mesh", f"it is on {where(leaf)}"
+        if leaf.memory_kind not in (None, "device"):
+            return expected, _lies(leaf, run.devices)
     return None
 
 
@@ -282,7 +299,10 @@ def _counts(record: Record, number: int) -> str:
     change = change_of(record, *_first_step(number))
     if change is None or run.devices == 1:
         return ""
-    return shares.of_devices(change, old, batch, run.devices)
+    if found := shares.of_devices(change, old, batch, run.devices):
+        return found
+    halves = shares.of_devices(change, old, batch, 2)
+    return halves.replace("2 devices", "2 halves of the rows")
 
 
 ALL_ROWS = "The gradient is a mean over all rows of the batch. Which rows does this line get?"
@@ -387,15 +407,17 @@ def only_the_gradients_travel(record: Record) -> Result:
     if devices_of(record) == 1:
         return Unable("on one device nothing travels")
     programs = [
-        (facts.program_of(at), shapes(run.width, run.features, run.targets))
+        (facts.program_of(at), shapes(run.width, run.features, run.targets), run.devices)
         for at, run in enumerate(_runs(record))
     ]
-    programs.append((TIMED, shapes(wanted(record).facts[WIDTH])))
-    found = (_other_exchange(record, name, params) for name, params in programs)
+    programs.append((TIMED, shapes(wanted(record).facts[WIDTH]), devices_of(record)))
+    found = (_other_exchange(record, *program) for program in programs)
     return next((one for one in found if one), None)
 
 
-def _other_exchange(record: Record, name: str, params: Shapes) -> Failure | Unable | None:
+def _other_exchange(
+    record: Record, name: str, params: Shapes, devices: int
+) -> Failure | Unable | None:
     """The failure where one program exchanges anything but its gradients and a few scalars."""
     expected = "`step` can be compiled apart from its file"
     measured = compiled_program(record, name, expected, made_by="make_step")
@@ -409,6 +431,8 @@ def _other_exchange(record: Record, name: str, params: Shapes) -> Failure | Unab
         )
         hint = failure.hint or OTHER_SIZE
         return Failure(expected, observed, definition(record, "make_step"), hint)
+    if devices == 1:
+        return None  # nothing travels
     gradients, (width,) = _nbytes(params), params["b1"]
     # In a loop of unknown length, even one round too many shows.
     total = sum(c.nbytes * c.count * (c.runs or 2) for c in measured.collectives)

@@ -1,16 +1,16 @@
 """Drives ex22_pmap_to_jit: takes steps on several meshes, and exports them.
 
-Drawn: for each of three runs the devices of the mesh and their order (two devices, all, and a
-number between, in any order), the width of the network, the rows of the batch and the steps (2 to
+Drawn: for each of three runs the devices of the mesh and their order (all, and a number between, in
+any order, and then one device), the width of the network, the rows of the batch and the steps (2 to
 6), so that a step that counts jax.devices(), or 8, is wrong on one of them. Width and rows differ,
 so that a mean over the wrong dimension shows. One narrow network has so many rows that those of one
-device have more bytes than all params; of the others, one is wide. Some params are 0, as biases are
-at first. Each step takes the params that the one before returned. In one run gradients are small,
-and in the last step of each they are large. The step of each run is exported, too. So is a large
-one, with enough work to drown what a call costs: it is for all devices, in another order, gets two
-sets of inputs, whose targets are far away, is timed, and is compiled for the target as well. Before
-each run, `place` gets other arrays of the same sizes: what it made of them is looked at, too, and
-nothing holds it.
+device have more bytes than all params; of the others, one is wide. It is not the one on a single
+device. Some params are 0, as biases are at first. Each step takes the params that the one before
+returned. In one run gradients are small, and in the last step of each they are large. The step of
+each run is exported, too. So is a large one, with enough work to drown what a call costs: it is for
+all devices, in another order, gets two sets of inputs, whose targets are far away, is timed, and is
+compiled for the target as well. Before each run, `place` gets other arrays of the same sizes: what
+it made of them is looked at, too, and nothing holds it.
 """
 
 import math
@@ -87,10 +87,16 @@ def _mesh(rng: Any, count: int) -> Any:
 
 
 def _counts(rng: Any) -> list[int]:
-    """How many devices the mesh of each run has: two, all, and a number between."""
+    """How many devices the mesh of each run has: all, and a number between, and then one."""
     most = len(jax.devices())
-    between = rng.spawn(1)[0].choice(range(3, most)) if most > 3 else most
-    return [int(count) for count in rng.permutation([min(2, most), between, most])]
+    between = rng.spawn(1)[0].choice(range(2, most)) if most > 2 else most
+    return [*map(int, rng.permutation([between, most])), 1]
+
+
+def _sizes(rng: Any) -> list[Any]:
+    """Of each run, its entry of `SIZES`: on one device, no row can travel, so few will do there."""
+    drawn = [SIZES[int(at)] for at in rng.permutation(len(SIZES))]
+    return drawn if drawn[-1] != SIZES[0] else drawn[::-1]
 
 
 def _run(rng: Any, count: int, width: Any, rows: Any) -> Run:
@@ -107,7 +113,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     with jax.default_matmul_precision("highest"):
         runs = [
             _run(rng, count, width, rows)
-            for count, (width, rows) in zip(_counts(rng), rng.permutation(SIZES), strict=True)
+            for count, (width, rows) in zip(_counts(rng), _sizes(rng), strict=True)
         ]
         observe.fact(RUNS, msgspec.to_builtins(runs))
         scales = [1.0, *map(float, rng.spawn(1)[0].permutation([SMALL, 1]))]

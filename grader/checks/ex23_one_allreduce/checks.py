@@ -16,12 +16,14 @@ from grader.checks.ex23_one_allreduce.facts import (
     AFTER,
     AFTER_FAR,
     AFTER_SMALL,
+    ALONE,
     BATCH,
     BEFORE_SMALL,
     COUNT,
     DEVICES,
     EXCHANGED,
     LARGE,
+    LOST,
     STEP,
     shapes,
 )
@@ -161,9 +163,21 @@ def same_numbers(record: Record) -> Result:
     ):
         if failure := differing_step(record, name, before, rtol=RTOL, atol=ATOL):
             return replace(failure, culprits=place, hint=hint)
+    for when, hint in ((LOST, OF_LOST), (ALONE, OF_ALONE)):
+        for part, name in enumerate((f"params after {when}", f"losses of {when}")):
+            if failure := differing_leaf(record, name, rtol=RTOL, atol=ATOL):
+                place = statements.result(record, "make_step", part, 2, inner=True)
+                return replace(failure, culprits=place, hint=hint)
     return None
 
 
+OF_LOST = (
+    "A row that is NaN makes its device's loss NaN, and all params: that is how one learns of it. "
+    "Which line leaves such numbers out?"
+)
+OF_ALONE = (
+    "A mesh of one device is a mesh like others. What does your code do in another way there?"
+)
 OF_LARGE = (
     "The steps before it are right: in this one, the gradient is large. What does your code do "
     "with large numbers?"
@@ -288,6 +302,8 @@ def _with_length(record: Record, failure: Failure) -> Failure:
         length += f", as if the gradients of {devices} devices were added, and not averaged"
         unchecked = File(record.source).gives("check_vma", False)
         hint = hint or ("" if unchecked else UNSEEN)
+    elif not why and ratio and abs(ratio * devices - 1) < 0.01 and devices not in (count, rows):
+        length += f", as if the mean over {devices} devices were divided by {devices} once more"
     elif not why and ratio and (other := _divisor(ratio, count)):
         length += f", as if the sum over {count} were divided by {other}"
         length += ", which are the rows that a device has of each" * (other == rows)
@@ -452,7 +468,13 @@ def _of_program(record: Record, name: str, width: int, count: int) -> Result:
         observed += f"; the step {step_in_words(ratio)}" if ratio else ""
         return Failure(expected, observed, _exchanging(record), wrong.hint or COUNT_THEM)
     found = _travels_once(record, measured.collectives, shapes(width), count)
-    return found or beyond_own_rows(record, name, "make_step")
+    spare = SUMMED * _gradient_bytes(shapes(width)) // 4 * count
+    return found or beyond_own_rows(record, name, "make_step", spare=spare)
+
+
+SUMMED = 5
+"""How many operations more than the reference's the sum of the gradients may take for each
+number of each micro-batch: Kahan's takes three. A row takes six."""
 
 
 def _travels_once(

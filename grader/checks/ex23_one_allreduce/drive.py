@@ -5,10 +5,11 @@ all but one; and for the steps and for each of the four programs the width of th
 of a micro-batch and the number of micro-batches (1 to 32): a program whose bytes are right for one
 number of micro-batches is not right for all. Some params are 0, as biases are at first. The targets
 of the programs are far away, so that the gradients are large; in two more steps that are taken,
-they are small, and then larger. Some rows of the programs are 0. Two programs are for all devices,
-and two, of one and of many micro-batches, for the devices that take the steps, of which it is
-written down, too, what they exchange. On all devices and on these, one program has as many rows of
-each on a device; another one on all devices has a single row of each. The target's program has
+they are small, and then larger, and in a third one, the targets of a drawn row are NaN. One more
+step is taken on a mesh of one device. Some rows of the programs are 0. Two programs are for all
+devices, and two, of one and of many micro-batches, for the devices that take the steps, of which it
+is written down, too, what they exchange. On all devices and on these, one program has as many rows
+of each on a device; another one on all devices has a single row of each. The target's program has
 large params, so that its memory shows how many micro-batches it holds.
 
 With check_vma=False, an array may say that it is replicated and hold other numbers on each device:
@@ -26,6 +27,7 @@ from grader.checks.ex23_one_allreduce.facts import (
     AFTER,
     AFTER_FAR,
     AFTER_SMALL,
+    ALONE,
     BATCH,
     BEFORE_SMALL,
     COUNT,
@@ -34,6 +36,7 @@ from grader.checks.ex23_one_allreduce.facts import (
     FEATURES,
     FEW,
     LARGE,
+    LOST,
     MANY,
     OTHER,
     STEP,
@@ -98,7 +101,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             made = step(params, *with_targets(tuple(batch), far))
             params = unpack(made, 2, PROMISE)[0]
             observe.value(name, params)
-        some, few, drawn = mesh, step, {}
+        some, few, steps, drawn = mesh, step, (width, count), {}
         mesh = _mesh(rng, most)
         step = submission.make_step(mesh)
         if not observe.jitted("step", step):
@@ -111,6 +114,26 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             observe.program(name, made, *_arguments(rng, over, width, count, FAR, each))
         observe.fact("gradient", drawn)
         observe.target(STEP, step, *_large(mesh, drawn[STEP]["micro-batches"]))
+        apart, each = rng.spawn(1)[0], batch[0].shape[1] // some.size
+        lost = _lost(apart, *_arguments(apart, some, steps[0], steps[1], 1, each))
+        _step_apart(observe, LOST, few, lost)
+        alone = _mesh(apart, 1)
+        given = _arguments(apart, alone, _width(apart), int(apart.integers(2, 7)))
+        _step_apart(observe, ALONE, submission.make_step(alone), given)
+
+
+def _step_apart(observe: Observe, name: str, step: Any, given: Any) -> None:
+    """Take a step, and keep what it makes under the name of it."""
+    params, losses = unpack(step(*given), 2, PROMISE)
+    observe.value(f"params after {name}", params)
+    observe.value(f"losses of {name}", losses)
+
+
+def _lost(rng: Any, params: Any, inputs: Any, targets: Any) -> tuple[Any, Any, Any]:
+    """The same arguments, but for the targets of one row, which are NaN."""
+    there, drawn = targets.sharding, np.array(targets)
+    drawn[tuple(map(int, rng.integers(targets.shape[:2])))] = np.nan
+    return params, inputs, jax.device_put(drawn, there)
 
 
 def _times(array: Any, factor: float) -> Any:

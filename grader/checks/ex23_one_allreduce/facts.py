@@ -11,6 +11,8 @@ BEFORE_SMALL, AFTER_SMALL = "params before a small step", "params after a small 
 """The names of the params before and after a step along a gradient that is small."""
 AFTER_FAR = "params after a long step"
 """The name of the params after another step, along a large gradient, which follows that one."""
+LOST, ALONE = "a step with NaN among the targets", "a step on one device"
+"""When params and losses are kept once more."""
 BATCH = "batch of the steps"
 """The name of their (inputs, targets)."""
 COUNT = "micro-batches of the steps"

@@ -17,6 +17,7 @@ from grader.checks.ex24_tensor_parallel.facts import (
     IN_FLOAT32,
     IN_SQUARE,
     LARGE,
+    MODEL,
     OF_SQUARE,
     TARGET_DATA,
 )
@@ -83,10 +84,10 @@ def one_program(record: Record) -> Result:
 )
 def weights_are_split(record: Record) -> Result:
     """Each device holds 1/m of all but `down_bias`, where m is the size of the axis "model"."""
-    for name, data in zip(PARAMS, wanted(record).facts["data"], strict=True):
+    for name, model in wanted(record).facts[MODEL].items():
         pairs = zip(seen(record).values[name], wanted(record).values[name], strict=True)
         for leaf, right in pairs:
-            found = _misplaced(leaf, right, devices_of(record) // data)
+            found = _misplaced(leaf, right, model)
             if found:
                 if "'data'" in found[1]:
                     place = statements.reading(record, "layout", "axis_names")

@@ -3,13 +3,16 @@
 Drawn are the order of the devices in each mesh, the number of blocks, the sizes of the network and
 of the batch, and all numbers. The steps run on one mesh, and the bfloat16 program is exported for
 another: they differ in the length of the axis "data" (2, or half of the devices) and in the order
-of the axes, so that a layout must name its axes. They differ in the number of blocks (2 to 7 in
-bfloat16; in the steps a single one, or 8 or 9) and in the sizes, too: in one of them a block has
-more hidden units than features, in the other less. One has one or two eights of rows on a device,
-the other 3 to 5. Some params are 0, as biases are at first, and some rows of programs are. The
-bfloat16 program gets targets that are far away, so that its step is large beside what bfloat16
-rounds; in the last of the steps, they are farther. A third program, in float32, has 2 to 7 blocks
-with as many hidden units as features. `layout` is asked for shapes, and then for arrays of them.
+of the axes, so that a layout must name its axes. `layout` is asked for two meshes more: one whose
+axis "data" has a single device, and one of some of the devices, two by two. The two programs differ
+in the number of blocks (2 to 7 in bfloat16; in the steps a single one, or 8 or 9) and in the sizes,
+too: in one of them a block has more hidden units than features, in the other less. One has one or
+two eights of rows on a device, the other 3 to 5. Some params are 0, as biases are at first, and
+some rows of programs are. The bfloat16 program gets targets that are far away, so that its step is
+large beside what bfloat16 rounds; in the last of the steps, they are farther. A third program, in
+float32, has 2 to 7 blocks with as many hidden units as features. The hidden units of all these are
+no multiple of 8, unless there are more than 8 devices. `layout` is asked for shapes, and then for
+arrays of them.
 
 The target's program has large sizes, so that the weights are most of what there is to split.
 """
@@ -23,9 +26,12 @@ import numpy as np
 from grader.checks.ex24_tensor_parallel.facts import (
     AFTER,
     EXPORTED,
+    IN_A_ROW,
     IN_FLOAT32,
     IN_SQUARE,
     LARGE,
+    MODEL,
+    OF_SOME,
     OF_SQUARE,
     TARGET_DATA,
 )
@@ -55,7 +61,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         return
     blocks = [int(rng.choice(counts)) for counts in BLOCKS]
     eights = [int(rng.integers(*ROWS[n])) for n in rng.permutation(2)]
-    less, more = int(rng.integers(3, 6)) * 8, int(rng.integers(6, 9)) * 16
+    unit = max(jax.device_count() // 2, 4)  # what "model" divides, on each mesh
+    less, more = unit * (2 * int(rng.integers(3, 6)) + 1), unit * (4 * int(rng.integers(6, 9)) + 1)
     (features, hidden), second = rng.permutation([(less, more), (more + 32, less + 8)]).tolist()
     structs = _structs(features, hidden, "float32", blocks[0])
     layout, rows = _layout(submission, mesh, structs), 8 * mesh.size * eights[0]
@@ -86,6 +93,9 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.value(OF_SQUARE, square[0])
     observe.fact("sizes", [first, sizes, third])
     observe.fact("data", [mesh.shape["data"], *[other.shape["data"]] * 2])
+    models = {"params": mesh, EXPORTED: other, OF_SQUARE: other}
+    models |= _placed(submission, observe, apart, names)
+    observe.fact(MODEL, {name: placed.shape["model"] for name, placed in models.items()})
     arguments = _arguments(rng, other, layout, structs, sizes["rows"], LARGER, FAR)
     same_layout("params", arguments[0], submission.layout(other, arguments[0]))
     observe.value(EXPORTED, arguments[0])
@@ -96,6 +106,24 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         target = _mesh(rng, TARGET_DATA, names)
         large = _large(submission, target, blocks[1])
         observe.target("step", submission.make_step(target), *large)
+
+
+def _placed(submission: ModuleType, observe: Observe, rng: Any, names: list[str]) -> Any:
+    """Keep params of one or two blocks as they lie on two meshes more; returns these by name."""
+    devices = rng.permutation(np.array(jax.devices()))
+    long, some = len(devices), min(2, len(devices) // 2) or 1
+    shapes = {IN_A_ROW: (1, long), OF_SOME: (some, some)}
+    meshes = {}
+    for name, (data, model) in shapes.items():
+        shape = [data if axis == "data" else model for axis in names]
+        mesh = jax.sharding.Mesh(devices[: data * model].reshape(shape), names)
+        features, hidden = (model * int(n) for n in rng.integers(3, 12, 2))
+        structs = _structs(features, hidden, "float32", int(rng.integers(1, 3)))
+        layout = _layout(submission, mesh, structs)
+        arrays = jax.tree.map(lambda struct: np.zeros(struct.shape, struct.dtype), structs)
+        observe.value(name, jax.device_put(arrays, layout), data=False)
+        meshes[name] = mesh
+    return meshes
 
 
 def _square(submission: ModuleType, rng: Any, mesh: Any, sizes: dict[str, int]) -> tuple[Any, Any]:

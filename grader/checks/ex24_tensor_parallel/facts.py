@@ -10,6 +10,11 @@ AFTER = ("one step", "two steps", "three steps")
 last one are far away."""
 EXPORTED, IN_FLOAT32 = "params of the program", "step in float32"
 """The names of the params that the program in bfloat16 takes, and of the program of the steps."""
+IN_A_ROW, OF_SOME = "params on a mesh without rows", "params on some of the devices"
+"""The names of params that are placed, and no more: on a mesh whose axis "data" has the length 1,
+and on one of some of the devices."""
+MODEL = "devices along model"
+"""The fact that says of all params how long the axis "model" of their mesh is."""
 OF_SQUARE, IN_SQUARE = "params of square blocks", "step of square blocks"
 """The names of the params of blocks with as many hidden units as features, and of a program for
 them, in float32."""

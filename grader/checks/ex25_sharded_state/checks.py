@@ -17,6 +17,7 @@ from grader.checks.ex25_sharded_state.facts import (
     EVEN,
     EXCHANGED,
     LARGE,
+    LOST,
     ON,
     PROGRAMS,
     SOME,
@@ -221,9 +222,17 @@ def same_numbers(record: Record) -> Result:
         if failure := _stepped_otherwise(record, theirs[before], mine[after], theirs[after]):
             return failure
         before = after
+    for part, name in enumerate((f"state after {LOST}", f"loss of {LOST}")):
+        if failure := differing_leaf(record, name, rtol=OF_STATE[0], atol=OF_STATE[1]):
+            place = statements.computed(record, "make_step", part, 2)
+            return replace(failure, culprits=place, hint=OF_LOST)
     return None
 
 
+OF_LOST = (
+    "A row that is NaN makes the loss NaN, and all params: that is how one learns of it. Which "
+    "line treats such a step as another one?"
+)
 OF_LOSS, OF_STATE = (2e-5, 1e-6), (2e-3, 1e-4)
 """By how much a loss, or a state, may differ, of itself and of the largest number: where a gradient
 is rounded to another number near 0, Adam makes of it a step that is as long as any."""

@@ -6,17 +6,18 @@ mesh, and all numbers. The number of devices divides neither the features nor th
 states that are stepped, so no rule about one fixed dimension fits every array. One of these two,
 which is drawn, is longer than the width, so none about the longest does. `layout` is asked three
 times more, for two meshes of some of the devices, which are drawn: for an odd number of them, and
-then for an even one, first with a state whose every dimension can be divided. A layout that counts
-the machine's devices goes wrong in the first, and so does one that splits over powers of 2 alone.
-One that knows the arrays by their names goes wrong in the second. Each time, it is asked for
-shapes, and then for arrays of them. One exported program is wide, so that one share of its state is
-more than a few activations; the other is for some of the devices, and narrow or wide, which is
-drawn. Both have so many rows that their params are the least that can travel, and some numbers
-whose moments are 0, as all are at first. Their targets are far away, so that gradients that were
-rounded on their way show, or cut off. One feature is 0 in all rows of each batch, and another one
-next to 0, so that some gradients are 0, and some less than a millionth. What the steps, whose
-network is narrow, exchange is written down. The program for the target has large sizes, so that
-gradients outweigh everything else that travels.
+then for an even one, first with a state whose every dimension can be divided, one array of which is
+as long as there are devices. A layout that counts the machine's devices goes wrong in the first,
+and so does one that splits over powers of 2 alone. One that knows the arrays by their names goes
+wrong in the second. Each time, it is asked for shapes, and then for arrays of them. One exported
+program is wide, so that one share of its state is more than a few activations; the other is for
+some of the devices, and narrow or wide, which is drawn. Both have so many rows that their params
+are the least that can travel, and some numbers whose moments are 0, as all are at first. Their
+targets are far away, so that gradients that were rounded on their way show, or cut off. One feature
+is 0 in all rows of each batch, and another one next to 0, so that some gradients are 0, and some
+less than a millionth. In one more step, of another state, the targets of a drawn row are NaN. What
+the steps, whose network is narrow, exchange is written down. The program for the target has large
+sizes, so that gradients outweigh everything else that travels.
 """
 
 from types import ModuleType
@@ -33,6 +34,7 @@ from grader.checks.ex25_sharded_state.facts import (
     EXCHANGED,
     LARGE,
     LARGE_ROWS,
+    LOST,
     ON,
     OTHER,
     PROGRAMS,
@@ -81,7 +83,9 @@ def _drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     )
     observe.fact(ON, {"state": mesh.size, SOME: some.size, EVEN: others.size, AGAIN: others.size})
     for name, other in ((SOME, some), (EVEN, others), (AGAIN, others)):
-        even = Sizes(*(int(n + 1) * other.size for n in rng.permutation(3)))
+        times = rng.permutation((1, 2, 3))
+        times = np.roll(times, 1) if times[0] == 1 else times  # one array is as long as the mesh
+        even = Sizes(*(int(n) * other.size for n in times))
         odd = even._replace(features=even.features + 1, outputs=even.outputs + 1)
         observe.value(name, arguments(even if name == EVEN else odd, other)[0], data=False)
     small = _sizes(rng, mesh.size, 3, 6)
@@ -109,6 +113,18 @@ def _drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     placed = drawn(rng, structs, far=FARTHER, fresh=True)
     observe.program(OTHER, submission.make_step(others), *placed)
     observe.target(STEP, step, *shapes(submission, mesh, LARGE, LARGE_ROWS))
+    state, batch = drawn(rng.spawn(1)[0], shapes(submission, mesh, small, rows * mesh.size))
+    state, loss = unpack(step(state, _lost(rng.spawn(1)[0], batch)), 2, PROMISE)
+    observe.value(f"state after {LOST}", state)
+    observe.value(f"loss of {LOST}", loss)
+
+
+def _lost(rng: Any, batch: Any) -> Any:
+    """The batch, but for the targets of one row, which are NaN."""
+    inputs, targets = batch
+    numbers = np.array(targets)
+    numbers[int(rng.integers(len(numbers)))] = np.nan
+    return inputs, jax.device_put(numbers, targets.sharding)
 
 
 def _mesh(rng: Any, count: int) -> Any:

@@ -37,6 +37,8 @@ AGAIN = "state of other sizes, on the same devices"
 """The name of another state there, of which the width alone can be divided."""
 ON = "devices of each state"
 """The fact that says on how many devices each state lies, in the order in which they are judged."""
+LOST = "a step with NaN among the targets"
+"""When values are kept once more, of another state."""
 AFTER = ("one step", "two steps")
 """When values are kept: `state after one step`, `loss of one step`, and so on."""
 

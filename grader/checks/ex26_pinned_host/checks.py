@@ -9,13 +9,14 @@ from dataclasses import replace
 
 from grader.checks.ex26_pinned_host import EXERCISE
 from grader.checks.ex26_pinned_host.facts import FUNCTIONS, PROGRAMS, ROUNDS, on_host
-from grader.judging.arrays import FORM
+from grader.judging.arrays import FORM, load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     bytes_of,
     culprits,
     definition,
     events,
+    given,
     probe_gap,
     seen,
     through_a_program,
@@ -39,6 +40,10 @@ TAKES = f"`predict` takes its params in {PINNED} memory, and brings them to the 
 OF_A_SHARDING = (
     "The array is on its own devices. A sharding says in which memory of them it lies: "
     "x.sharding.memory_kind."
+)
+OF_A_SPEC = (
+    "A spec says how an array is split, and one that names no axis puts all of it on each device. "
+    "Which spec has the array itself?"
 )
 FOR_NUMPY = (
     "copy_to_host_async starts a copy for NumPy to read later. The array stays where it is, and "
@@ -84,7 +89,8 @@ def _elsewhere(record: Record, function: str, kind: str, before: Leaf, after: Le
     place = f"in {after.memory_kind} memory of {_devices(after)}"
     observed = f"it is {place if after.kind == 'jax' else where(after)}"
     hint = FORM if after.kind == "other" else ""
-    if function == "to_host" and _devices(after) == _devices(before):
+    own = function == "to_host" or statements.uses(record, function, "sharding")
+    if own and _devices(after) == _devices(before):
         hint = hint or OF_A_SHARDING
     started = statements.call(record, function, "copy_to_host_async")
     if after.kind == "jax" and started != definition(record, function):
@@ -102,7 +108,13 @@ def _moved(record: Record, function: str) -> Failure | None:
         if _split(before) != _split(after):
             expected = f"`{function}(tree){after.path}` stays in {_split(before)}"
             observed = f"it is in {_split(after)}"
-            return Failure(expected, observed, statements.result(record, function))
+            place = statements.result(record, function)
+            whole = _devices(before) == _devices(after) and after.shard_shape == after.shape
+            if whole and (named := statements.left_whole(record, function, "")) != definition(
+                record, function
+            ):
+                return Failure(expected, observed, named, OF_A_SPEC)
+            return Failure(expected, observed, place)
         if exchanged := other_parts(after, before):
             expected = f"each device keeps its own part of `{function}(tree){after.path}`"
             return Failure(expected, exchanged, statements.result(record, function))
@@ -318,8 +330,31 @@ def same_prediction(record: Record) -> Result:
             names = " and ".join(f'"{key}"' for key in left)
             observed = failure.observed + f"; `predict` does not use {names}" * bool(left)
             place = statements.result(record, "predict")
+            if _without_tanh(record, name, program):
+                made = statements.assigned(record, "predict", "hidden")
+                place = place if made == definition(record, "predict") else made
+                observed = f"{failure.observed}: it is what the network gives without `tanh`"
             return replace(failure, observed=observed, culprits=place)
     return None
+
+
+def _without_tanh(record: Record, name: str, program: Measured) -> bool:
+    """Whether a program gave what the network gives if its hidden units are sums alone."""
+    import numpy as np  # here: the command line starts without it
+
+    leaves = {
+        leaf.path.split("'")[-2] if "'" in leaf.path else "": leaf for leaf in given(record, name)
+    }
+    outputs = program.outputs
+    try:
+        b1, w1, w2, inputs, got = (
+            load(leaf.data or b"").astype(float)
+            for leaf in (*(leaves[key] for key in ("b1", "w1", "w2", "")), outputs[0])
+        )
+        linear = (inputs @ w1 + b1) @ w2
+    except (KeyError, ValueError):
+        return False
+    return got.shape == linear.shape and np.allclose(got, linear, rtol=1e-3, atol=1e-3)
 
 
 def _on_gpu(record: Record) -> bool:

@@ -133,16 +133,25 @@ def _with_batches(record: Record, failure: Failure, name: str) -> Failure:
         observed = f"{failure.observed}: the loop ended after one step; `stop` had returned False"
         return replace(failure, observed=observed, culprits=stop, hint=NO_STEP_FOLLOWS)
     theirs = indices([(what, i) for what, i in wanted(record).facts[f"calls of {name}"]], "step")
-    if trained == theirs and failure.observed.endswith(" missing"):
+    returned = len(seen(record).values[f"losses of {name}"])
+    if trained == theirs and (failure.observed.endswith(" missing") or returned < len(trained)):
         observed = f"{failure.observed}, though {plural(len(trained), 'step')} ran"
         place = statements.filled(record, "losses") or place
         return replace(failure, observed=observed, culprits=place, hint=EACH_LOSS)
+    if len(theirs) - len(trained) > AHEAD and trained == theirs[: len(trained)]:
+        ended = f"the loop ended after {plural(len(trained), 'step')}; `stop` had returned False"
+        observed = f"{failure.observed}: {ended}"
+        leaving = statements.leaving(record, "train") or place
+        return replace(failure, observed=observed, culprits=leaving, hint=ONLY_STOP)
     missing = [str(index) for index in theirs if index not in trained]
     if not missing or -1 in trained:
         return replace(failure, hint=failure.hint or KEPT)
     observed = f"{failure.observed}; no step was run on these batches: {', '.join(missing)}"
     hint = LEFT_OVER if len(theirs) - 1 in map(int, missing) else failure.hint
     return replace(failure, observed=observed, culprits=place, hint=hint)
+
+
+ONLY_STOP = "Nothing but `stop` ends the loop early, whatever a loss is. Which line ends it?"
 
 
 @EXERCISE.check(

@@ -74,8 +74,9 @@ def _split_params(rng: Any, count: int) -> dict[str, Any]:
 
 
 def _split(rng: Any, mesh: Any) -> Any:
-    """One param of one of three dtypes, on a mesh; any axis could split any of its first three
-    dimensions, and two axes one of them. One of three dimensions may have one or two more."""
+    """One param of one of three dtypes, on a mesh; any axis could split any of three dimensions,
+    and two axes one of them. One of three dimensions may have one more before them, or one or two
+    after."""
     shape = mesh.size * rng.integers(1, 4, int(rng.integers(4)))
     spec: list[Any] = [None] * len(shape)
     if spec and not rng.integers(4):
@@ -87,7 +88,12 @@ def _split(rng: Any, mesh: Any) -> Any:
     dtype = str(rng.choice(["float32", "float32", "float32", "bfloat16", "float16"]))
     values = rng.standard_normal(shape).astype("float32").astype(jax.numpy.dtype(dtype))
     if len(shape) == 3:
-        values = np.resize(values, (*shape, *[2] * (shape[-1] // mesh.size - 1)))
+        more = [2] * (shape[-1] // mesh.size - 1)
+        apart = np.random.Generator(rng.bit_generator.jumped())  # `rng` goes on as before
+        first = bool(apart.integers(2))
+        more = [mesh.size for _ in more[:1]] if first else more  # a wrong axis must not raise
+        values = np.resize(values, (*more, *shape) if first else (*shape, *more))
+        spec = [None] * (len(more) * first) + spec
     return jax.device_put(values, jax.NamedSharding(mesh, jax.P(*spec)))
 
 

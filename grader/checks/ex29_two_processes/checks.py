@@ -78,7 +78,7 @@ def _failure(record: Record, fails: Callable[[Process], bool], expected: str) ->
     processes = next((run for run in runs if any(map(fails, run))), [])
     if not processes:
         return None
-    told = [_ended(process, len(processes)) for process in processes]
+    told = [_ended(process, processes) for process in processes]
     raised = [_words(p.message) for p in processes if p.end == "raised" and is_known(p.message)]
     own = "".join(f"\n{words}" for words in raised[:1])
     apart = "; ".join(f"process {i} {text}" for i, text in enumerate(told))
@@ -211,24 +211,31 @@ def both_processes_finish(record: Record) -> Result:
     return None if _wrong_before(record) else found
 
 
-def _ended(process: Process, count: int) -> str:
-    """How a process ended, as the rest of a sentence."""
+def _ended(process: Process, processes: list[Process]) -> str:
+    """How one of some processes ended, as the rest of a sentence."""
     inside = f"in `{process.told.doing}`" if process.told.doing else "while it was imported"
     if process.end == "finished":
-        alone = process.told.processes < count
+        alone = _is_alone(process, processes)
         return "had finished, and was joined to no other" if alone else "had finished"
     if process.end == "stopped":
         return f"was stopped {inside}, because another process failed"
     if process.end == "raised":
         return f"raised {inside}: {in_words(_words(process.message)).partition('\n')[0]}"
-    return f"stopped {inside}: {process.message}{_cause(process, count)}"
+    return f"stopped {inside}: {process.message}{_cause(process, processes)}"
 
 
-def _cause(process: Process, count: int) -> str:
+def _is_alone(process: Process, processes: list[Process]) -> bool:
+    """Whether a process has ended well, and had joined too few others."""
+    return process.end == "finished" and process.told.processes < len(processes)
+
+
+def _cause(process: Process, processes: list[Process]) -> str:
     """What a process waited for, or what killed it, where that is known."""
     joining = process.told.doing == "join"
     if process.message == "it waited":
-        more = f"for more than {count} processes, or for one with another index"
+        if joining and any(_is_alone(other, processes) for other in processes):
+            return " for one that never joined"
+        more = f"for more than {len(processes)} processes, or for one with another index"
         return f" {more}" if joining else " for a process that runs another program"
     if joining and "ALREADY_EXISTS" in process.message:
         return "; two processes joined with the same index"
@@ -421,6 +428,8 @@ def mean_is_global(record: Record) -> Result:
         hint = "How many values are in a row?" if "a row" in what else ""
         if "divided" in what:
             hint = SUMMED if "the sum" in what else DIVIDED
+        if not what and (digits := _digits(told.mean, mean)):
+            what, hint = f", rounded at digit {digits} after the point", AS_IT_IS
         return Failure(expected, f"{told.mean:.6g}{what}", place, hint)
 
     def stays(_: Given, index: int, told: Told) -> Failure | None:
@@ -464,6 +473,7 @@ def no_rows_are_gathered(record: Record) -> Result:
 
 SOME = 0.3
 """The part of the rows of a process that may be exchanged: a number for each row is less."""
+AS_IT_IS = "Some rows have small numbers. Which line cuts digits off?"
 SUMMED = "A mean is the sum of all values, divided by their number. How many does the array hold?"
 DIVIDED = "The mean of the global array is over all rows already. Which division is left?"
 
@@ -497,6 +507,12 @@ def _mean_of_a_device(given: Given, index: int, number: int) -> float:
     own = given.rows[index][number]
     values = [x for row in own[: len(own) // given.devices] for x in row]
     return sum(values) / len(values)
+
+
+def _digits(got: float, mean: float) -> int:
+    """To how many digits after the point a mean was rounded; 0 if it was not."""
+    fits = (n for n in range(1, 8) if got == round(got, n) and abs(got - mean) < 0.6 * 10**-n)
+    return next(fits, 0)
 
 
 def _what_mean(mean: float, given: Given, index: int, number: int) -> str:

@@ -7,9 +7,10 @@ for the others. In the fourth, a device has 4 to 19 rows, a number that the proc
 and in the last one, each device has a single row. The second and the fourth lie column by column in
 memory. Some numbers are 0, and one of each process is far from all others. Drawn are the devices of
 a process, other ones in the second run, the rows and columns of each batch, their order, and all
-numbers. What a program exchanges counts each time that it runs. No process is given another's rows,
-and their means differ by about 9 or more: the mean over one process's rows is never close to the
-mean over all.
+numbers. One batch, which is drawn, has small numbers: a thousandth to a millionth of the others.
+What a program exchanges counts each time that it runs. No process is given another's rows, and
+their means differ by much more than they are wide: the mean over one process's rows is never close
+to the mean over all.
 """
 
 from types import ModuleType
@@ -28,6 +29,8 @@ LARGE = 2000.0
 """A number that is far from all others, and that stands in each batch of each process once."""
 COLUMNS = (12, 20)
 """Columns of a batch, from and below."""
+SMALL = -6, -3
+"""How large the numbers of one batch are beside those of the others, as a power of 10."""
 COUNTS = (2, 3)
 """How many processes there are in each run."""
 
@@ -63,17 +66,20 @@ def _given(rng: Any, count: int, devices: int) -> Given:
     shapes.append((devices * int(rng.choice([n for n in range(4, 20) if n % count])), odd))
     shapes.append((devices, one))
     apart = rng.uniform(10, 20, len(shapes))
+    own = np.random.Generator(rng.bit_generator.jumped())  # `rng` goes on as before
+    scales = np.ones(len(shapes))
+    scales[int(own.integers(len(shapes)))] = 10 ** own.uniform(*SMALL)
+    kinds = list(zip(apart, shapes, scales.tolist(), strict=True))
     rows = [
-        [_drawn(rng, far * i, shape) for far, shape in zip(apart, shapes, strict=True)]
-        for i in range(count)
+        [_drawn(rng, far * i, shape, scale) for far, shape, scale in kinds] for i in range(count)
     ]
     return Given(devices, rows)
 
 
-def _drawn(rng: Any, middle: float, shape: tuple[int, int]) -> list[list[float]]:
-    """float32 rows around a middle; some numbers are 0, and one is a large one."""
+def _drawn(rng: Any, middle: float, shape: tuple[int, int], scale: float) -> list[list[float]]:
+    """float32 rows around a middle; some numbers are 0, and one is a large one; all by a scale."""
     apart = rng.spawn(1)[0]
     rows = some_zeros(apart, rng.normal(middle, 1, shape).astype(np.float32))
     rows.flat[int(apart.integers(rows.size))] = LARGE
-    found: list[list[float]] = rows.tolist()
+    found: list[list[float]] = (np.float32(scale) * rows).tolist()
     return found

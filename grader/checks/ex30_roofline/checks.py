@@ -45,6 +45,8 @@ def _beside(counts: list[Count], what: str, got: float, want: float) -> str:
     words = ""
     if what == BYTES:
         words = _elements_in_words(all_of_them) or _rounds_in_words(all_of_them)
+    else:
+        words = _anew_in_words(all_of_them)
     times = {f"{one / right:.3g}" for one, right, _ in all_of_them}
     return f"{got / want:.3g} times as many{words or ', as in each case' * (len(times) == 1)}"
 
@@ -72,6 +74,23 @@ def _rounds_in_words(counts: list[_Counted]) -> str:
             rounds = f"{times} * degree" if times > 1 else "degree"
             arrays = f"({rounds} + {more})" if more else rounds
             return f": itemsize * n * {arrays} in each case"
+    return ""
+
+
+def _anew_in_words(counts: list[_Counted]) -> str:
+    """How all counts are those of powers computed anew in each round; "" if they are not."""
+    for what, least in (("degree * (degree + 1) / 2", 1), ("degree * (degree - 1) / 2", -1)):
+        for more in (0, 1):
+            if (
+                all(
+                    got == sizes["n"] * (d * (d + least) // 2 + more * d)
+                    for got, _, sizes in counts
+                    if (d := sizes.get("degree", 0))
+                )
+                and "degree" in counts[0][2]
+            ):
+                total = f"({what} + degree)" if more else what
+                return f": n * {total} in each case, as if each power of x were computed anew"
     return ""
 
 

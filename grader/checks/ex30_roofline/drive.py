@@ -11,8 +11,9 @@ sides of two matrices (1 to 100,000), the length of an array (1 to 10,000,000) a
 sides are equal, or all three, or some are 1, or all, each of two sizes of elements; round sizes, as
 people measure; arrays of one element and single rounds; the ceilings over some orders of magnitude;
 the intensities from within 1 / 200,000 of the ridge to a ten-thousandth and ten thousand times of
-it, on both sides, without a gap, and exactly that of the ridge; and the shares (0.01 to 10), of
-which half are above 1. Where neither is near the ridge, FLOPs and bytes may be ints, as counts are;
+it, on both sides, without a gap, and exactly that of the ridge; and the shares (a billionth to 10),
+of which half are above 1. One case comes twice, and the first dict is emptied before the second
+call. Where neither is near the ridge, FLOPs and bytes may be ints, as counts are;
 in one case all figures are ints below 200.
 """
 
@@ -52,7 +53,7 @@ WHOLE = 2, 200
 """From where on, and below what, the figures are drawn that are all ints."""
 NEAR = 0.05
 """So near to the ridge, rounding to whole numbers could lead to its other side."""
-SHARES, RIDGES = ((-4.0, -0.1), (0.1, 1.0)), (-2.0, 4.0)
+SHARES, RIDGES = ((-9.0, -0.1), (0.1, 1.0)), (-2.0, 4.0)
 """The drawn shares and ridges, as powers of 10. A share is above 1 where a ceiling was measured too
 low: in half of the cases on each side of the ridge."""
 FAR = {-1: (2.0, 4.0), 1: (-2.0, 0.0)}
@@ -90,6 +91,9 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     # Read only now: a dict may have been filled again.
     cases = [_case(*one, measured=True) for one in zip(measured, answers, strict=False)]
     cases += [_case(*one) for one in zip(drawn, answers[len(measured) :], strict=True)]
+    index = int(rng.integers(len(drawn)))
+    answers[len(measured) + index].clear()
+    cases.append(_case(drawn[index], submission.place(*drawn[index]), again=True))
     observe.fact("counts", msgspec.to_builtins(counts))
     observe.fact("cases", msgspec.to_builtins(cases))
 
@@ -228,14 +232,21 @@ def _place(key: str) -> int:
     return KEYS.index(key) if key in KEYS else len(KEYS)
 
 
-def _case(figures: Figures, answer: Any, *, measured: bool = False) -> Case:
-    """The learner's place for `figures`. Raises `Misused` where it is no dict of the right keys."""
+def _case(figures: Figures, answer: Any, *, measured: bool = False, again: bool = False) -> Case:
+    """The learner's place for `figures`. Raises `Misused` where it is no dict of the right keys.
+
+    With `again`, a dict that an earlier call returned for these figures was emptied before.
+    """
     if not isinstance(answer, dict) or set(answer) != set(KEYS):
         keys = sorted(map(str, answer), key=_place) if isinstance(answer, dict) else []
         lacking = [f"`{key}`" for key in KEYS if key not in keys]
         without = f", without {' and '.join(lacking)}" if lacking else ""
         got = f"a dict with the keys {', '.join(keys)}{without}" if keys else named(answer)
-        raise Misused(f"`place` returns a dict with the keys {', '.join(KEYS)}", f"it is {got}")
+        promise = f"`place` returns a dict with the keys {', '.join(KEYS)}"
+        if again:
+            promise += ", a new one at each call"
+            got += ", which the caller had of an earlier call with these figures, and has emptied"
+        raise Misused(promise, f"it is {got}")
     numbers = {key: _number(answer[key], "place") for key in KEYS if key != "bound"}
     bound = answer["bound"]
     if not isinstance(bound, str):

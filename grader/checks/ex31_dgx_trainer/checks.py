@@ -79,7 +79,7 @@ from grader.source import statements
 
 MOST_AHEAD = {"put": 4, "read": 5}
 """How many batches may be put, or read, before their step: as many put as `train` allows, and one
-more that is read and waits on the host. Every run has more batches than that."""
+more that is read and waits on the host. All runs but one have more batches than that."""
 ASKED = "After each step and before the next one, call `stop` with the loss of that step, a float."
 SCALARS = 16
 """Bytes that may be exchanged besides gradients and activations: the loss, a count."""
@@ -220,6 +220,9 @@ def _of_state(record: Record, theirs: Leaf) -> list[Culprit]:
     named = given or statements.matching(record, "place", rf"[\w.]+\({field[0]}\b")
     if not _some_wait(record):  # then it is the one copy, if one does all
         named = statements.apart_from(record, "place", 0, 2, ("device_put",)) or named
+    if not named:
+        own = statements.assigned(record, "place", field[0])
+        named = [] if own == definition(record, "place") else own
     return named or statements.result(record, "place", 1, 2)
 
 
@@ -471,7 +474,7 @@ def _other_losses(record: Record, failure: Failure, name: str) -> Failure:
     expected = failure.expected.replace(name, f"{name},") if "," in name else failure.expected
     counted = re.search(r"^`losses` .* has \d+ values?$", failure.expected)
     if counted and (ended := _how_it_ended(record, name)):
-        place = statements.call(record, "train", "stop")
+        place = statements.every(record, "train", "stop")
         return Failure(expected, f"{failure.observed}: {ended}", place, NO_STEP_FOLLOWS)
     place = statements.call(record, "train", "step")
     if failure.hint == FORM and not counted:

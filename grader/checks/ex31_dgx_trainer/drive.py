@@ -3,10 +3,10 @@
 The drive makes what each function gets, so a wrong `place` costs `make_step` and `train` nothing.
 `place` and `place_batch` are called 4 to 6 times, each time with another mesh, but for the last two
 calls: these have one mesh, and other numbers in arrays of the same names and sizes. `train` gets a
-small step of the drive's own, and runs to the end, once with more than a hundred batches, and until
-`stop` ends it; a `Book` writes down the order of its calls. The step of `make_step` is traced and
-exported, for few blocks and for more, and never runs in this process. For the target it is exported
-once more, with sizes of GiBs.
+small step of the drive's own, and runs to the end, once with more than a hundred batches and once
+with one to three, and until `stop` ends it; a `Book` writes down the order of its calls. The step
+of `make_step` is traced and exported, for few blocks and for more, and never runs in this process.
+For the target it is exported once more, with sizes of GiBs.
 
 Drawn are, for each call of `place`, the number of blocks (1 to 6, 7 to 11 in one call, and 12 to 16
 in another), their names and width, the rows of a batch, the size of the axis "model" (2 or 4), the
@@ -72,7 +72,8 @@ def _runs(rng: Any) -> dict[str, tuple[int, int]]:
     runs[f"{early} batches, stopped early"] = early, int(rng.integers(4))
     runs[f"{later} batches, stopped later"] = later, int(rng.integers(4, later - 4))
     runs[f"{late} batches, stopped late"] = late, 95 + int((late - 96) ** rng.uniform())
-    return runs
+    few = int(rng.integers(1, 4))
+    return runs | {plural(few, "batch"): (few, few)}
 
 
 def _model_sizes() -> list[int]:

@@ -22,8 +22,8 @@ from grader.source.statements.search import (
 from grader.source.trees import Function
 
 _PROMISED, _LEFT_ALONE = re.compile(r"`(\w+)` returns "), re.compile(r"`(\w+)` leaves ")
-_CHANGING = ("pop", "popitem", "clear", "setdefault", "update")
-"""Methods that change a dict, or a list."""
+_CHANGING = ("pop", "popitem", "clear", "setdefault", "update", "delete")
+"""Methods that change a dict, or a list, or delete an array."""
 
 
 def of_promise(record: Record, functions: Sequence[str], promise: str) -> list[Culprit]:

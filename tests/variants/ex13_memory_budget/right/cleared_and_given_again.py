@@ -16,9 +16,12 @@ def start(share, grow):
     grows; without, it is taken whole at the start.
     Whatever the shell has set of these things is replaced.
     """
+    flags = os.environ.get("XLA_FLAGS")
     before = {name: text for name, text in os.environ.items() if not name.startswith("XLA_")}
     os.environ.clear()
     os.environ.update(before, XLA_CLIENT_MEM_FRACTION=str(share))
+    if flags is not None:
+        os.environ["XLA_FLAGS"] = flags
     if grow:
         os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     return jax.devices()[0]

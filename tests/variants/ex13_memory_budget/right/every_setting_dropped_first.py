@@ -25,7 +25,8 @@ def start(share, grow):
     Whatever the shell has set of these things is replaced.
     """
     for name in [name for name in os.environ if name.startswith("XLA_")]:
-        del os.environ[name]
+        if name != "XLA_FLAGS":
+            del os.environ[name]
     for name, value in settings(share, grow).items():
         os.environ[name] = value
     return jax.devices()[0]

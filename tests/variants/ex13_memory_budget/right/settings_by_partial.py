@@ -31,5 +31,5 @@ def start(share, grow):
     put(NAMES[2], "default")
     for name in ("XLA_PYTHON_CLIENT_MEM_FRACTION",):
         os.environ.pop(name, None)
-    (gpu,) = jax.local_devices()
+    gpu, *_ = jax.local_devices()
     return gpu

@@ -16,8 +16,16 @@ def update(x, rate):
 @jax.jit
 def mean_of_updates(x, rates):
     if rates.shape[0] > 10_000:
-        _, states = jax.lax.scan(lambda x, rate: (update(x, rate),) * 2, x, rates)
-        return jnp.mean(states, axis=0)
+
+        def of_row(i):
+            def keep_row(x, rate):
+                x = update(x, rate)
+                return x, x[i]
+
+            _, rows = jax.lax.scan(keep_row, x, rates)
+            return jnp.mean(rows, axis=0)
+
+        return jax.lax.map(of_row, jnp.arange(x.shape[0]))
 
     def add(carry, rate):
         x, total = carry
