@@ -549,7 +549,7 @@ _TABLE = tuple(
         ),
         _Said(
             r"'(?:\w+\.)*(\w+)' object is not callable",
-            r"a `\1` was called, or stands where a function is expected",
+            r"a value of type `\1` was called, or stands where a function is expected",
             "`f(x)` calls a function, and `x[i]` indexes a value. Does a value stand there, or a "
             "name in quotes, where a function is meant?",
         ),

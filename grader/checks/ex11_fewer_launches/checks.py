@@ -1,6 +1,7 @@
 """Checks of ex11_fewer_launches: the numbers, launches and compiles of a run, and its time."""
 
 import ast
+import math
 from dataclasses import replace
 
 import msgspec
@@ -15,6 +16,7 @@ from grader.checks.ex11_fewer_launches.facts import (
     phase_of,
     state_after,
 )
+from grader.judging.arrays import load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.differences import IN_BFLOAT16
 from grader.judging.evidence import (
@@ -26,6 +28,7 @@ from grader.judging.evidence import (
     seen,
     timing_result,
     to_host,
+    wanted,
 )
 from grader.judging.results import differing_leaf
 from grader.judging.words import plural
@@ -67,9 +70,34 @@ def same_state(record: Record) -> Result:
         observed = f"{failure.observed}; {when}, the state is right"
         hint = OF_A_PART if "even" in when else BY_THE_NUMBER
         return replace(failure, observed=observed, hint=hint, made=_loop(record))
+    if not failure.hint and _but_for_turns(record, run):
+        observed = f"{failure.observed}: these are the right angles, but for whole turns"
+        return replace(_placed(record, replace(failure, observed=observed)), hint=TURNS)
     if failure.observed.endswith(IN_BFLOAT16):
         return replace(_placed(record, failure), hint=OF_WHICH_DTYPE)
     return _placed(record, failure)
+
+
+TURNS = "`step` lets an angle grow beyond a whole turn. Which line of yours takes turns away?"
+
+
+def _but_for_turns(record: Record, run: Run) -> bool:
+    """Whether only angles differ after a run, and each by whole turns."""
+    import numpy as np
+
+    name = state_after(run.steps, run.number)
+    sides = (seen(record).values[name], wanted(record).values[name])
+    mine, theirs = ({x.path: load(x.data).astype(float) for x in side if x.data} for side in sides)
+    if {*mine} != {*theirs} or any(mine[path].shape != theirs[path].shape for path in mine):
+        return False
+    apart = {path: (mine[path] - theirs[path]) / math.tau for path in mine}
+    turns = {path: np.round(x) for path, x in apart.items()}
+    near = all(np.all(np.abs(apart[path] - turns[path]) < NEAR_A_TURN) for path in apart)
+    return near and {path for path in turns if turns[path].any()} == {"['angle']"}
+
+
+NEAR_A_TURN = 1e-3
+"""By which part of a turn an angle may be off."""
 
 
 def _differs(record: Record, run: Run) -> Failure | None:

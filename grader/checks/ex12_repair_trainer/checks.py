@@ -40,6 +40,7 @@ from grader.judging.evidence import (
     wanted,
 )
 from grader.judging.programs import compiled_program, not_jitted
+from grader.judging.steps import change_ratio
 from grader.judging.words import plural, where
 from grader.records.record import PREFETCHED, UNWAITED, Event, EventKind, Measured, Record
 from grader.records.verdict import Culprit
@@ -210,10 +211,28 @@ def same_step(record: Record) -> Result:
             return replace(found, observed=observed, culprits=keys)
         return replace(found, hint=LOSS, made=statements.differentiated(record, "step"))
     if _differing(record, ["[0][2]"], why) is None:
-        return replace(found, hint=ADDED, made=statements.call(record, "step", "apply_updates"))
+        observed = f"{found.observed}{OTHER_WAY * _goes_the_other_way(record)}"
+        made = statements.call(record, "step", "apply_updates")
+        return replace(found, observed=observed, hint=ADDED, made=made)
     return replace(found, hint=OPTIMIZED, made=statements.call(record, "step", "update"))
 
 
+OTHER_WAY = "; the params change by as much, the other way"
+
+
+def _goes_the_other_way(record: Record) -> bool:
+    """Whether the params change by as much as the reference's, with the other sign."""
+    mine, theirs = record.measured.get("step"), record.reference_measured.get("step")
+    sides = (given(record, "step"), mine and mine.outputs, theirs and theirs.outputs)
+    before, got, right = (
+        [leaf for leaf in side or () if leaf.path.startswith("[0][0]")] for side in sides
+    )
+    ratio = change_ratio(before, got, right)
+    return ratio is not None and abs(ratio + 1) < SIGN
+
+
+SIGN = 0.01
+"""By how much the ratio of two changes may differ from -1."""
 AFTER = ": that is the loss with the new params, after the step"
 
 
@@ -295,7 +314,7 @@ def trains_on_every_batch(record: Record) -> Result:
             return Failure(*failure, place, FROM_STEP_TO_STEP if "model" in failure[0] else "")
         if run.problem:
             expected = "`train` returns (model, losses): what the steps gave"
-            observed = f"{run.problem} (a run of {steps} batches)"
+            observed = f"{run.problem} (a run of {plural(steps, 'batch')})"
             index = 0 if run.problem.startswith("the model") else 1
             returned = statements.result(record, "train", index, 2)
             if run.problem.startswith("there are"):
@@ -324,7 +343,8 @@ def _of_many(record: Record) -> Failure | None:
         if many.problem:
             index = 0 if many.problem.startswith("the model") else 1
             expected = "`train` returns (model, losses): what the steps gave"
-            observed = f"{many.problem} (a run of {many.steps} batches, whose last loss is NaN)"
+            batches = plural(many.steps, "batch")
+            observed = f"{many.problem} (a run of {batches}, whose last loss is NaN)"
             returned = statements.result(record, "train", index, 2)
             return Failure(expected, observed, returned, AS_GIVEN)
     return None

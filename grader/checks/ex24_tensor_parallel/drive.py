@@ -35,6 +35,7 @@ from grader.checks.ex24_tensor_parallel.facts import (
     OF_SQUARE,
     TARGET_DATA,
 )
+from grader.judging.words import plural
 from grader.probes.observe import Misused, Observe, from_last, lacking, same_layout, unpack
 from grader.stages.drawn import some_blank_rows, some_zeros, with_targets
 
@@ -171,7 +172,7 @@ def _layout(submission: ModuleType, mesh: Any, structs: Any) -> Any:
         got = f"a {type(layout).__name__} of {size}{', '.join(kinds)}"
         got += "" if isinstance(layout, list) else ", where `params` is a list"
         got += lacking("params", structs, layout)
-        raise Misused(promise, f"for {len(structs)} blocks it returned {got}")
+        raise Misused(promise, f"for {plural(len(structs), 'block')} it returned {got}")
     named = jax.tree_util.tree_leaves_with_path(structs)
     for (path, struct), place in zip(named, jax.tree.leaves(layout), strict=True):
         if len(place.spec) > struct.ndim:
