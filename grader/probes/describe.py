@@ -236,7 +236,8 @@ def _difference(known: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> fl
     wide = np.result_type(known, np.float64)  # no difference of bools, and none that wraps around
     known, values = known.astype(wide), values.astype(wide)
     unequal = ~np.isclose(known, values, rtol=0, atol=0, equal_nan=True)
-    apart = np.nan_to_num(np.abs(known - values)[unequal], nan=sys.float_info.max)
+    with np.errstate(invalid="ignore", over="ignore"):  # of two infinities, say
+        apart = np.nan_to_num(np.abs(known - values)[unequal], nan=sys.float_info.max)
     return float(apart.max(initial=0.0))
 
 

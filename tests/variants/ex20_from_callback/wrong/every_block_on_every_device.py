@@ -15,7 +15,7 @@ def load(dataset, sharding):
     blocks = {}
     for index in set(sharding.devices_indices_map(dataset.shape).values()):
         key = tuple(s.indices(n)[:2] for s, n in zip(index, dataset.shape))
-        blocks[key] = jax.device_put(dataset[index], everywhere)
+        blocks[key] = jax.block_until_ready(jax.device_put(dataset[index], everywhere))
     tops = sorted({k[0] for k in blocks})
     lefts = sorted({k[1] for k in blocks})
 
