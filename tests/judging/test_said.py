@@ -221,7 +221,7 @@ def test_an_exception_that_says_what_is_wrong_is_left_as_it_is() -> None:
             "`jit` was called with 2 arguments in a row, and takes 1",
         ),
         ("TypeError: jit() got an unexpected keyword argument 'in_axes'", "has no argument"),
-        ("TypeError: 'numpy.ndarray' object is not callable", "a value of type `ndarray` was called"),
+        ("TypeError: 'numpy.ndarray' object is not callable", "type `ndarray` was called"),
         ("AttributeError: 'tuple' object has no attribute 'items'", "asked of a tuple"),
         ("AttributeError: DynamicJaxprTracer has no attribute items.", "asked of an array"),
         ("TypeError: iteration over a 0-d array", "a single number was unpacked"),
