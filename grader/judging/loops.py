@@ -90,7 +90,7 @@ def kept(record: Record, name: str) -> tuple[str, str] | None:
     most, step = max(over, default=(0, 0))
     expected = "batches and params leave the device when their step has run"
     if most <= allowed:
-        aged = next(iter(seen(record).facts.get(f"aged in {name}", ())), None)
+        aged = next(iter(seen(record).facts[f"aged in {name}"]), None)
         return aged and (
             expected,
             f"when step {aged[0]} begins, something that step {aged[1]} was given is still there "
@@ -183,12 +183,8 @@ def not_the_last(record: Record, name: str, kept: str) -> Failure | None:
     values = seen(record).values
     mine, last = values[kept], values[f"last in {name}"]
     failure = compare(kept, mine, last, "", "", rtol=0, atol=0)
-    for leaf, right in zip(mine, last, strict=False) if failure is None else ():
-        if (leaf.kind, leaf.devices, leaf.memory_kind) != (
-            right.kind,
-            right.devices,
-            right.memory_kind,
-        ):
+    for leaf, right in zip(mine, last, strict=True) if failure is None else ():
+        if where(leaf) != where(right):
             expected = f"{label(kept, leaf.path)} is on {where(right)}"
             return Failure(expected, f"it is on {where(leaf)}", (), HANDED_ON)
     return failure and replace(failure, hint=HANDED_ON)

@@ -63,6 +63,11 @@ def where(leaf: Leaf) -> str:
     return f"{leaf.platform}:{ids}{kind}"
 
 
+def in_memory(leaf: Leaf) -> str:
+    """`, in pinned_host memory`, if an array is not in its device's own; or ""."""
+    return "" if leaf.memory_kind in (None, "device") else f", in {leaf.memory_kind} memory"
+
+
 def shards(leaf: Leaf) -> str:
     """`(4, 64) on each device, P('data', None)`: how an array is split, or where it is."""
     return f"{leaf.shard_shape} on each device, {leaf.spec}" if leaf.shard_shape else where(leaf)

@@ -104,7 +104,7 @@ def test_stop_gets_the_loss_of_the_step_before_as_a_float(
 def test_what_no_step_waits_for_may_be_held_by_a_few_names(alive: list[int], observed: str) -> None:
     of_run = record(EAGER)
     assert of_run.submission is not None
-    of_run.submission.facts["alive in run"] = alive
+    of_run.submission.facts |= {"alive in run": alive, "aged in run": []}
     of_run.reference = Observed(
         Outcome("finished"), facts={"bytes of a batch and of params": {"run": (10, 7)}}
     )

@@ -78,7 +78,7 @@ def same_state(record: Record) -> Result:
     return _placed(record, failure)
 
 
-TURNS = "`step` lets an angle grow beyond a whole turn. Which line of yours takes turns away?"
+TURNS = "`step` lets an angle grow beyond a whole turn. Which of your lines brings it back?"
 
 
 def _but_for_turns(record: Record, run: Run) -> bool:

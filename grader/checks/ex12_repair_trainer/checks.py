@@ -699,20 +699,21 @@ COPIES = ("jnp.copy", "tree.map", "tree_map", "device_put")
 
 def _copied_in_place(record: Record) -> Failure | None:
     """The failure where an array of the model was copied on its device, between two steps."""
-    arrays = {
-        index: plural(call.copied, "array")
+    copied = [
+        (index, plural(call.copied, "array"))
         for name in RUNS
         for index, call in enumerate(_run(record, name).calls)
         if call.copied
-    }
-    arrays = arrays or {i: "its arrays" for run in _many(record).values() for i in run.copied}
-    for index, copied in arrays.items():
-        return Failure(
-            "a step gets the arrays of the model that the step before returned",
-            f"step {index} gets copies: {copied} in other buffers",
-            calls_of(record, COPIES)[:1] or definition(record, "train"),
-        )
-    return None
+    ]
+    copied += [(index, "its arrays") for run in _many(record).values() for index in run.copied]
+    if not copied:
+        return None
+    index, arrays = copied[0]
+    return Failure(
+        "a step gets the arrays of the model that the step before returned",
+        f"step {index} gets copies: {arrays} in other buffers",
+        calls_of(record, COPIES)[:1] or definition(record, "train"),
+    )
 
 
 def _through_the_host(record: Record) -> Failure | None:

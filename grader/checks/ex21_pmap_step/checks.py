@@ -38,7 +38,7 @@ from grader.judging.steps import (
     step_ratio,
     turned,
 )
-from grader.judging.words import PARTS, exchanges, plural, where
+from grader.judging.words import PARTS, exchanges, in_memory, plural, where
 from grader.records.record import Collective, Leaf, Measured, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
@@ -185,7 +185,7 @@ def _lies(leaf: Leaf, count: int) -> str:
         return where(leaf)
     if len(leaf.devices) != count:
         return f"all on {where(leaf)}"
-    memory = "" if leaf.memory_kind in (None, "device") else f", in {leaf.memory_kind} memory"
+    memory = in_memory(leaf)
     if leaf.replicated and count > 1:
         return f"whole on each of {count} devices{memory}"
     return f"in slices of {leaf.shard_shape} on {plural(count, 'device')}{memory}"

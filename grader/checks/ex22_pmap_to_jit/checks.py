@@ -46,7 +46,7 @@ from grader.judging.steps import (
     step_ratio,
     turned,
 )
-from grader.judging.words import exchanges, plural, where
+from grader.judging.words import exchanges, in_memory, plural, where
 from grader.records.record import Leaf, Measured, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
@@ -74,7 +74,7 @@ def _lies(leaf: Leaf, devices: int) -> str:
     """How an array lies, in words; `shards of ...` only if each of all `devices` holds one."""
     if leaf.kind != "jax" or len(leaf.devices) != devices:
         return f"on {where(leaf)} alone" if leaf.kind == "jax" else where(leaf)
-    memory = "" if leaf.memory_kind in (None, "device") else f", in {leaf.memory_kind} memory"
+    memory = in_memory(leaf)
     if leaf.replicated and (devices > 1 or memory):
         return f"{_copies(devices)}{memory}"
     return f"shards of {leaf.shard_shape} on {plural(devices, 'device')}{memory}"
