@@ -1,4 +1,4 @@
-"""Runs on a GPU node without network: GPU tests, all solutions, recordings of lessons and claims.
+"""Runs on a GPU node without network: GPU tests, all solutions, figures, recordings of lessons.
 
 Needs a Python with jax (the node's own) and, for the rest, the wheels of `wheelhouse/`
 (`make wheelhouse`). Every step runs, whatever became of the one before; the exit code is 0
@@ -50,6 +50,7 @@ class Chosen:
 
     exercises: list[str] = field(default_factory=list)
     lessons: list[str] = field(default_factory=list)
+    experiments: list[str] = field(default_factory=list)
     tests: str = ""
     """As pytest's `-k`."""
 
@@ -109,6 +110,7 @@ def steps(out: Path, chosen: Chosen, gpus: int) -> dict[str, list[str]]:
             *[python, "-m", "grader", "check", *(chosen.exercises or ["--all"])],
             *["--submission", "solutions", "--device", "gpu", "--save", str(out / "records")],
         ],
+        "figures": [python, "docs/_build/gpu_figures.py", "--out", str(out), *chosen.experiments],
         "claims": [
             *[python, "docs/_build/record_claims.py"],
             *["--junit", str(out / "tests.xml"), "--out", str(out)],
@@ -162,9 +164,12 @@ def wanted(arguments: list[str] | None) -> tuple[Path, Chosen]:
     options.add_argument("--out", type=Path, required=True, help="folder for logs and recordings")
     options.add_argument("--exercise", action="append", default=[], help="ex07; all by default")
     options.add_argument("--lesson", action="append", default=[], help="04; all by default")
+    options.add_argument("--experiment", action="append", default=[], help="G6; all by default")
     options.add_argument("--tests", default="", help="as pytest's -k; all by default")
     found = options.parse_args(arguments)
-    return found.out.resolve(), Chosen(found.exercise, found.lesson, found.tests)
+    return found.out.resolve(), Chosen(
+        found.exercise, found.lesson, found.experiment, found.tests
+    )
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -2,26 +2,28 @@
 
 A paragraph that speaks of GPUs names a claim of the ledger (S1-01), or holds a mark:
 
-    <!-- gpu: G2 -->                       expected; the experiment G2 would show it
+    <!-- gpu: G2 -->                       measured by the experiment G2, or what we expect of it
     <!-- gpu: S1-01 -->                    the claim's proof shows it
     <!-- gpu: compiled -->                 read from a program compiled for GPUs in this page's run
     <!-- gpu: source: JAX docs, ... -->    by somebody else's word
     <!-- gpu: nothing claimed -->          says nothing of what a GPU does
 
 The first two become small links. Questions, code, headings and lists of links are free. A mark of a
-number's source (`<!-- source: ... -->`) binds as well. Input: the texts of the pages, and
-`docs/claims/experiments.toml`. Nothing is run here.
+number's source (`<!-- source: ... -->`) binds as well. Input: the texts of the pages,
+`docs/claims/experiments.toml`, and what `gpu_figures` left in `docs/recorded`. Nothing is run here.
 """
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import claims
+import gpu_figures
 import lesson
 import notebooks
+import recordings
 
 EXPERIMENTS, PAGE = "{{ experiments }}", "claims/experiments.md"
 _MARK = re.compile(r" ?<!-- gpu: (.+?) -->")
@@ -32,6 +34,14 @@ _FREE = re.compile(
     r"(?ms)<quiz>.*?</quiz>|^ *```.*?^ *```|\A---\n.*?^---\n|`[^`\n]*`|\[[^]]*\]\([^)]*\)|^#+ .*?$"
     r"|^!!! example .*?(?=^\S|\Z)|\{\{.*?\}\}"
 )
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one device gave: its label, and what was measured -> the figure with its unit."""
+
+    on: str
+    figures: dict[str, str]
 
 
 class UnboundError(Exception):
@@ -111,9 +121,10 @@ def _valid(mark: str, known: set[str]) -> bool:
 
 def fill(markdown: str, root: Path, ledger: claims.Ledger, link: Callable[[str], str]) -> str:
     """A page with its marks as small links, and the list of experiments where it is asked for."""
+    known = measured(root)
 
     def shown(match: re.Match[str]) -> str:
-        links = [_link(name, link) for name in match[1].split(", ")]
+        links = [_link(name, link, known) for name in match[1].split(", ")]
         return f" <small>[{', '.join(links)}]</small>" if all(links) else ""
 
     if EXPERIMENTS in markdown:
@@ -121,30 +132,61 @@ def fill(markdown: str, root: Path, ledger: claims.Ledger, link: Callable[[str],
     return _MARK.sub(shown, markdown)
 
 
-def _link(name: str, link: Callable[[str], str]) -> str:
+def _link(name: str, link: Callable[[str], str], known: Mapping[str, object]) -> str:
     if _EXPERIMENT.fullmatch(name):
-        return f'<a href="{link(PAGE)}#{name.lower()}">expected: {name}</a>'
+        word = "measured" if name in known else "expected"
+        return f'<a href="{link(PAGE)}#{name.lower()}">{word}: {name}</a>'
     if _CLAIM.fullmatch(name):
         return f'<a href="{link("claims/index.md")}#{name.lower()}">{name}</a>'
     return ""
 
 
+def measured(root: Path) -> dict[str, list[Measured]]:
+    """What was measured of each experiment, by its name: one for each kind of device.
+
+    Figures of code that was changed since are left out. Raises RecordingError as `recordings`.
+    """
+    found: dict[str, list[Measured]] = {}
+    for path in sorted((root / "docs" / "recorded").glob("experiments.*.json")):
+        device, data = recordings.checked(path)
+        for name, key in gpu_figures.keys().items():
+            if figures := data["experiments"].get(key):
+                found.setdefault(name, []).append(Measured(device.label, figures))
+    return found
+
+
 def table(root: Path, ledger: claims.Ledger) -> str:
     """The experiments, one section each."""
-    return "\n\n".join(_section(each, ledger) for each in experiments(root))
+    known = measured(root)
+    return "\n\n".join(_section(one, ledger, known.get(one.id, [])) for one in experiments(root))
 
 
-def _section(each: Experiment, ledger: claims.Ledger) -> str:
+def _section(each: Experiment, ledger: claims.Ledger, known: Sequence[Measured]) -> str:
     rows = [row for row in ledger.claims.values() if each.id in row.gpu.split(",")]
     settles = ", ".join(f"[{c.id}](../documents/{c.document}.md#{c.id.lower()})" for c in rows)
     return "\n".join(
         [
             f"## {each.id}: {each.measures} {{ #{each.id.lower()} }}",
             "",
-            f"- **Expected, not yet recorded:** {each.expected}.",
+            *(line for one in known for line in _rows(one)),
+            f"- **Expected{'' if known else ', not yet recorded'}:** {each.expected}.",
             f"- **By its source:** {each.source}.",
-            f"- **Claims that it would settle:** {settles or 'none; it is for the lessons'}.",
+            f"- **Claims that it {'bears on' if known else 'would settle'}:** "
+            f"{settles or 'none; it is for the lessons'}.",
             f"- **Takes:** {each.takes} (our estimate).",
             f"- **Programs:** {', '.join(f'`{name}`' for name in each.tests)}.",
         ]
     )
+
+
+def _rows(one: Measured) -> Iterator[str]:
+    """What was measured on one device, as a table."""
+    yield f"| Measured | on {one.on} |"
+    yield "| --- | --- |"
+    for what, figure in one.figures.items():
+        yield f"| {_cell(what)} | {_cell(figure)} |"
+    yield ""
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

@@ -23,6 +23,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -127,11 +128,12 @@ def keep(kept: Path, name: str, text: str) -> None:
 
 
 def execute(
-    this: Lesson, cell_seconds: float, environment: dict[str, str]
+    this: Lesson, cell_seconds: float, environment: dict[str, str], *, go_on: bool = False
 ) -> tuple[list[list[dict[str, Any]]], dict[str, Any]]:
     """Run a lesson in a fresh kernel: the outputs of each code cell, and the figures.
 
-    A figure is text, or says why there is none. Raises LessonError when a cell fails, as `load`.
+    A figure is text, or says why there is none. Raises LessonError when a cell fails, as `load`;
+    if it is to `go_on` after a cell that raised, the error is among the outputs of that cell.
     """
     notebook = nbformat.v4.new_notebook(cells=[*this.notebook.cells])
     notebook.cells.append(
@@ -141,6 +143,7 @@ def execute(
     client = NotebookClient(
         notebook,
         timeout=cell_seconds,
+        allow_errors=go_on,
         kernel_name="python3",
         coalesce_streams=True,
         extra_arguments=_KERNEL,
@@ -169,10 +172,14 @@ def _explain(this: Lesson, cell: int, error: Exception, cell_seconds: float) -> 
         return f"{this.path}:{line}: cell {number} ran longer than {cell_seconds:g} s"
     if isinstance(error, DeadKernelError):
         return f"{this.path}:{line}: cell {number} killed its kernel"
-    text = _ANSI.sub("", str(error))
+    return _raising(this, cell, str(error))
+
+
+def _raising(this: Lesson, cell: int, traceback: str) -> str:
+    line, text = this.lines[cell], _ANSI.sub("", traceback)
     if found := _CELL_LINE.search(text):
         line += int(found[1]) - 1
-    return f"{this.path}:{line}: cell {number} raised\n{text}"
+    return f"{this.path}:{line}: cell {cell + 1} raised\n{text}"
 
 
 def _checked(this: Lesson, figures: dict[str, Any]) -> dict[str, str]:
@@ -207,20 +214,41 @@ def _run_all(paths: list[Path]) -> None:
 
 
 def _record_all(paths: list[Path], out: Path) -> int:
-    """Record each lesson, whatever became of the one before; how many could not be."""
+    """Record each lesson, whatever became of the one before; how many could not be, or not whole.
+
+    A cell that raised is told of and not recorded, and the cells after it are run all the same.
+    """
     device = recordings.device()
     own = {name: os.environ[name] for name in _NODES_OWN if name in os.environ}
     failed = 0
     for path in paths:
         this = lesson.read(path)
         try:
-            outputs, _ = execute(this, CELL_SECONDS, own)
+            outputs, _ = execute(this, CELL_SECONDS, own, go_on=True)
         except LessonError as error:
             print(error, file=sys.stderr, flush=True)
             failed += 1
-        else:
-            print(recordings.write(out, this, outputs, device), flush=True)
+            continue
+        told = list(_errors(this, outputs))
+        for text in told:
+            print(text, file=sys.stderr, flush=True)
+        failed += bool(told)
+        kept = [[] if _raised(shown) else shown for shown in outputs]
+        print(recordings.write(out, this, kept, device), flush=True)
     return failed
+
+
+def _raised(outputs: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The error among the outputs of a cell."""
+    return next((shown for shown in outputs if shown["output_type"] == "error"), None)
+
+
+def _errors(this: Lesson, outputs: list[list[dict[str, Any]]]) -> Iterator[str]:
+    """What each cell that raised has to say, with its file and line."""
+    cells = [at for at, cell in enumerate(this.notebook.cells) if cell.cell_type == "code"]
+    for at, shown in zip(cells, outputs, strict=True):
+        if error := _raised(shown):
+            yield _raising(this, at, "\n".join(error["traceback"]))
 
 
 def main(arguments: list[str] | None = None) -> int:

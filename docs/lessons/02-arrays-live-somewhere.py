@@ -34,11 +34,13 @@ An array knows where it is. `x.device` names the one device it lies on. `x.commi
 somebody *put* it there. If nobody did, the array is **free**: JAX chose the default device, and may
 choose again.
 
-This lesson calls the default device `home` and the last one `there`.
+This lesson calls the default device `home`, and the last one `there`. Where there is one GPU and no
+more, `there` is the CPU beside it. <!-- gpu: nothing claimed -->
 """
 
 # %%
-home, there = jax.devices()[0], jax.devices()[-1]
+home = jax.devices()[0]
+there = jax.devices()[-1] if jax.device_count() > 1 else jax.devices("cpu")[0]
 everywhere = jax.NamedSharding(jax.make_mesh((jax.device_count(),), ("x",)), jax.P("x"))
 
 free = jnp.ones(8)
@@ -49,7 +51,7 @@ for name, array in {"free": free, "put": put, "split": split}.items():
     print(f"{name:6} committed: {array.committed!s:6} device: {array.device!s:.34}")
 print("repr:", repr(there), "| text:", there)
 
-# %% alt="A grid of arrays and devices. free: hatched, on the first. put: filled, last. split: all."
+# %% gpu=false alt="A grid of arrays and devices. free: hatched, on the first. put: filled, last. split: all."
 import _places
 
 _places.draw({"free": free, "put": put, "split": split})
@@ -227,8 +229,7 @@ assert free_costs[-1] > 3 * placed_costs[-1]
 # %% [markdown]
 """
 Simulated devices share one memory, so this is the cost of a copy in that memory. Between two GPUs
-we expect other figures and the same copy; that is not recorded yet. On a machine with one device
-there is nothing to copy. <!-- gpu: G18 -->
+we expect other figures and the same copy; that is not recorded yet. <!-- gpu: G18 -->
 
 `jax.transfer_guard("disallow")` makes a copy that nobody asked for an error. Let us catch this one.
 

@@ -60,12 +60,13 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 def _sizes(rng: Any) -> tuple[int, int, int]:
     """Rows n, width d and hidden units h.
 
-    On a GPU they are larger, so that the arrays are large beside a library's workspace.
+    On a GPU rows and hidden units are more, so that the arrays are large beside a library's
+    workspace, and the weights few enough to be sent.
     """
     rows, width = (4 * int(rng.integers(*ends)) for ends in (ROWS, WIDTHS))
     hidden = 4 * round(width * rng.uniform(*HIDDEN) / 4)
     if jax.default_backend() != "cpu":
-        rows, width, hidden = rows * 32, width * 2, hidden * 4
+        rows, hidden = rows * 64, hidden * 2
     return rows, width, hidden
 
 

@@ -91,8 +91,8 @@ def _tree(rng: Any, arrays: int, places: int) -> Any:
     """
     drawn = [_place(rng, free=not number) for number in range(places)]
     if arrays >= SOME[0]:
-        alone = map(jax.sharding.SingleDeviceSharding, rng.permutation(jax.devices())[:2])
-        drawn[1:3] = [(*drawn[1][:2], device) for device in alone]
+        for index, device in enumerate(rng.permutation(jax.devices())[:2], 1):
+            drawn[index] = *drawn[1][:2], jax.sharding.SingleDeviceSharding(device)
     leaves = [_array(rng, *drawn[index % places]) for index in range(arrays)]
     if arrays < ARRAYS[0]:
         mesh = jax.sharding.Mesh(rng.permutation(np.array(jax.devices())), ("x",))
