@@ -93,7 +93,7 @@ def install_wheels() -> int:
         return 0
     shutil.rmtree(SITE, ignore_errors=True)
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    command += ["--no-index", "--no-deps", "--upgrade", "--target", str(SITE)]
+    command += ["--no-compile", "--no-index", "--no-deps", "--upgrade", "--target", str(SITE)]
     return subprocess.run(command + wheels, check=False).returncode
 
 
@@ -167,9 +167,7 @@ def wanted(arguments: list[str] | None) -> tuple[Path, Chosen]:
     options.add_argument("--experiment", action="append", default=[], help="G6; all by default")
     options.add_argument("--tests", default="", help="as pytest's -k; all by default")
     found = options.parse_args(arguments)
-    return found.out.resolve(), Chosen(
-        found.exercise, found.lesson, found.experiment, found.tests
-    )
+    return found.out.resolve(), Chosen(found.exercise, found.lesson, found.experiment, found.tests)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -107,7 +107,7 @@ def other(program: str, **environment: str) -> str:
 
 
 def traced(work: Callable[[], Any]) -> list[tuple[str, int, dict[str, Any]]]:
-    """Name, nanoseconds and statistics of each event of the profiler while `work` runs."""
+    """Name, nanoseconds and statistics of each event on a GPU's streams while `work` runs."""
     import jax
 
     with tempfile.TemporaryDirectory() as folder:
@@ -118,7 +118,9 @@ def traced(work: Callable[[], Any]) -> list[tuple[str, int, dict[str, Any]]]:
     return [
         (event.name, int(event.duration_ns), {key: value for key, value in event.stats if key})
         for plane in data.planes
+        if plane.name.startswith("/device:GPU")
         for line in plane.lines
+        if line.name.startswith("Stream")
         for event in line.events
     ]
 
@@ -176,7 +178,10 @@ def G17() -> Figures:  # noqa: N802
 @experiment
 def G16() -> Figures:  # noqa: N802
     """The platform `gpu`."""
-    yield "`JAX_PLATFORMS=gpu`", f"`{other('import jax; print(jax.devices())', JAX_PLATFORMS='gpu')}`"
+    yield (
+        "`JAX_PLATFORMS=gpu`",
+        f"`{other('import jax; print(jax.devices())', JAX_PLATFORMS='gpu')}`",
+    )
 
 
 USED = """
@@ -221,8 +226,9 @@ def G3() -> Figures:  # noqa: N802
     program = USED.replace("jnp.ones((256", "jax.jit(lambda: 2 * jnp.ones((256").replace(
         "1024)).block", "1024)))().block"
     )
-    yield f"taken {STEPS} made by `jit`, with `JAX_PLATFORMS=cpu`", other(
-        program, JAX_PLATFORMS="cpu"
+    yield (
+        f"taken {STEPS} made by `jit`, with `JAX_PLATFORMS=cpu`",
+        other(program, JAX_PLATFORMS="cpu"),
     )
 
 
@@ -377,6 +383,20 @@ def G11() -> Figures:  # noqa: N802
     yield "the same with a wait between them", ms(seconds(in_turn))
 
 
+PEAK = """
+import jax, jax.numpy as jnp
+device = jax.devices()[0]
+x = jax.device_put(jnp.ones((8192, 8192)), device).block_until_ready()
+step = jax.jit(lambda x: jnp.sort(x @ x, axis=0) @ jnp.sort(x, axis=1)).lower(x).compile()
+memory, before = step.memory_analysis(), device.memory_stats()
+step(x).block_until_ready()
+after = device.memory_stats()["peak_bytes_in_use"]
+assert after > before["peak_bytes_in_use"], "what was there before is the peak"
+counted = memory.output_size_in_bytes + memory.temp_size_in_bytes
+print(f"{counted / 2**20:.0f} MiB, {(after - before['bytes_in_use']) / 2**20:.0f} MiB")
+"""
+
+
 @experiment
 def G9() -> Figures:  # noqa: N802
     """What a step takes at its peak."""
@@ -394,24 +414,17 @@ def G9() -> Figures:  # noqa: N802
     x = jnp.ones((8, 2048))
     before = device.memory_stats()["peak_bytes_in_use"]
     run = jax.jit(lambda layers, x: jax.lax.scan(layer, x, layers)[0])
-    found = seconds(functools.partial(run, layers, x), 5)
+    jax.block_until_ready(run(layers, x))
     peak = device.memory_stats()["peak_bytes_in_use"] - before
-    yield "peak for 16 layers of 16 MiB, fetched from `pinned_host` one at a time", (
-        f"{peak / MIB:.0f} MiB more than before"
+    yield (
+        "peak for 16 layers of 16 MiB, fetched from `pinned_host` one at a time",
+        (f"{peak / MIB:.0f} MiB more than before"),
     )
-    yield "one pass over them", ms(found)
+    yield "one pass over them", ms(seconds(functools.partial(run, layers, x)))
     there = jax.device_put(layers, jax.sharding.SingleDeviceSharding(device))
-    yield "one pass with all layers on the GPU", ms(
-        seconds(lambda: jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, there)[0], 5)
-    )
-    square = jnp.ones((8192, 8192)).block_until_ready()
-    step = jax.jit(lambda x: jnp.sort(x @ x, axis=0) @ jnp.sort(x, axis=1)).lower(square).compile()
-    memory, start = step.memory_analysis(), device.memory_stats()["bytes_in_use"]
-    step(square).block_until_ready()
-    counted = memory.output_size_in_bytes + memory.temp_size_in_bytes
-    seen = device.memory_stats()["peak_bytes_in_use"] - start
-    yield "output and temporaries of a step, by `memory_analysis()`", f"{counted / MIB:.0f} MiB"
-    yield "what its run added to the peak", f"{seen / MIB:.0f} MiB"
+    yield "one pass with all layers on the GPU", ms(seconds(functools.partial(run, there, x)))
+    name = "a step's output and temporaries by `memory_analysis()`, and what it added to the peak"
+    yield name, other(PEAK)
 
 
 @experiment
@@ -430,8 +443,9 @@ def G7() -> Figures:  # noqa: N802
             for name in ("gpu" if "gpu" in x else gpu.platform, "cpu")
         )
         quicker = "GPU" if there < here else "CPU"
-        yield f"`sin(sin(x)) * 2 + 1` of 10^{power} numbers", (
-            f"GPU {there * 1e6:,.0f} us, CPU {here * 1e6:,.0f} us: the {quicker} is quicker"
+        yield (
+            f"`sin(sin(x)) * 2 + 1` of 10^{power} numbers",
+            (f"GPU {there * 1e6:,.0f} us, CPU {here * 1e6:,.0f} us: the {quicker} is quicker"),
         )
     x = jax.device_put(jnp.ones(10), gpu)
     program(x).block_until_ready()
@@ -466,18 +480,19 @@ def G12() -> Figures:  # noqa: N802
     ):
         yield f"{name}, {n} x {n} random numbers", product(dtype, precision, gpu, n, 15)
     cores = len(os.sched_getaffinity(0))
-    yield f"float32 on the CPU's {cores} cores, 4096 x 4096", product(
-        jnp.float32, None, cpu, 4096, 5
+    yield (
+        f"float32 on the CPU's {cores} cores, 4096 x 4096",
+        product(jnp.float32, None, cpu, 4096, 5),
     )
 
 
 @experiment
 def G13() -> Figures:  # noqa: N802
     """One GPU that poses as eight."""
-    program = "import jax; print(jax.device_count())"
-    yield "`jax.device_count()` with `JAX_MOCK_GPU_TOPOLOGY=1x8x1`", other(
-        program, JAX_MOCK_GPU_TOPOLOGY="1x8x1"
-    )
+    program = "import jax; print(jax.device_count(), 'devices,', jax.local_device_count(), 'here')"
+    for topology in ("1x1x8", "1x8x1"):
+        name = f"with `JAX_MOCK_GPU_TOPOLOGY={topology}`"
+        yield name, f"`{other(program, JAX_MOCK_GPU_TOPOLOGY=topology)}`"
 
 
 def measured(name: str) -> dict[str, str]:

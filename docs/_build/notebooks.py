@@ -244,10 +244,11 @@ def _raised(outputs: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _errors(this: Lesson, outputs: list[list[dict[str, Any]]]) -> Iterator[str]:
-    """What each cell that raised has to say, with its file and line."""
-    cells = [at for at, cell in enumerate(this.notebook.cells) if cell.cell_type == "code"]
-    for at, shown in zip(cells, outputs, strict=True):
-        if error := _raised(shown):
+    """What each cell that raised has to say, with its file and line, if it is to be recorded."""
+    cells = [(at, cell) for at, cell in enumerate(this.notebook.cells) if cell.cell_type == "code"]
+    for (at, cell), shown in zip(cells, outputs, strict=True):
+        error = _raised(shown)
+        if error and cell.metadata.get("gpu", True):
             yield _raising(this, at, "\n".join(error["traceback"]))
 
 

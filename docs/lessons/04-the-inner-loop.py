@@ -47,9 +47,10 @@ def step(weights, batch):
     return [w - 0.1 * g for w, g in zip(weights, gradients, strict=True)], loss
 
 
+side = 512 if jax.default_backend() == "cpu" else 8192  # a GPU wants more to do
 numbers = np.random.default_rng(0)
-batches = list(numbers.normal(size=(4, 512, 512)).astype(np.float32))
-weights = [jnp.eye(512) * 0.5 for _ in range(4)]
+batches = list(numbers.normal(size=(4, 512, side)).astype(np.float32))
+weights = [jnp.eye(side) * 0.5 for _ in range(4)]
 
 # %% [markdown]
 """
@@ -232,7 +233,7 @@ shaped_by_values = {
     "print(w)": str,  # which is what print calls
 }
 many = jax.jit(lambda a: a @ a @ a @ a @ a @ a)
-large = jnp.eye(1024) * 0.5
+large = jnp.eye(max(1024, side)) * 0.5
 
 
 def waits_for(use, work=many):

@@ -27,6 +27,8 @@ def start(platform: str, devices: int, compiled: str = "", *, adds: bool = False
 
     "next-door" connects to the device that the environment names (`grader.probes.next_door`).
     "target" only compiles: it starts one CPU device, and leaves the GPU's plugin in place.
+    A GPU multiplies float32 in full precision: by default it rounds to TF32, and then two right
+    programs differ in the fourth digit.
     `compiled` is a folder of compiled programs that JAX reads, and `adds` to; "" for none.
 
     Raises:
@@ -41,6 +43,8 @@ def start(platform: str, devices: int, compiled: str = "", *, adds: bool = False
         _small_stacks()
         importlib.import_module("grader.probes.next_door").initialize()
         compiled = ""  # its programs cannot be kept in files
+    if platform == "gpu":
+        jax.config.update("jax_default_matmul_precision", "highest")
     if compiled:
         jax.config.update("jax_compilation_cache_dir", compiled)
         least = 0.0 if adds else math.inf  # seconds of a compile whose program is kept

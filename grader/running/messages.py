@@ -193,7 +193,8 @@ class Turn(msgspec.Struct):
 class Done(msgspec.Struct):
     """The answer to a `PaceJob` and to each `Turn`."""
 
-    values: list[float] = []
+    values: list[float | None] = []
+    """None stands for NaN and for infinities, which JSON does not have."""
     problem: Observed | None = None
 
 

@@ -46,10 +46,13 @@ WIDTHS, ROWS = (96, 256), (2, 120)
 
 
 def _parameters(rng: Any, width: int) -> dict[str, Any]:
-    """float32 parameters of the two-layer network; (16, width), (width,), (width, 4)."""
+    """float32 parameters of the two-layer network; (16, width), (width,), (width, 4).
+
+    They are small in a wide one, where steps of 0.05 would be too long for others.
+    """
 
     def draw(*shape: int) -> Any:
-        return (rng.standard_normal(shape) / 8).astype(np.float32)
+        return (rng.standard_normal(shape) / max(8, width / 256)).astype(np.float32)
 
     placed: dict[str, Any] = jax.device_put(
         {"w1": draw(16, width), "b1": draw(width), "w2": draw(width, 4)}

@@ -13,7 +13,7 @@ device, and their starts: wide swings, small ones, and some that turn over and o
 directions, from any angle; one begins at 0, and one without speed. With one number of steps there
 is a single pendulum. Of the runs with one number of steps, every second one gets the very arrays of
 the first. In the end, one of the numbers has a run of more pendulums, which may compile again, and
-then one of as many as before. A step of a timed window is a run of each of four
+then one of as many as before. A step of a timed window is a run of each of two
 lengths, drawn as those of short runs are, once for all windows of a comparison.
 """
 
@@ -61,7 +61,7 @@ ALWAYS = (1, 100)
 """Numbers of steps that are there in any case."""
 SHORT = 100
 """Runs with fewer steps are made many times: they cost little."""
-TIMED = 4
+TIMED = 2
 """How many lengths timed runs have; each is compiled for."""
 SWING, SPEED = 2.4, 0.6
 """The largest angle and speed of a start that swings. With more, a pendulum may come to stand on

@@ -35,9 +35,12 @@ PROMISE = "`train` returns (params, losses)"
 
 
 def _parameters(rng: Any, width: int) -> dict[str, Any]:
-    """float32 parameters of the two-layer network; (16, width), (width,), (width, 4)."""
-    shapes = {"w1": (16, width), "b1": (width,), "w2": (width, 4)}
-    drawn = {k: (rng.standard_normal(s) / 8).astype(np.float32) for k, s in shapes.items()}
+    """float32 parameters of the two-layer network; (16, width), (width,), (width, 4).
+
+    They are small in a wide one, where steps of 0.05 would be too long for others.
+    """
+    shapes, scale = {"w1": (16, width), "b1": (width,), "w2": (width, 4)}, max(8, width / 256)
+    drawn = {k: (rng.standard_normal(s) / scale).astype(np.float32) for k, s in shapes.items()}
     placed: dict[str, Any] = jax.device_put(drawn, jax.devices()[0])
     return placed
 
