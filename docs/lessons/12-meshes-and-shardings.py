@@ -156,7 +156,7 @@ for name, move in moves.items():
         except jax.errors.JaxRuntimeError as error:
             refused[name] = str(error).partition(":")[2].partition(":")[0].strip()
     print(f"{name:11}", refused[name] or "no copy to the host")
-assert refused["device_put"]
+assert refused["device_put"] or jax.device_count() == 1  # one device has it all
 assert not refused["jit"]
 
 # %% [markdown]

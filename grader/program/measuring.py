@@ -23,6 +23,10 @@ from grader.program.placing import place, plain, runnable, sharding_text, wait
 from grader.records import hlo
 from grader.records.record import Leaf, Measured, Memory
 
+ON_GPU = {"xla_gpu_enable_triton_gemm": False}
+"""Matrix products use cuBLAS. To try all that Triton could make of one takes seconds, and minutes
+where float32 is multiplied in full precision."""
+
 
 @dataclass(frozen=True)
 class Built:
@@ -79,7 +83,8 @@ def build(lowered: Lowered) -> Built:
       Refused: XLA does not compile it, or it needs more memory than there is.
     """
     try:
-        built = Built(lowered.loaded, lowered.lowered.compile())
+        options = ON_GPU if jax.default_backend() == "gpu" else None
+        built = Built(lowered.loaded, lowered.lowered.compile(options))
     except Exception as error:
         raise _not_compiled(error) from error
     _check_room(built.compiled)
