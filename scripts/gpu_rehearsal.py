@@ -26,9 +26,6 @@ ROOT = Path(__file__).resolve().parent.parent
 STAGE = ROOT / "scripts" / "rehearsal"
 KIND = "rehearsal"
 COUNT = "CUDA_REHEARSAL_DEVICES"
-PASSES = (
-    "tests/project/test_gpu.py::test_the_solution_passes_on_the_gpu_or_says_that_it_needs_more[{}]"
-)
 NO_WHEELS = "not rehearsed: wheels of wheelhouse/ (there are none: make wheelhouse)"
 JUDGED = (0, 1, 3)
 """Codes with which `grader check` ends when it has judged: all passed, one failed, one could not
@@ -43,6 +40,7 @@ class Cannot:
     exercises: dict[str, str]
     checks: dict[str, str]
     lessons: dict[str, str]
+    experiments: dict[str, str]
 
     def lines(self) -> Iterator[str]:
         """One line for each."""
@@ -52,17 +50,13 @@ class Cannot:
 
 
 def cannot() -> Cannot:
-    """What `rehearsal/not_rehearsed.toml` names; and the test that all checks of an exercise pass,
-    where they cannot."""
+    """What `rehearsal/not_rehearsed.toml` names."""
     groups = tomllib.loads((STAGE / "not_rehearsed.toml").read_text("utf-8"))["cannot"]
 
     def named(kind: str) -> dict[str, str]:
         return {name: group["why"] for group in groups for name in group.get(kind, [])}
 
-    found = Cannot(*(named(kind) for kind in Cannot.__dataclass_fields__))
-    for name, why in (found.exercises | found.checks).items():
-        found.tests[PASSES.format(name.partition(":")[0])] = why
-    return found
+    return Cannot(*(named(kind) for kind in Cannot.__dataclass_fields__))
 
 
 @dataclass
@@ -129,6 +123,16 @@ def of_claims(out: Path, code: int) -> Step:
     return step
 
 
+def of_figures(out: Path, code: int, experiments: Sequence[str]) -> Step:
+    """The experiments of which figures were recorded."""
+    step = Step(wrong=_ended(code, (0,)))
+    for _, data in _recordings(out, "experiments.*.json", step):
+        found = len(data["experiments"])
+        step.passed += [f"{found} experiments"] * bool(found)
+        step.wrong += [f"{found} experiments, not {len(experiments)}"] * (found != len(experiments))
+    return step
+
+
 def of_lessons(out: Path, code: int, lessons: Sequence[str]) -> Step:
     """The lessons that were recorded, by their names."""
     step = Step(wrong=_ended(code, (0,)))
@@ -168,14 +172,13 @@ def some(found: Sequence[str], named: Sequence[str], known: dict[str, str]) -> l
     return left
 
 
-def rehearse(
-    count: int, out: Path, exercises: list[str], lessons: list[str], tests: str, known: Cannot
-) -> dict[str, Step]:
+def rehearse(count: int, out: Path, chosen: gpu.Chosen, known: Cannot) -> dict[str, Step]:
     """Runs `gpu.py` with so many devices, and reads what it left in the folder `out`."""
     shutil.rmtree(out, ignore_errors=True)
-    command = [sys.executable, "scripts/gpu.py", "--out", str(out), "--tests", tests]
-    command += [word for name in exercises for word in ("--exercise", name)]
-    command += [word for name in lessons for word in ("--lesson", name)]
+    command = [sys.executable, "scripts/gpu.py", "--out", str(out), "--tests", chosen.tests]
+    command += [word for name in chosen.exercises for word in ("--exercise", name)]
+    command += [word for name in chosen.lessons for word in ("--lesson", name)]
+    command += [word for name in chosen.experiments for word in ("--experiment", name)]
     path = os.pathsep.join(filter(None, [str(STAGE), os.environ.get("PYTHONPATH", "")]))
     left_out = " ".join(f"--deselect={test}" for test in known.tests)
     environment = {"PYTHONPATH": path, COUNT: str(count), "PYTEST_ADDOPTS": left_out}
@@ -187,9 +190,10 @@ def rehearse(
     return {
         "machine": of_machine(ran["machine"], count),
         "tests": of_tests(out, codes["tests"]),
-        "solutions": of_solutions(out, codes["solutions"], exercises, known),
+        "solutions": of_solutions(out, codes["solutions"], chosen.exercises, known),
+        "figures": of_figures(out, codes["figures"], chosen.experiments),
         "claims": of_claims(out, codes["claims"]),
-        "lessons": of_lessons(out, codes["lessons"], lessons),
+        "lessons": of_lessons(out, codes["lessons"], chosen.lessons),
     }
 
 
@@ -217,14 +221,21 @@ def main(arguments: list[str] | None = None) -> int:
     options.add_argument("--devices", type=int, nargs="+", default=[1, 8], help="how many, in turn")
     options.add_argument("--exercise", action="append", default=[], help="ex07; all by default")
     options.add_argument("--lesson", action="append", default=[], help="04; all by default")
+    options.add_argument("--experiment", action="append", default=[], help="G6; all by default")
     options.add_argument("--tests", default="", help="as pytest's -k; all by default")
-    chosen, known = options.parse_args(arguments), cannot()
+    asked, known = options.parse_args(arguments), cannot()
     files = (ROOT / "solutions").glob("ex*.py"), (ROOT / "docs" / "lessons").glob("[0-9]*.py")
     exercises, lessons = (sorted(path.stem for path in found) for found in files)
-    exercises = some([stem[:4] for stem in exercises], chosen.exercise, known.exercises)
-    lessons = some(lessons, chosen.lesson, known.lessons)
-    what = exercises, lessons, chosen.tests, known
-    steps = {n: rehearse(n, chosen.out.resolve() / str(n), *what) for n in chosen.devices}
+    listed = tomllib.loads((ROOT / "docs" / "claims" / "experiments.toml").read_text("utf-8"))
+    experiments = [each["id"] for each in listed["experiment"]]
+    chosen = gpu.Chosen(
+        some([stem[:4] for stem in exercises], asked.exercise, known.exercises),
+        some(lessons, asked.lesson, known.lessons),
+        some(experiments, asked.experiment, known.experiments),
+        asked.tests,
+    )
+    out = asked.out.resolve()
+    steps = {n: rehearse(n, out / str(n), chosen, known) for n in asked.devices}
     lines = [line for count, found in steps.items() for line in told(count, found)]
     wheels = [] if any((ROOT / "wheelhouse").glob("*.whl")) else [NO_WHEELS]
     print("\n".join(["", *known.lines(), *wheels, *lines]))

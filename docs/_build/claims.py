@@ -252,13 +252,16 @@ class Ledger:
         """How many verdicts runs have shown, in whole sentences."""
         expected = [name for name in self.claims if self.is_expected(name)]
         waiting = [name for name in self.claims if self.on_gpu(name) == NOT_RECORDED]
-        shown = len(self.claims) - len(expected)
-        return (
-            f"Of {len(self.claims)} verdicts, {shown} are shown by runs. {len(expected)} are "
-            "expected and not yet recorded: only a GPU can show them, and each names the source "
-            f"that it rests on. Of the {shown}, {len(waiting) - len(expected)} have a second proof "
-            "that waits for a GPU, too."
-        )
+        shown, second = len(self.claims) - len(expected), len(waiting) - len(expected)
+        told = [f"Of {len(self.claims)} verdicts, {shown} are shown by runs."]
+        if expected:
+            told.append(
+                f"{len(expected)} are expected and not yet recorded: only a GPU can show them, and "
+                "each names the source that it rests on."
+            )
+        if second:
+            told.append(f"Of the {shown}, {second} have a second proof that waits for GPUs.")
+        return " ".join(told)
 
     def counts(self) -> str:
         """How many claims of each document have each verdict, as a Markdown table."""

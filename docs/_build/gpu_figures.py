@@ -44,15 +44,9 @@ def experiment(measure: Callable[[], Figures]) -> Callable[[], Figures]:
 @functools.cache
 def keys() -> dict[str, str]:
     """The hash of each experiment's code, by its name: 20 hex digits."""
-    text = Path(__file__).read_text("utf-8")
-    functions = (node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef))
-    return {
-        node.name: hashlib.sha256((ast.get_source_segment(text, node) or "").encode()).hexdigest()[
-            :20
-        ]
-        for node in functions
-        if node.name in EXPERIMENTS
-    }
+    body = ast.parse(Path(__file__).read_text("utf-8")).body
+    named = {node.name: ast.dump(node) for node in body if isinstance(node, ast.FunctionDef)}
+    return {name: hashlib.sha256(named[name].encode()).hexdigest()[:20] for name in EXPERIMENTS}
 
 
 def seconds(work: Callable[[], Any], times: int = 9) -> list[float]:
@@ -94,7 +88,7 @@ def rate(nbytes: int, found: list[float]) -> str:
 
 
 def other(program: str, **environment: str) -> str:
-    """What a fresh Python prints that runs `program`; the last line of its error if it fails."""
+    """What a fresh Python prints that runs `program`; or the last line of its error."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith(STEERING)}
     ended = subprocess.run(
         [sys.executable, "-c", program],
@@ -126,7 +120,7 @@ def traced(work: Callable[[], Any]) -> list[tuple[str, int, dict[str, Any]]]:
 
 
 @experiment
-def G1() -> Figures:  # noqa: N802 - the experiments' own names
+def G1() -> Figures:
     """Where arrays and results are born."""
     import jax
     import jax.numpy as jnp
@@ -139,7 +133,7 @@ def G1() -> Figures:  # noqa: N802 - the experiments' own names
 
 
 @experiment
-def G15() -> Figures:  # noqa: N802
+def G15() -> Figures:
     """What is listed."""
     import jax
 
@@ -150,7 +144,7 @@ def G15() -> Figures:  # noqa: N802
 
 
 @experiment
-def G4() -> Figures:  # noqa: N802
+def G4() -> Figures:
     """Where a jitted function runs."""
     import jax
     import jax.numpy as jnp
@@ -164,7 +158,7 @@ def G4() -> Figures:  # noqa: N802
 
 
 @experiment
-def G17() -> Figures:  # noqa: N802
+def G17() -> Figures:
     """The error for two commitments."""
     import jax
     import jax.numpy as jnp
@@ -176,7 +170,7 @@ def G17() -> Figures:  # noqa: N802
 
 
 @experiment
-def G16() -> Figures:  # noqa: N802
+def G16() -> Figures:
     """The platform `gpu`."""
     yield (
         "`JAX_PLATFORMS=gpu`",
@@ -206,7 +200,7 @@ STEPS = "after `import jax`, `jax.devices()`, one number, and 1 GiB"
 
 
 @experiment
-def G2() -> Figures:  # noqa: N802
+def G2() -> Figures:
     """What the driver says is taken."""
     command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader"]
     total = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
@@ -221,7 +215,7 @@ def G2() -> Figures:  # noqa: N802
 
 
 @experiment
-def G3() -> Figures:  # noqa: N802
+def G3() -> Figures:
     """The same, where JAX was told to use the CPU."""
     program = USED.replace("jnp.ones((256", "jax.jit(lambda: 2 * jnp.ones((256").replace(
         "1024)).block", "1024)))().block"
@@ -233,7 +227,7 @@ def G3() -> Figures:  # noqa: N802
 
 
 @experiment
-def G10() -> Figures:  # noqa: N802
+def G10() -> Figures:
     """The guard, and what a read costs."""
     import jax
     import jax.numpy as jnp
@@ -272,7 +266,7 @@ def G10() -> Figures:  # noqa: N802
 
 
 @experiment
-def G6() -> Figures:  # noqa: N802
+def G6() -> Figures:
     """Which memory a copy starts in, and how fast it is."""
     import jax
     import numpy as np
@@ -305,7 +299,7 @@ def G6() -> Figures:  # noqa: N802
 
 
 @experiment
-def G5() -> Figures:  # noqa: N802
+def G5() -> Figures:
     """How often a NumPy argument is copied, and what that costs."""
     import jax
     import numpy as np
@@ -335,7 +329,7 @@ def G5() -> Figures:  # noqa: N802
 
 
 @experiment
-def G14() -> Figures:  # noqa: N802
+def G14() -> Figures:
     """What does not fit."""
     import jax
     import jax.numpy as jnp
@@ -352,7 +346,7 @@ def G14() -> Figures:  # noqa: N802
 
 
 @experiment
-def G11() -> Figures:  # noqa: N802
+def G11() -> Figures:
     """What goes on side by side."""
     import jax
     import jax.numpy as jnp
@@ -383,22 +377,8 @@ def G11() -> Figures:  # noqa: N802
     yield "the same with a wait between them", ms(seconds(in_turn))
 
 
-PEAK = """
-import jax, jax.numpy as jnp
-device = jax.devices()[0]
-x = jax.device_put(jnp.ones((8192, 8192)), device).block_until_ready()
-step = jax.jit(lambda x: jnp.sort(jnp.sort(x, axis=0) * 2, axis=1)).lower(x).compile()
-memory, before = step.memory_analysis(), device.memory_stats()
-step(x).block_until_ready()
-after = device.memory_stats()["peak_bytes_in_use"]
-assert after > before["peak_bytes_in_use"], "what was there before is the peak"
-counted = memory.output_size_in_bytes + memory.temp_size_in_bytes
-print(f"{counted / 2**20:.0f} MiB, {(after - before['bytes_in_use']) / 2**20:.0f} MiB")
-"""
-
-
 @experiment
-def G9() -> Figures:  # noqa: N802
+def G9() -> Figures:
     """What a step takes at its peak."""
     import jax
     import jax.numpy as jnp
@@ -423,12 +403,10 @@ def G9() -> Figures:  # noqa: N802
     yield "one pass over them", ms(seconds(functools.partial(run, layers, x)))
     there = jax.device_put(layers, jax.sharding.SingleDeviceSharding(device))
     yield "one pass with all layers on the GPU", ms(seconds(functools.partial(run, there, x)))
-    name = "a step's output and temporaries by `memory_analysis()`, and what it added to the peak"
-    yield name, other(PEAK)
 
 
 @experiment
-def G7() -> Figures:  # noqa: N802
+def G7() -> Figures:
     """From which size on the GPU is quicker than its own CPU."""
     import jax
     import jax.numpy as jnp
@@ -457,7 +435,7 @@ def G7() -> Figures:  # noqa: N802
 
 
 @experiment
-def G12() -> Figures:  # noqa: N802
+def G12() -> Figures:
     """The rate of matrix products."""
     import jax
     import jax.numpy as jnp
@@ -487,7 +465,7 @@ def G12() -> Figures:  # noqa: N802
 
 
 @experiment
-def G13() -> Figures:  # noqa: N802
+def G13() -> Figures:
     """One GPU that poses as eight."""
     program = "import jax; jax.config.update('jax_mock_gpu_topology', '{topology}'); "
     program += "print(jax.device_count(), 'devices,', jax.local_device_count(), 'here')"

@@ -51,7 +51,7 @@ for name, array in {"free": free, "put": put, "split": split}.items():
     print(f"{name:6} committed: {array.committed!s:6} device: {array.device!s:.34}")
 print("repr:", repr(there), "| text:", there)
 
-# %% gpu=false alt="A grid of arrays and devices. free: hatched, on the first. put: filled, last. split: all."
+# %% gpu=false alt="A grid of devices. free: hatched, on the first. put: filled, last. split: all."
 import _places
 
 _places.draw({"free": free, "put": put, "split": split})

@@ -284,7 +284,7 @@ brings all of it to the host at each step, and the next step takes it back.
 **Predict.** The model weighs {{ model_kib:.1f}} KiB. How many bytes does the loop move for it,
 there and back?
 - [ ] None, the CPU *is* the host
-> Here it hardly shows. A GPU has memory of its own: there we expect a copy each way.
+> Here it hardly shows. A GPU has memory of its own: there it is a copy each way.
 - [x] {{ moved_kib:.1f}} KiB at each step
 > Right, once each way. Only the batch has a reason to travel.
 - [ ] {{ moved_kib:.1f}} KiB in all
@@ -523,8 +523,7 @@ Count the compiles: inside `with jax.log_compiles():` each is named.
 - [x] it copies the whole model at each step, both ways
 - [ ] it raises
 
-On a CPU, host and device share their memory. Only the guard and the types tell you. (What it costs
-on a GPU is not recorded here yet.)
+On a CPU, host and device share their memory. Only the guard and the types tell you.
 </quiz>
 
 ## Recap

@@ -38,8 +38,10 @@ print(jax.device_count(), "x", jax.devices()[0].device_kind)
    <!-- gpu: S1-14 -->
 
 They differ because JAX takes memory from the driver in a large piece, the **pool**, and hands it
-out itself. By JAX's documentation the pool is three quarters of the GPU, and it is taken when the
-first operation is run. So the first figure says nothing about your arrays. <!-- gpu: G2 -->
+out itself. The pool is three quarters of the GPU, and it is taken when the first array is made. On
+an H200, `nvidia-smi` showed 537 MiB after `jax.devices()`, 107,927 MiB after an array of one
+number, and as much after an array of 1 GiB. So the first figure says nothing about your arrays.
+<!-- gpu: G2 -->
 
 The next cell asks the device for the pool's own books.
 """
@@ -55,9 +57,8 @@ else:
 
 # %% [markdown]
 """
-!!! note "Not yet recorded"
-    A CPU has no pool. What a GPU shows here (the limit, the pool, the call that takes it) is not
-    yet recorded for this course, so this page gives no figure for it. <!-- gpu: G2 -->
+A CPU has no pool. A GPU has one from the first array on: before that, it keeps books, and there is
+nothing in them but the limit. <!-- gpu: G2 -->
 
 The other two figures can be had on every machine.
 """
@@ -412,8 +413,8 @@ the host, where `jax.device_get` puts it: that is the second program, whose step
 {{ moved_mib:.0f }} MiB.
 
 The error came at `block_until_ready`, not at the call: this device says that it has refused a
-program where you wait for the result. What the error of a GPU looks like is not yet recorded. If it
-lists no arrays, list them yourself:
+program where you wait for the result. An H200 said "Out of memory while trying to allocate
+419.41GiB with allocator GPU_0_bfc on device 0", and listed no arrays. List them yourself:
 `sorted(jax.live_arrays(), key=lambda array: -array.nbytes)[:10]`. <!-- gpu: G14 -->
 
 ## When the settings are read { #when-the-settings-are-read }
@@ -521,7 +522,8 @@ means no pool at all. By JAX's documentation it is slow, and made for finding er
 !!! quote "Claim S1-12 (gpu-memory): true with conditions"
     The document warns of crashes when GPU memory runs out. True; and users report a cause that it
     does not name: two processes on one GPU, each with the default pool, of which two don't fit
-    (jax-ml/jax#19267). What the error looks like on a GPU is not yet recorded here.
+    (jax-ml/jax#19267). On an H200 a second process started, and got what the first had left: an
+    error comes later, when that is not enough. <!-- gpu: G14 -->
 
 ### The settings at work { #the-settings-at-work }
 
@@ -621,7 +623,7 @@ the exercise. <!-- gpu: nothing claimed -->
 
 How much for whom? The shares of all processes together must leave a rest. The driver and libraries
 such as cuDNN take memory beside the pool, and fail in odd ways when there is none
-(jax-ml/jax#22533). How much they take is not yet recorded here.
+(jax-ml/jax#22533). On an H200, 537 MiB were gone before there was a pool. <!-- gpu: G2 -->
 
 ## Your turn
 

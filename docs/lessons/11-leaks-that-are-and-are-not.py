@@ -273,8 +273,8 @@ print("without the piece they are free:", gone)
 """
 On a CPU device `np.asarray` copies nothing: it shows the array's own buffer, and a piece of the
 picture keeps all of it, {{ kept_bytes }} bytes for {{ piece_bytes }}. (From a GPU the numbers have
-to be copied to the host first. We expect a piece to keep the whole copy there, in host memory; that
-is not recorded yet.) So a history of small pieces may not be small. Keep floats.
+to be copied to the host first: there the piece kept none of the GPU's memory. That it keeps the
+whole copy, in the host's, we expect.) So a history of small pieces may not be small. Keep floats.
 <!-- gpu: S2-32, G10 -->
 
 ## A mean in constant memory { #a-mean-in-constant-memory }

@@ -18,11 +18,12 @@ from conftest import ROOT, python
 
 import gpu
 import gpu_rehearsal as rehearsal
+import gpu_statements
 from grader.course import catalog
 
 STAGE = ROOT / "scripts" / "rehearsal"
 DEVICE = {"kind": "rehearsal", "driver": "1", "jax": "0.12", "date": "2026-01-01"}
-KNOWN = rehearsal.Cannot({}, {}, {"ex13:pool_grows": "no pool"}, {})
+KNOWN = rehearsal.Cannot({}, {}, {"ex13:pool_grows": "no pool"}, {}, {})
 
 
 def staged(program: str, devices: int, **more: str) -> dict[str, Any]:
@@ -131,6 +132,7 @@ def test_what_cannot_be_rehearsed_is_there() -> None:
         assert name in {one.name for one in exercises[exercise].checks}, check
     lessons = {path.stem for path in (ROOT / "docs" / "lessons").glob("[0-9]*.py")}
     assert known.lessons.keys() < lessons
+    assert known.experiments.keys() < {each.id for each in gpu_statements.experiments(ROOT)}
     assert all(" (" in line for line in known.lines())
 
 
@@ -170,7 +172,13 @@ def test_recordings_say_that_they_are_a_rehearsals(tmp_path: Path) -> None:
     write("01-one.rehearsal.json", marked, cells={"key": ["output"]})
     write("02-two.rehearsal.json", DEVICE, cells={"key": ["output"]})
     write("03-three.rehearsal.json", marked, cells={})
+    write("experiments.rehearsal.json", marked, experiments={"key": {"what": "1 ms"}})
     assert rehearsal.of_claims(tmp_path, 0) == rehearsal.Step(["test_a"], [])
+    assert rehearsal.of_figures(tmp_path, 0, ["G1"]) == rehearsal.Step(["1 experiments"], [])
+    assert rehearsal.of_figures(tmp_path, 1, ["G1", "G4"]).wrong == [
+        "ended with exit code 1",
+        "1 experiments, not 2",
+    ]
     step = rehearsal.of_lessons(tmp_path, 0, ["01-one", "02-two"])
     assert step.passed == ["01-one.rehearsal.json"]
     assert step.wrong == [
@@ -231,11 +239,13 @@ def test_what_make_gpu_collects_needs_no_package_of_the_site_alone(tmp_path: Pat
 
 def test_make_gpu_runs_only_what_is_named(tmp_path: Path) -> None:
     words = ["--exercise", "ex07", "--lesson", "04", "--lesson", "05", "--tests", "fence"]
+    words += ["--experiment", "G6"]
     out, chosen = gpu.wanted(["--out", str(tmp_path), *words])
     some, everything = gpu.steps(out, chosen, 1), gpu.steps(out, gpu.Chosen(), 8)
     assert some["tests"][-2:] == ["-k", "fence"]
     assert "ex07" in some["solutions"]
     assert some["lessons"][-2:] == ["04", "05"]
+    assert some["figures"][-1] == "G6"
     assert "--all" in everything["solutions"]
     assert everything["lessons"][-1] == str(tmp_path)
 

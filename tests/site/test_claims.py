@@ -57,15 +57,29 @@ def test_what_only_a_gpu_can_show_waits_for_a_gpu(claim: claims.Claim) -> None:
 
 
 def test_what_nothing_has_shown_names_its_source_and_gives_no_bare_verdict() -> None:
-    expected = [claim for claim in ROWS if LEDGER.is_expected(claim.id)]
+    ledger = claims.Ledger(ROOT)
+    ledger.recorded = {}
+    expected = [claim for claim in ROWS if ledger.is_expected(claim.id)]
     assert [claim.id for claim in expected] == ["S1-12", "S2-01", "S3-07", "S3-11"]
     for claim in expected:
         assert claim.sources
-        assert LEDGER.verdict(claim) == f"{claims.NOT_RECORDED}: {claim.verdict}"
-    sentence = LEDGER.measured_and_expected()
+        assert ledger.verdict(claim) == f"{claims.NOT_RECORDED}: {claim.verdict}"
+    sentence = ledger.measured_and_expected()
     assert (
         f"{len(ROWS) - len(expected)} are shown by runs. {len(expected)} are expected" in sentence
     )
+
+
+def test_what_one_gpu_can_show_is_recorded_and_what_takes_two_says_so() -> None:
+    waiting = {claim.id for claim in ROWS if LEDGER.on_gpu(claim.id) == claims.NOT_RECORDED}
+    two = {
+        name
+        for proof in LEDGER.proofs
+        if proof.gpu and proof.key not in LEDGER.recorded
+        for name, _ in proof.bound
+    }
+    assert waiting == two == {"S2-09", "S3-01", "S3-03", "S3-09"}
+    assert f"Of the {len(ROWS)}, 4 have a second proof" in LEDGER.measured_and_expected()
 
 
 def test_a_verdict_is_bare_once_its_proof_ran_on_a_gpu() -> None:

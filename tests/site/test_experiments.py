@@ -4,6 +4,7 @@ The list is `docs/claims/experiments.toml`. Most of its programs are proofs of c
 `test_claims_*.py`. The figures are measured apart, by `docs/_build/gpu_figures.py`.
 """
 
+import json
 import re
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from conftest import ROOT, experiments_in_order, python
 from proving import fresh
 
 import claims
+import gpu_figures
 import gpu_statements
+import recordings
 
 EXPERIMENTS = gpu_statements.experiments(ROOT)
 LEDGER = claims.Ledger(ROOT)
@@ -30,6 +33,33 @@ def test_every_experiment_of_the_ledger_is_listed_with_tests_that_exist() -> Non
     assert len(named) == len(set(named))
     assert set(named) <= set(marked)
     assert {proof.name for proof in LEDGER.proofs if proof.gpu} <= set(named)
+
+
+def test_every_experiment_but_that_of_two_gpus_has_figures() -> None:
+    assert {each.id for each in EXPERIMENTS} - {"G18"} == set(gpu_figures.EXPERIMENTS)
+    assert len(set(gpu_figures.keys().values())) == len(gpu_figures.EXPERIMENTS)
+
+
+def test_figures_are_shown_where_their_code_is_still_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded = tmp_path / "docs" / "recorded"
+    recorded.mkdir(parents=True)
+    device = {"kind": "A GPU", "driver": "1", "jax": "0.11", "date": "2026-01-01"}
+    figures = {gpu_figures.keys()["G2"]: {"a | b": "1 MiB"}, "of other code": {"c": "2 MiB"}}
+    text = {"version": recordings.VERSION, "device": device, "experiments": figures}
+    (recorded / "experiments.a-gpu.json").write_text(json.dumps(text))
+    found = gpu_statements.measured(tmp_path)
+    label = recordings.Device(**device).label
+    assert found == {"G2": [gpu_statements.Measured(label, {"a | b": "1 MiB"})]}
+    monkeypatch.setattr(gpu_statements, "measured", lambda root: found)
+    shown = gpu_statements.table(ROOT, LEDGER)
+    assert "| Measured | on A GPU, driver 1, jax 0.11, 2026-01-01 |" in shown
+    assert r"| a \| b | 1 MiB |" in shown
+    assert "2 MiB" not in shown
+    assert shown.count("**Expected:**") == 1
+    link = gpu_statements.fill("Quick. <!-- gpu: G2 -->", ROOT, LEDGER, lambda uri: uri)
+    assert "measured: G2" in link
 
 
 def test_a_gpu_settles_first_what_most_depends_on() -> None:
@@ -62,7 +92,7 @@ def seconds(late, sets_out):
         if not late: float(loss)
         elif before is not None: float(before)
         before = loss
-    w.block_until_ready()
+    float(loss)
     return time.perf_counter() - began
 ways = [(False, False), (True, False), (True, True)]
 seconds(*ways[0])
@@ -151,9 +181,10 @@ def test_marks_lead_to_what_they_name_and_are_gone_where_they_name_nothing() -> 
     def fill(text: str) -> str:
         return gpu_statements.fill(text, ROOT, LEDGER, lambda uri: f"../{uri}")
 
-    assert fill("Quick. <!-- gpu: G2 -->") == (
-        'Quick. <small>[<a href="../claims/experiments.md#g2">expected: G2</a>]</small>'
+    assert fill("Quick. <!-- gpu: G18 -->") == (
+        'Quick. <small>[<a href="../claims/experiments.md#g18">expected: G18</a>]</small>'
     )
+    assert ">measured: G2</a>" in fill("Quick. <!-- gpu: G2 -->")
     assert '<a href="../claims/index.md#s0-01">S0-01</a>' in fill("Quick. <!-- gpu: S0-01 -->")
     assert fill("Quick. <!-- gpu: nothing claimed -->") == "Quick."
     assert fill("Quick. <!-- gpu: source: a sheet -->") == "Quick."
