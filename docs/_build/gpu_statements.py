@@ -181,11 +181,13 @@ def _section(each: Experiment, ledger: claims.Ledger, known: Sequence[Measured])
 
 def _rows(one: Measured) -> Iterator[str]:
     """What was measured on one device, as a table."""
+    yield '<div class="measured" markdown>'
+    yield ""
     yield f"| Measured | on {one.on} |"
     yield "| --- | --- |"
     for what, figure in one.figures.items():
         yield f"| {_cell(what)} | {_cell(figure)} |"
-    yield ""
+    yield from ("", "</div>", "")
 
 
 def _cell(text: str) -> str:

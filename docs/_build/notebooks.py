@@ -234,7 +234,8 @@ def _record_all(paths: list[Path], out: Path) -> int:
             print(text, file=sys.stderr, flush=True)
         failed += bool(told)
         kept = [[] if _raised(shown) else shown for shown in outputs]
-        print(recordings.write(out, this, kept, device), flush=True)
+        if any(kept):
+            print(recordings.write(out, this, kept, device), flush=True)
     return failed
 
 

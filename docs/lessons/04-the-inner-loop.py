@@ -143,8 +143,8 @@ print(f"honest:                {honest_ms:8.2f} ms")
 # %% [markdown]
 """
 The last two are the quickest of {{ tries }} runs each. The copies show little here: a CPU device
-copies within one memory. To a GPU they cross a bus: 400 MB of NumPy took 56 ms to an H200, and a
-step there 3 ms. <!-- gpu: G11 -->
+copies within one memory. To a GPU they cross a bus: 400 MB of NumPy took 55.6 ms to an H200, and a
+step there 3.24 ms. <!-- gpu: G11 -->
 
 !!! quote "Claim S3-17 (dgx): false"
     The document sets two jitted calls side by side, and asks you to compare their times. One call
@@ -614,8 +614,8 @@ if late_seen.book:
 # %% [markdown]
 """
 Without the line, a read sets out when Python asks for the number, one step late. With it, the read
-sets out as soon as there is a number. On an H200, fifty short steps took 2.8 ms without a read,
-20 ms with a read at once, 16 ms with one a step late, and 8.9 ms with the line. Write it
+sets out as soon as there is a number. On an H200, fifty short steps took 2.83 ms without a read,
+20.0 ms with a read at once, 16.4 ms with one a step late, and 8.88 ms with the line. Write it
 everywhere: the grader counts a late read without it as a wait. <!-- gpu: G10 -->
 
 If you need only a few losses, read every hundredth step. One wait in a hundred steps is small.

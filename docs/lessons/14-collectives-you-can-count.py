@@ -50,7 +50,7 @@ it wants from the others it asks for by a function of `jax.lax`. There are five 
 </quiz>
 """
 
-# %% alt="Blocks on devices A to D before and after five collectives, as listed below."
+# %% gpu=false alt="Blocks on devices A to D before and after five collectives, as listed below."
 from functools import partial
 
 import _collectives
@@ -397,7 +397,7 @@ Below are the three ways, each compiled for 2, 4 and 8 devices.
 """
 
 
-# %% alt="Two bar charts over 2, 4 and 8 devices: bytes sent, and held between steps, as below."
+# %% gpu=false alt="Two bar charts over 2, 4 and 8 devices: bytes sent, and held between steps, as below."
 def gather_first(mesh):
     whole = NamedSharding(mesh, P())
     return lambda *args: step(*args, before=lambda w: jax.lax.with_sharding_constraint(w, whole))

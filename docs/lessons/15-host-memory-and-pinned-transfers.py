@@ -120,8 +120,9 @@ print("read by NumPy:", type(host_again).__name__, host_again.shape)
 !!! quote "Claim S1-11 (gpu-memory): true with conditions"
     The document says that pinned memory may help to shorten transfers. The condition is that the
     data lies there: in a `jax.Array` of memory kind `pinned_host`. No public call of JAX pins a
-    NumPy array. To an H200, 1.5 GiB in `pinned_host` went with 53 GB/s, and from NumPy with 8. Back
-    again it was 53 GB/s to `pinned_host`, and 1 GB/s to NumPy. <!-- gpu: G6 -->
+    NumPy array. To an H200, 1.5 GiB in `pinned_host` went with 52.9 GB/s, and from NumPy with
+    8.19 GB/s. Back again it was 52.5 GB/s to `pinned_host`, and 0.982 GB/s to NumPy.
+    <!-- gpu: G6 -->
 
 ## Host arrays compute on the host { #host-arrays-compute-on-the-host }
 
@@ -582,8 +583,8 @@ for loop, speedup in zip(loops, speedups, strict=True):
 The generator gains next to nothing, and below 1 it even loses. What runs inside `next()` can't
 overlap with a step that the loop has waited for already. A generator that keeps two batches, such
 as `flax.jax_utils.prefetch_to_device`, starts its *copies* ahead of the step that needs them. They
-then run beside a step: on an H200, a step of 3.2 ms and a copy of 55.6 ms took 54.7 ms together. It
-does not overlap the *reading*, which runs in Python. <!-- gpu: G11 -->
+then run beside a step: on an H200, a step of 3.24 ms and a copy of 55.6 ms took 54.7 ms together.
+It does not overlap the *reading*, which runs in Python. <!-- gpu: G11 -->
 
 ## A few ahead { #a-few-ahead }
 

@@ -443,6 +443,9 @@ a GPU may compute products of float32 in it) and for PCIe, one way; [a descripti
 machine](https://github.com/mlcommons/inference_results_v4.1/blob/main/closed/NVIDIA/systems/H200-SXM-141GBx8_TRT_MaxQ.json)
 for NVLink, one way. <!-- gpu: source: the data sheets linked here -->
 
+How near does one come? An H200 made 352 TFLOP/s in TF32, of the 494 on paper, and took 52.9 GB/s
+from pinned host memory, of the 64. <!-- gpu: G12, G6 -->
+
 Each weight takes two FLOPs a row forward, two for its gradient, two for the gradient of its input:
 six in all, but for the first `up`, whose input needs none. The compiler's own count for the small
 model tells whether that is right.

@@ -2,8 +2,9 @@
 
 A number with a unit of time, size, rate or share in the prose of a lesson, of a document's page or
 of the home page is either a figure (`{{ name }}`), or its paragraph holds a mark:
-`<!-- arithmetic: why -->` or `<!-- source: which -->`. Questions are free: their numbers are made
-up to be thought about.
+`<!-- arithmetic: why -->` or `<!-- source: which -->`. Where the mark names experiments
+(`<!-- gpu: G2 -->`), the number stands among the figures that a GPU gave for them. Questions are
+free: their numbers are made up to be thought about.
 """
 
 import re
@@ -12,12 +13,15 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
+import gpu_statements
 import lesson
 
 UNITS = (
     "ms|s|seconds|minutes|µs|MiB|GiB|KiB|MB|GB|TB|bytes|B|GB/s|TB/s|TFLOP/s|GFLOP/s|%|percent|times"
 )
 NUMBER = re.compile(rf"(?<![\w.{{`])\d[\d,.]* ?(?:{UNITS})(?![\w/])")
+DIGITS = re.compile(r"\d(?:[\d,.]*\d)?")
+GPU = re.compile(r"<!-- gpu: (.+?) -->")
 MARK = re.compile(r"<!-- (?:arithmetic|source): \S.* -->")
 NO_PROSE = re.compile(
     r"(?ms)<quiz>.*?</quiz>|^```.*?^```|\{\{.*?\}\}|`[^`]*`|\]\([^)]*\)|^---\n.*?^---\n"
@@ -26,15 +30,27 @@ LESSONS = sorted((ROOT / "docs" / "lessons").glob("[0-9]*.py"))
 PAGES = [ROOT / "docs" / "index.md", *sorted((ROOT / "docs" / "documents").glob("*.md"))]
 
 
+MEASURED = gpu_statements.measured(ROOT)
+
+
 def typed(prose: str) -> list[str]:
-    """The numbers of a text that are typed and not marked, with the paragraph of each."""
+    """The numbers of a text that are typed and neither marked nor measured, with their paragraph."""
     paragraphs = NO_PROSE.sub("", prose).split("\n\n")
     return [
         f"{number[0]}: {paragraph.strip()}"
         for paragraph in paragraphs
         if not MARK.search(paragraph)
         for number in NUMBER.finditer(paragraph)
+        if DIGITS.match(number[0])[0] not in by_experiments(paragraph)  # type: ignore[index]
     ]
+
+
+def by_experiments(paragraph: str) -> set[str]:
+    """All numbers in the figures of the experiments that a paragraph names."""
+    named = {name for mark in GPU.findall(paragraph) for name in mark.split(", ")}
+    given = [one.figures for name in named & MEASURED.keys() for one in MEASURED[name]]
+    texts = [text for figures in given for both in figures.items() for text in both]
+    return {number for text in texts for number in DIGITS.findall(text)}
 
 
 def prose_of(path: Path) -> list[str]:
@@ -50,6 +66,12 @@ def test_a_number_in_prose_is_filled_in_or_says_what_it_is(path: Path) -> None:
     texts = prose_of(path)
     assert texts
     assert [found for text in texts for found in typed(text)] == []
+
+
+def test_a_number_of_an_experiment_is_one_that_a_gpu_gave() -> None:
+    assert "537" in by_experiments("537 MiB <!-- gpu: G2 -->")
+    assert typed("537 MiB. <!-- gpu: G2 -->") == []
+    assert len(typed("538 MiB. <!-- gpu: G2 -->\n\n537 MiB. <!-- gpu: G3 -->")) == 2
 
 
 def test_there_are_marks_and_figures() -> None:
