@@ -204,10 +204,17 @@ def _elsewhere(given: Any, device: Any) -> str:
     return f"`device` is {asked}, and the step was given {listed}" if left else ""
 
 
+MIXED = ": the names of the dict and its arrays were put together in another order"
+
+
 def _unfitting(given: Any, asked: Any) -> str:
-    """The first array that a step is given in another shape than `run` was, in words; or ""."""
+    """The first array that a step is given in another shape than `run` was, in words; or "".
+
+    Where the names have each other's shapes, that is said, too.
+    """
     (mine, _), (theirs, _) = (describe(tree, data=False) for tree in (given, asked))
-    shapes = {leaf.path: leaf.shape for leaf in theirs}
+    shapes, now = ({leaf.path: leaf.shape for leaf in leaves} for leaves in (theirs, mine))
+    mixed = shapes.keys() == now.keys() and sorted(shapes.values()) == sorted(now.values())
     for leaf in mine:
         if (right := shapes.get(leaf.path, leaf.shape)) != leaf.shape:
             same = [argument(one) for one in theirs if one.shape == leaf.shape]
@@ -215,5 +222,5 @@ def _unfitting(given: Any, asked: Any) -> str:
             told = (
                 f"the step was given {argument(leaf)} of shape {leaf.shape}, and `run` of {right}"
             )
-            return told + under
+            return told + under + MIXED * mixed
     return ""

@@ -17,6 +17,7 @@ from grader.checks.ex08_boundary_copy.facts import RUNS, SLIPS, Run
 from grader.judging.arrays import compare, label
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
+    calls_of,
     culprit,
     culprits,
     definition,
@@ -158,6 +159,8 @@ def one_batch_at_a_time(record: Record) -> Result:
             expected = f"{plural(run.batches, 'call')} of `step`, one for each batch"
             hint = "`step` is the first argument of `train`. It is called once for each batch."
             own = statements.call(record, "train", "sgd_step") if not run.steps else []
+            if own == [] and run.steps < run.batches and (own := calls_of(record, ["next"])):
+                hint = TAKEN
             place = own or definition(record, "train")
             return Failure(expected, plural(run.steps, "call"), place, hint)
         if run.ahead > AHEAD:
@@ -173,6 +176,10 @@ def one_batch_at_a_time(record: Record) -> Result:
     return None
 
 
+TAKEN = (
+    "An iterator gives each batch once, and what `next` took does not come in a loop that follows. "
+    "Which batch gets no call of `step`?"
+)
 ONE_BEFORE = "Each batch takes memory. Copy it in its own step, or in the one before."
 
 

@@ -8,12 +8,16 @@ from msgspec import structs
 from grader.checks.ex15_few_compiles import EXERCISE
 from grader.checks.ex15_few_compiles.facts import (
     FACTOR,
+    MOST_ROWS,
     OTHER_END,
+    PROGRAMS,
     SERVED,
+    SERVED_MORE,
     UNSEEN,
     ZEROS,
     Call,
     Served,
+    one_row_more,
     served_list,
 )
 from grader.judging.arrays import ANOTHERS
@@ -24,8 +28,6 @@ from grader.judging.words import plural
 from grader.records.record import Observed, Record
 from grader.source import statements
 
-COMPILES = 5
-"""How many programs the whole process may compile."""
 FLOOR = 16
 """How many rows may be computed for each batch, besides twice its own."""
 PADDING = "pad-on-the-host"
@@ -37,8 +39,17 @@ def _served(record: Record) -> list[Served]:
     return [structs.replace(a, sizes=b.sizes) for a, b in zip(mine, theirs, strict=True)]
 
 
-def _lists(observed: Observed) -> list[Served]:
-    return msgspec.convert(observed.facts[SERVED], list[Served])
+def _all_served(record: Record) -> list[Served]:
+    """What `_served` gives, and the lists of a submission's own sizes, which come after these."""
+    served = _served(record)
+    more = _lists(seen(record), SERVED_MORE)
+    sizes = one_row_more(served)
+    own = [structs.replace(one, sizes=[size]) for one, size in zip(more, sizes, strict=True)]
+    return [*served, *own]
+
+
+def _lists(observed: Observed, fact: str = SERVED) -> list[Served]:
+    return msgspec.convert(observed.facts[fact], list[Served])
 
 
 MASK = (
@@ -97,7 +108,7 @@ def same_predictions(record: Record) -> Result:
             lost = 0 < sum(call.counted for call in served.calls) < sum(served.sizes)
             known = named.hint and not (lost and "has shape" in named.expected)
             return named if known else _with_reason(record, named, served)
-    for number, served in enumerate(_served(record), 1):
+    for number, served in enumerate(_all_served(record), 1):
         if served.made:
             return Failure(
                 "each prediction is the number that `model` returned for its row",
@@ -211,7 +222,7 @@ def _with_reason(record: Record, failure: Failure, served: Served) -> Failure:
 )
 def batches_as_they_were(record: Record) -> Result:
     """The call leaves the caller's batches as they were."""
-    changed = next((served.changed for served in _served(record) if served.changed), "")
+    changed = next((served.changed for served in _all_served(record) if served.changed), "")
     if not changed:
         return None
     expected = "`batches` holds the same arrays after the call, with the same numbers"
@@ -237,8 +248,6 @@ MORE_OFTEN = (
     "More programs were compiled than `model` got forms of arrays. Which line compiles something "
     "else, or the same once more?"
 )
-MOST_ROWS = 256
-"""The rows of the largest batch."""
 TOO_LARGE = (
     "No batch has more than 256 rows. What does your code make of a batch whose rows fill one of "
     "its sizes?"
@@ -265,9 +274,9 @@ def few_compiles(record: Record) -> Result:
     """At most 5 programs are compiled, whatever the sizes of the batches."""
     found = list(events(seen(record), "compile"))
     total = sum(event.count for event in found)
-    if total <= COMPILES:
+    if total <= PROGRAMS:
         return _many_forms(record) or probe_gap(seen(record), "compiles")
-    batches = sum(len(served.sizes) for served in _served(record))
+    batches = sum(len(served.sizes) for served in _all_served(record))
     names: dict[str, int] = {}
     for event in found:
         names[event.detail] = names.get(event.detail, 0) + event.count
@@ -293,7 +302,7 @@ def few_compiles(record: Record) -> Result:
             why = f"; `model` got arrays of {', '.join(sizes[:MOST_SIZES])}{more} rows"
             hint = TOO_LARGE if max(by_size) > MOST_ROWS else hint
     return Failure(
-        f"at most {plural(COMPILES, 'compile')} for {batches} batches of many sizes",
+        f"at most {plural(PROGRAMS, 'compile')} for {batches} batches of many sizes",
         f"{total}: {listed}{why}",
         culprits(record, found),
         hint,
@@ -302,16 +311,16 @@ def few_compiles(record: Record) -> Result:
 
 def _forms(record: Record) -> dict[str, int]:
     """The forms of the arrays that `model` got, with their rows."""
-    return {call.form: call.rows for served in _served(record) for call in served.calls}
+    return {call.form: call.rows for served in _all_served(record) for call in served.calls}
 
 
 def _many_forms(record: Record) -> Failure | None:
     """The failure where `model` got arrays of more forms than there may be programs."""
     forms = _forms(record)
-    if len(forms) <= COMPILES:
+    if len(forms) <= PROGRAMS:
         return None
     return Failure(
-        f"`model` gets arrays of at most {COMPILES} forms, since each is a program",
+        f"`model` gets arrays of at most {PROGRAMS} forms, since each is a program",
         f"{len(forms)} forms, among them {'; '.join(list(forms)[:3])}",
         definition(record, "predict_all"),
     )
@@ -328,7 +337,7 @@ def _many_forms(record: Record) -> Failure | None:
 )
 def little_padding(record: Record) -> Result:
     """For b batches with n rows in all, `model` gets each row; at most 2 n + 16 b are computed."""
-    for number, served in enumerate(_served(record), 1):
+    for number, served in enumerate(_all_served(record), 1):
         calls = served.calls
         computed, given = sum(call.rows for call in calls), sum(served.sizes)
         beside = served.beside
@@ -342,7 +351,8 @@ def little_padding(record: Record) -> Result:
         if calls and len(calls) <= len(served.sizes) and computed > most:
             large = max(calls, key=lambda call: call.rows - 2 * call.counted)
             observed += f", {large.rows} of them for a batch of {large.counted}"
-            hint = BY_ITS_ROWS if _fits_in_fewer(record, large) else ""
+            hint = TOO_FAR if large.counted - 1 in _forms(record).values() else ""
+            hint = BY_ITS_ROWS if _fits_in_fewer(record, large) else hint
         if computed <= most < computed + beside:
             observed += f", and other launches compute {beside}"
             place, hint = calls_of(record, ["network"]) or place, BESIDE
@@ -362,13 +372,17 @@ def little_padding(record: Record) -> Result:
 
 def _fits_in_fewer(record: Record, large: Call) -> bool:
     """Whether another call with as many rows of a batch, or more, got an array of fewer rows."""
-    calls = (call for served in _served(record) for call in served.calls)
+    calls = (call for served in _all_served(record) for call in served.calls)
     return any(call.counted >= large.counted and call.rows < large.rows for call in calls)
 
 
 BY_ITS_ROWS = (
     "Elsewhere, a batch of that size got an array of fewer rows. On what does the size of the "
     "array depend in your code, besides the rows of the batch itself?"
+)
+TOO_FAR = (
+    "A batch that has one row more than one of your sizes gets an array of the next size. How "
+    "large may that array be?"
 )
 BESIDE = "`model` computes all that the rows need. Which line computes more?"
 ONE_CALL = "One call of `model` for each batch is enough. Which line makes another?"

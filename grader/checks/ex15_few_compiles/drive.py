@@ -2,15 +2,17 @@
 
 Drawn: how many lists there are (3 to 5 of several batches, 5 to 7 of one batch, and one of 110 to
 149), their order, and the sizes of their batches: each process gets batches of one row, of 256, of
-one size from each of 19 bands, and of 3 to 6 other sizes, which come again in the long list. The
-lists of one batch show how much padding one size costs, which the rows of larger batches would
-hide. One list, but not that of a single row, comes again at the end, filled with arrays of the same
-numbers, and with other params, which give other predictions. Drawn, too, are the width of the
-network, where the rows lie (far from zero, so that a padding of zeros shifts the mean of its batch
-if it is not masked out; in a batch of three rows and more, two are equal, and one may be 0; in one
-of 32 rows and more, one may hold a number of hundreds), whether a batch lies in memory row by row
-or column by column, and a large factor by which `model` multiplies the predictions, so that
-`network` by itself does not give its numbers.
+one size from each of 19 bands, and of 3 to 6 other sizes, which come again in the long list. 24 to
+32 lists of one batch of these sizes follow, so that there are many calls. The lists of one batch
+show how much padding one size costs, which the rows of larger batches would hide. One of the first
+lists, but not that of a single row, comes again after them, filled with arrays of the same numbers,
+and with other params, which give other predictions. At the end, where `model` got arrays of a few
+sizes only, there is a list for each of them: of one batch that has one row more. Drawn, too, are
+the width of the network, where the rows lie (far from zero, so that a padding of zeros shifts the
+mean of its batch if it is not masked out; in a batch of three rows and more, two are equal, and one
+may be 0; in one of 32 rows and more, one may hold a number of hundreds), whether a batch lies in
+memory row by row or column by column, and a large factor by which `model` multiplies the
+predictions, so that `network` by itself does not give its numbers.
 
 `model` is a plain function that counts, so it refuses to be traced.
 """
@@ -28,12 +30,15 @@ import numpy as np
 from grader.checks.ex15_few_compiles.facts import (
     EMPTIED,
     FACTOR,
+    MOST_ROWS,
     OTHER_END,
     SERVED,
+    SERVED_MORE,
     UNSEEN,
     ZEROS,
     Call,
     Served,
+    one_row_more,
     served_list,
 )
 from grader.judging.words import typed
@@ -42,7 +47,7 @@ from grader.probes.observe import Misused, Observe
 
 PROMISE = "`predict_all` returns a list: for each batch, its predictions"
 MODEL = "`model` is called as model(params, rows, mask)"
-MOST_ROWS, FEATURES = 256, 16
+FEATURES = 16
 NETWORK = dumped.bare("jit(network)")
 """The network's program: one for each size, so that it computes the rows that it is given."""
 WIDTHS, OTHERS, LONG = (16, 41), (3, 7), (110, 150)
@@ -50,8 +55,8 @@ BANDS = (2, 3, 5, 8, 10, 13, 16, 20, 25, 31, 39, 48, 61, 76, 95, 119, 149, 186, 
 """Where bands of sizes begin and end: whoever serves all with more programs needs each of them."""
 WITH_FAR, FAR = 32, (150, 400)
 """From how many rows on a batch may hold a number that is far from the others, and how far."""
-SEVERAL, ALONE = (3, 6), (3, 6)
-"""How many lists hold several batches, and how many hold one of any size."""
+SEVERAL, ALONE, LATER = (3, 6), (3, 6), (24, 33)
+"""How many lists hold several batches, how many hold one of any size, and how many later ones."""
 
 
 def _batches(rng: Any, sizes: Sequence[int], mean: float) -> list[Any]:
@@ -114,6 +119,10 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     again = int(rng.choice(told))  # a single row is its own mean: any params make 0 of it
     with observe.unwatched():
         others = _params(rng, width)
+    apart = rng.spawn(1)[0]
+    drawn = sorted({size for sizes in lists for size in sizes})
+    later = apart.choice(drawn, int(apart.integers(*LATER))).tolist()
+    given += [(params, _batches(apart, [size], mean)) for size in later]
     asked = [(batches, list(batches), [*map(np.copy, batches)]) for _, batches in given]
     given.append((others, given[again][1]))
     filled_again = [rows.copy() for rows in given[again][1]]
@@ -126,6 +135,11 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         one, found = _serve(submission, observe, watch, beside, factor, number, batches)
         served.append(one)
         returned.append((found, [np.array(part) for part in found]))
+    more = []
+    for number, size in enumerate(one_row_more(served), len(given) + 1):
+        beside, batches = _Beside(others, sizes), _batches(apart, [size], mean)
+        one, _ = _serve(submission, observe, watch, beside, factor, number, batches)
+        more.append(one)
     for one, (batches, mine, before) in zip(served, asked, strict=False):
         now = mine if batches is given[-1][1] else batches  # the list that came again
         one.changed = one.changed or (_changed(now, mine, before) and EMPTIED)
@@ -133,6 +147,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         one.overwritten = abs(len(found) - len(before))
         one.overwritten += sum(not _alike(*pair) for pair in zip(found, before, strict=False))
     observe.fact(SERVED, msgspec.to_builtins(served))
+    observe.fact(SERVED_MORE, msgspec.to_builtins(more))
 
 
 def _serve(

@@ -1,15 +1,23 @@
 """The lists that ex15_few_compiles serves: their sizes, and each call of `model` for them."""
 
+from collections.abc import Iterable
+
 import msgspec
 
 SERVED = "served"
 """The fact that lists what was served, each a `Served`."""
+SERVED_MORE = "served at the end"
+"""The fact that lists what was served of `one_row_more`."""
 FACTOR = "by what model multiplies"
 """The fact that holds the factor between what `network` gives and what `model` gives."""
 UNSEEN = "why launches cannot be watched"
 """The fact that says so, or is ""."""
 EMPTIED = "a later call of `predict_all` changes the list of this one, or an array in it"
 """What is wrong with a list that was as it should be when its own call had returned."""
+PROGRAMS = 5
+"""How many programs the whole process may compile."""
+MOST_ROWS = 256
+"""The rows of the largest batch."""
 OTHER_END, ZEROS = "the batch lies at the other end", "these rows are all 0"
 
 
@@ -45,6 +53,18 @@ class Served(msgspec.Struct):
     """For how many of the batches a prediction is no number that `model` returned for its row."""
     overwritten: int = 0
     """How many of the predictions were others, or gone, once all lists had been served."""
+
+
+def one_row_more(served: Iterable[Served]) -> list[int]:
+    """The sizes that are one row larger than an array that `model` got.
+
+    A batch of such a size no longer fits into that array: its own has the most padding. There are
+    none where `model` got arrays of more sizes than there may be programs.
+    """
+    sizes = {call.rows for one in served for call in one.calls}
+    if len(sizes) > PROGRAMS:
+        return []
+    return [rows + 1 for rows in sorted(sizes) if rows < MOST_ROWS]
 
 
 def served_list(number: int) -> str:

@@ -50,7 +50,8 @@ THRIFTY_COMPILED = "`thrifty` is a program that can be compiled apart from its f
 )
 def same_gradients(record: Record) -> Result:
     """The gradients are the reference's, and `thrifty` returns what `layer` does."""
-    for name in (*(name for name, _, _ in _programs(record)), facts.RESULT):
+    layers = {name: network.layers for name, network, _ in _programs(record)}
+    for name in (*layers, facts.RESULT):
         expected = THRIFTY_COMPILED if name == facts.RESULT else COMPILED
         program = compiled_program(record, name, expected, made_by="thrifty")
         if not isinstance(program, Measured):
@@ -72,8 +73,10 @@ def same_gradients(record: Record) -> Result:
             backward = [] if unlike or said else _backward(record, name)
             stopped = calls_of(record, ["stop_gradient"]) if backward == [] and not said else []
             stopped = stopped if _is_right(record) else []
-            said += OF_BACKWARD * bool(backward or stopped)
+            of_x = bool(backward) and _is_right_in(record, name, layers[name] - 1)
+            said += OF_BACKWARD * bool(backward or stopped) + OF_X * of_x
             hint = NEARLY if small else STOPPED if stopped else BACKWARD if backward else ""
+            hint = BACKWARD_OF_X if of_x else hint
             hint = STOPPED if of_constant and _is_right(record) else EACH_ITS_OWN if words else hint
             hint = AT_ZERO if " NaN of " in failure.observed and _is_right(record) else hint
             return replace(
@@ -91,6 +94,12 @@ OF_BACKWARD = "; the result of `thrifty` is right, and its gradients are not"
 BACKWARD = (
     "The backward function of jax.custom_vjp returns one gradient for each argument, of all ways "
     "on which the result depends on it. On which ways does it depend on `x`?"
+)
+OF_X = ", except those of the last layer: the others are made from the gradient of `x`"
+BACKWARD_OF_X = (
+    "The backward function of jax.custom_vjp returns the gradient of `x`, too, and the layer "
+    "before goes on with it. `layer` adds what it computes to `x`: has your gradient a part for "
+    "each of the two?"
 )
 STOPPED = (
     "What jax.lax.stop_gradient gets counts as a constant in the backward pass. Does the result "
@@ -137,6 +146,12 @@ def _backward(record: Record, name: str) -> list[Culprit]:
     """What the backward function of jax.custom_vjp returns, if nothing but gradients is wrong."""
     right = name != facts.RESULT and _is_right(record)
     return statements.backward(record, "thrifty") if right else []
+
+
+def _is_right_in(record: Record, name: str, layer: int) -> bool:
+    """Whether the gradients of one layer are the reference's."""
+    part = f"[{layer}]"
+    return differing_output(record, name, rtol=1e-3, atol=1e-7, part=part) is None
 
 
 def _is_right(record: Record) -> bool:
