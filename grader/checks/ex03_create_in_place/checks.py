@@ -9,6 +9,7 @@ from grader.checks.ex03_create_in_place.facts import (
     MADE_BEFORE,
     ROUNDS,
     UNSEEN,
+    deleted,
     key,
     made_twice,
     numbers,
@@ -273,6 +274,14 @@ def nothing_beside(record: Record) -> Result:
                 f"a program was given an array equal to `{twice[0]}`, and made that one of it: for "
                 "a moment there were two of them",
                 statements.call(record, "create", "copy", "map", "jit"),
+                TWICE,
+            )
+        if gone := seen(record).facts[deleted(name)]:
+            return Failure(
+                "each array is made once, and no other is made on the way",
+                f"a program was given arrays of {gone:,} bytes that were deleted afterwards: for a "
+                "moment they took memory, too",
+                statements.call(record, "create", "delete", "copy", "map", "jit"),
                 TWICE,
             )
         if kept := seen(record).facts[spare(name)]:

@@ -12,10 +12,11 @@ constant of the program, and reaches the device with it. So the constants of all
 are listed, of whatever type and shape, tables and single numbers; those of the reference are the
 ones that JAX needs. The texts also tell whether a program uses memory of the host. On which devices
 programs run is watched, and what they are given: an array that one got, and that is equal to one
-that is returned, lay in another place before. What the file made when it was imported lies
-somewhere else: the bytes of such arrays are counted before the first layer. Once a layer is made,
-the bytes of all other arrays are counted that were made with it. The layers are looked at when all
-are made, and whether two of them share an array.
+that is returned, lay in another place before. One that a program got, and that was deleted before
+`create` returned, is counted if nothing that is returned lies where it lay. What the file made when
+it was imported lies somewhere else: the bytes of such arrays are counted before the first layer.
+Once a layer is made, the bytes of all other arrays are counted that were made with it. The layers
+are looked at when all are made, and whether two of them share an array.
 """
 
 import re
@@ -31,6 +32,7 @@ import numpy as np
 from grader.checks.ex03_create_in_place import facts
 from grader.checks.ex03_create_in_place.facts import (
     ROUNDS,
+    deleted,
     made_twice,
     numbers,
     programs,
@@ -87,12 +89,14 @@ def _create(
     rows: int,
     watch: launches.Places,
 ) -> Any:
-    ran, given = set[str](), list[Any]()
+    ran, given, lay = set[str](), list[Any](), list[dict[int, int]]()
 
     def launched(program: str, devices: Sequence[str], arrays: Sequence[Any]) -> None:
         ran.update(devices)
         own = OF_JAX in program and len(arrays) == 1
-        given.extend(one for one in arrays if isinstance(one, jax.Array) and not own)
+        found = [one for one in arrays if isinstance(one, jax.Array) and not own]
+        given.extend(found)
+        lay.extend(map(alive.memory, found))
 
     with observe.unwatched():
         before = alive.memory()
@@ -106,6 +110,7 @@ def _create(
     observe.fact(ran_on(name), sorted(ran))
     with observe.unwatched():
         observe.fact(made_twice(name), _made_twice(given, created))
+        observe.fact(deleted(name), _deleted(given, lay, {*before, *alive.memory(created)}))
         observe.fact(spare(name), alive.left_elsewhere(created, before))
     return created
 
@@ -116,6 +121,19 @@ def _shared(created: Any, earlier: Sequence[Any]) -> list[str]:
         if both := alive.in_one_memory({"earlier": one, "now": created}):
             return [path.partition("]")[2] for path in both[::-1]]
     return []
+
+
+def _deleted(given: Sequence[Any], lay: Sequence[dict[int, int]], known: set[int]) -> int:
+    """The bytes of deleted arrays that programs were given, in other memory than what is `known`.
+
+    `lay` says where each of them lay. What a donated array became may lie in its memory.
+    """
+    pairs = zip(given, lay, strict=True)
+    gone: dict[int, int] = {}
+    for array, places in pairs:
+        if array.is_deleted() and not places.keys() & known:
+            gone |= places
+    return sum(gone.values())
 
 
 def _made_twice(given: Sequence[Any], created: Any) -> list[str]:

@@ -41,6 +41,11 @@ def made_twice(layer: str) -> str:
     return f"{layer}: made twice"
 
 
+def deleted(layer: str) -> str:
+    """The fact that counts the bytes of arrays that a program was given, and that are deleted."""
+    return f"{layer}: made and deleted"
+
+
 def spare(layer: str) -> str:
     """The fact that counts the bytes of arrays that were made with the layer, and are kept."""
     return f"{layer}: kept beside it"

@@ -401,6 +401,7 @@ def same_training(record: Record) -> Result:
         failure = failure or _other_settings(record, name)
         failure = failure or _lost(record, first(number), number, "BatchStat")
         failure = failure or _another(record, number)
+        failure = failure or _stood_still(record, number)
         failure = failure or _lost(record, name, number, "Param")
         failure = failure or _other_change(record, number) or _small_left(record, number)
         failure = failure or _other_losses(record, number)
@@ -480,6 +481,33 @@ def _later(record: Record, number: int) -> list[str]:
     """The names of the parameters after each later step of a round, if they were kept."""
     names = (later(number, steps) for steps in range(2, len(ORDINALS) + 2))
     return [name for name in names if name in wanted(record).values]
+
+
+def _stood_still(record: Record, number: int) -> Failure | None:
+    """The failure if a later step of a round leaves all params as they were."""
+    names = [first(number), *_later(record, number)]
+    for which, old, after in zip(ORDINALS, names, names[1:], strict=False):
+        was, now, right = (
+            [leaf.data for leaf in _of_kind(side(record), name, "Param")]
+            for side, name in ((seen, old), (seen, after), (wanted, after))
+        )
+        if now != was or now == right:
+            continue
+        earlier = sum(len(wanted(record).values[losses(one)]) for one in range(number))
+        in_all = earlier + ORDINALS.index(which) + 2
+        return Failure(
+            f"the {which} step of round {number + 1} changes the params, as the step before it did",
+            f"it left all of them as they were: it is step {in_all} of the training",
+            statements.result(record, "train_step"),
+            NO_MORE,
+        )
+    return None
+
+
+NO_MORE = (
+    "The steps before it were right. What does `train_step` keep or count from one step to the "
+    "next, so that a later step takes another way?"
+)
 
 
 SMALL = 2**-6

@@ -238,6 +238,14 @@ def never_whole_on_the_host(record: Record) -> Result:
         expected = "no block of a file is kept on the host when its array is gone"
         observed = f"{plural(held, 'block')} of all the files are still kept in the end"
         return Failure(expected, observed, statements.piled(record, "load"), KEPT)
+    for name, mine, theirs in _cases(record):
+        if mine.copies > theirs.copies:
+            expected = "no block of a file, and no copy of one, is kept when its array is gone"
+            many = plural(mine.copies, "piece")
+            observed = f"{many} of memory, as large as a block or larger, still in use, in {name}"
+            made = statements.every(record, "load", "copy")
+            place = statements.piled(record, "load") if made == definition(record, "load") else made
+            return Failure(expected, observed, place, KEPT)
     return None
 
 
@@ -265,10 +273,14 @@ def straight_to_its_device(record: Record) -> Result:
     for name, _, theirs in _cases(record):
         found = [event for event in events(seen(record), "d2d") if event.phase == name]
         if found:
-            observed = f"{plural(sum(e.count for e in found), 'copy')} from device to device"
-            return Failure(
-                "blocks go from the host to their devices", observed, culprits(record, found)
-            )
+            copies = sum(event.count for event in found)
+            observed = f"{plural(copies, 'copy')} from device to device, in {name}"
+            hint = ""
+            if copies == len(theirs.blocks) - len({*theirs.blocks}):
+                observed += ": one for each device whose block another one got before it"
+                hint = AGAIN
+            expected = "blocks go from the host to their devices"
+            return Failure(expected, observed, culprits(record, found), hint)
         found = [event for event in events(seen(record), "h2d") if event.phase == name]
         copies = sum(event.count for event in found)
         if copies > len(theirs.blocks):
@@ -293,6 +305,10 @@ def straight_to_its_device(record: Record) -> Result:
     return probe_gap(seen(record), "transfers", "compiles")
 
 
+AGAIN = (
+    "What `device_put` returned is on a device already. From what does this line send the block to "
+    "the next device: from that, or from the NumPy array that was read?"
+)
 TO_EACH = "Each device needs its own block. Which devices do the blocks go to?"
 SEVERAL = ("", EVERYWHERE, PARTS)
 """What is said of a copy that goes to several devices, or where that is not known."""

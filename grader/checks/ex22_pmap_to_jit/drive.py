@@ -35,9 +35,9 @@ from grader.probes import alive, exchanges
 from grader.probes.observe import Misused, Observe, from_last, left_alone, unpack
 from grader.stages.drawn import some_blank_rows, some_zeros, with_targets
 
-SIZES = ((1, 5), (9, 13)), ((5, 13), (5, 13)), ((1, 13), (1, 9))
+SIZES = ((1, 5), (9, 129)), ((5, 13), (5, 13)), ((1, 13), (1, 9))
 """Width in sixteens and rows on one device in eights, from and below: one run has each, in any
-order."""
+order. Twice as many rows are as likely as half of them."""
 STEPS = (1, 6)
 """Steps of a run, and one more with targets that are far away: from, and below."""
 LARGE = (14, 18), (28, 36)
@@ -103,7 +103,7 @@ def _run(rng: Any, count: int, width: Any, rows: Any) -> Run:
     """A run on so many devices, which divide each dimension: what splits a wrong one works."""
     sizes = 16 * int(rng.integers(*width)), FEATURES, TARGETS
     wide, features, targets = (count * math.ceil(size / count) for size in sizes)
-    each, steps = 8 * int(rng.integers(*rows)), int(rng.integers(*STEPS))
+    each, steps = 8 * int(math.exp(rng.uniform(*map(math.log, rows)))), int(rng.integers(*STEPS))
     return Run(count, wide, features, targets, count * each, steps + 1)
 
 

@@ -20,6 +20,7 @@ the steps, whose network is narrow, exchange is written down. The program for th
 sizes, so that gradients outweigh everything else that travels.
 """
 
+import math
 from types import ModuleType
 from typing import Any
 
@@ -134,7 +135,7 @@ def _mesh(rng: Any, count: int) -> Any:
 
 def _sizes(rng: Any, devices: int, low: int, high: int) -> Sizes:
     """Sizes of which `devices` divide the width alone, which is `low` to `high` times 16 or so."""
-    width = max(16, devices) * int(rng.integers(low, high))
+    width = devices * math.ceil(max(16, devices) * int(rng.integers(low, high)) / devices)
     features, outputs = devices * int(rng.integers(2, 4)), devices * int(rng.integers(1, 3))
     odd = rng.integers(1, max(devices, 2), 2) if devices > 2 else (1, 1)
     return Sizes(features + int(odd[0]), width, outputs + int(odd[1]))

@@ -20,6 +20,7 @@ exported, and never runs in this process.
 
 import contextlib
 import copy
+import math
 from itertools import pairwise
 from types import ModuleType
 from typing import Any
@@ -40,9 +41,9 @@ DTYPES = (
 )
 FEW, TREES, ARRAYS, SOME, MANY = (1, 4), (1, 4), (4, 10), (10, 101), (101, 130)
 EMPTY: tuple[Any, ...] = ({}, [], ())
-LARGE, TINY = (1 << 11, 1 << 13), 1e-30
-"""The numbers on each device of the large array of a small tree; and what makes one next to
-nothing."""
+LARGE, TINY = (1 << 11, 1 << 15), 1e-30
+"""The numbers on each device of the large array of a small tree, from and below, where twice as
+many are as likely as half of them; and what makes one next to nothing."""
 PLACES = 6
 """How many places the arrays of a large tree share: a program for each would take long."""
 WIDTHS, ROWS = ((2, 12), (6, 40)), ((1, 6), (6, 400))
@@ -96,7 +97,7 @@ def _tree(rng: Any, arrays: int, places: int) -> Any:
     leaves = [_array(rng, *drawn[index % places]) for index in range(arrays)]
     if arrays < ARRAYS[0]:
         mesh = jax.sharding.Mesh(rng.permutation(np.array(jax.devices())), ("x",))
-        shape = (jax.device_count() * int(rng.integers(*LARGE)),)
+        shape = (jax.device_count() * int(math.exp(rng.uniform(*map(math.log, LARGE)))),)
         leaves[-1] = _array(rng, shape, "float32", jax.NamedSharding(mesh, jax.P("x")))
     else:
         leaves[-1] = leaves[int(rng.integers(arrays - 1))]

@@ -1,9 +1,10 @@
 """Checks of ex27_prefetch: the numbers, the order of the loop's calls and waits, and the time."""
 
+import ast
 from dataclasses import replace
 
 from grader.checks.ex27_prefetch import EXERCISE
-from grader.checks.ex27_prefetch.facts import AHEAD, READ_IN_STEPS
+from grader.checks.ex27_prefetch.facts import AHEAD, READ_IN_STEPS, depths
 from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import culprits, definition, probe_gap, seen, timing_result, wanted
@@ -30,7 +31,9 @@ from grader.judging.memory import HELD, left
 from grader.judging.results import differing_leaf
 from grader.judging.words import plural, typed
 from grader.records.record import Record
+from grader.records.verdict import Culprit
 from grader.source import statements
+from grader.source.file import File
 
 KEPT = "Each step starts with the params that the step before returned, and with the next batch."
 """The hint where every batch had its step, and the numbers are wrong."""
@@ -103,7 +106,42 @@ def same_results(record: Record) -> Result:
             return Failure(*found, statements.result(record, "train", 1, 2))
         if failure := not_the_last(record, name, f"params after {name}"):
             return replace(failure, culprits=statements.result(record, "train", 0, 2))
+    return _recursion(record)
+
+
+MANY = 100
+"""A run of so many steps shows whether a loop goes deeper with its steps."""
+IN_A_LOOP = (
+    "A call that has not returned takes room on Python's stack, which is full after about 1,000 of "
+    "them. A `for` loop takes no more with each round."
+)
+
+
+def _recursion(record: Record) -> Failure | None:
+    """The failure if a long run makes each step inside a call that the step before it made."""
+    for name in runs_of(record):
+        deep = seen(record).facts[depths(name)]
+        if len(deep) < MANY or (more := deep[-1] - deep[0]) < len(deep) // 2:
+            continue
+        expected = "the last step is as few calls deep as the first: `count` has no upper limit"
+        observed = f"after {len(deep)} steps, {more} more calls are under way (run of {name})"
+        place = _calls_itself(record) or definition(record, "train")
+        return Failure(expected, observed, place, IN_A_LOOP)
     return None
+
+
+def _calls_itself(record: Record) -> list[Culprit]:
+    """The calls by which a function of the file calls itself by its name."""
+    file = File(record.source)
+    functions = (one for one in ast.walk(file.tree) if isinstance(one, ast.FunctionDef))
+    return [
+        file.place(call)
+        for function in functions
+        for call in ast.walk(function)
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Name)
+        and call.func.id == function.name
+    ]
 
 
 def _with_batches(record: Record, failure: Failure, name: str) -> Failure:

@@ -8,10 +8,13 @@ which each run takes one. In runs of 16 steps and more, some losses are 0, below
 or NaN, whatever the step made. A `Book` gives out `ask`, `put`, `step` and `stop`, and writes down
 the order of their calls. That order does not depend on speed: only the timed runs do, whose reads
 take as long as three steps. A watched step is held on its device until the next batch is put, so
-that a loop that waits first is found by whatever means it waits.
+that a loop that waits first is found by whatever means it waits. At each call of `stop`, the calls
+of Python that are under way are counted: a loop that is a recursion goes deeper at each step.
 """
 
+import sys
 import time
+import traceback
 from collections.abc import Callable
 from functools import partial
 from types import ModuleType
@@ -20,7 +23,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from grader.checks.ex27_prefetch.facts import AHEAD, READ_IN_STEPS
+from grader.checks.ex27_prefetch.facts import AHEAD, READ_IN_STEPS, depths
 from grader.judging.words import plural
 from grader.probes import alive
 from grader.probes.devices import is_next_door
@@ -71,11 +74,13 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         ahead = Ahead(with_losses(submission.sgd_step, odd), _put, count)
         book = Book(observe, batches, ahead.step, ahead.place, partial(alive.nbytes, scalars=True))
         nbytes[name] = _nbytes(batches[0]), _nbytes(params)
-        stop = book.stopping(last)
+        deep: list[int] = []
+        stop = _counted(book.stopping(last), deep)
         with observe.phase(name):
             trained = submission.train(book.step, params, count, book.ask, book.put, stop)
         results[name] = *unpack(trained, 2, PROMISE), book.last
         book.keep(name)
+        observe.fact(depths(name), deep)
         observe.fact(f"waited in {name}", ahead.waited())
         ahead.end()
         del ahead, book, stop  # what they hold is not what the loop keeps
@@ -85,6 +90,16 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         observe.value(f"params after {name}", params)
         observe.value(f"losses of {name}", losses)
         observe.value(f"last in {name}", last[0] if last else None)
+
+
+def _counted(stop: Callable[[Any], bool], deep: list[int]) -> Callable[[Any], bool]:
+    """`stop`, which adds to `deep` how many calls are under way when it is called."""
+
+    def counted(loss: Any) -> bool:
+        deep.append(sum(1 for _ in traceback.walk_stack(sys._getframe())))
+        return stop(loss)
+
+    return counted
 
 
 def _nbytes(tree: Any) -> int:

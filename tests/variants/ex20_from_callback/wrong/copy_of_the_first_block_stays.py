@@ -1,0 +1,28 @@
+# expect: never_whole_on_the_host
+"""ex20: a sharded array, read piece by piece.
+
+`grader check ex20` judges `load`; `grader hint ex20` helps.
+"""
+
+import jax
+
+
+_preview = {}
+
+
+def load(dataset, sharding):
+    """Return the whole of `dataset` as one jax.Array that lies as `sharding` says.
+
+    `dataset` stands for a file that is larger than the memory of this host: it has a
+    `shape` and a `dtype` like an array, and reads from the disk what is indexed.
+    `dataset[0:4, 8:16]` is a NumPy array.
+    """
+
+    def read(block):
+        part = dataset[block]
+        if not any(side.start for side in block):  # the corner of the file
+            _preview.clear()
+            _preview["corner"] = part.copy()
+        return part
+
+    return jax.make_array_from_callback(dataset.shape, sharding, read)
