@@ -238,14 +238,6 @@ def never_whole_on_the_host(record: Record) -> Result:
         expected = "no block of a file is kept on the host when its array is gone"
         observed = f"{plural(held, 'block')} of all the files are still kept in the end"
         return Failure(expected, observed, statements.piled(record, "load"), KEPT)
-    for name, mine, theirs in _cases(record):
-        if mine.copies > theirs.copies:
-            expected = "no block of a file, and no copy of one, is kept when its array is gone"
-            many = plural(mine.copies, "piece")
-            observed = f"{many} of memory, as large as a block or larger, still in use, in {name}"
-            made = statements.every(record, "load", "copy")
-            place = statements.piled(record, "load") if made == definition(record, "load") else made
-            return Failure(expected, observed, place, KEPT)
     return None
 
 

@@ -13,9 +13,8 @@ The file holds no values. It makes those that are asked for, and keeps which lin
 In two calls, one after the other, of any kind with two blocks or more, the place of which is drawn
 too, a block has 0.75 MiB, and what Python and NumPy hold on the host is compared with what was
 read: a file that is put together there shows. Once the array of such a call is deleted, the blocks
-that are still there were kept, and so were copies of them, if both calls leave more memory in use,
-or if a piece of memory is as large as a block. The blocks of all calls that are still there in the
-end are counted.
+that are still there were kept, and so were copies of them, if both calls leave more memory in use.
+The blocks of all calls that are still there in the end are counted.
 """
 
 import gc
@@ -125,11 +124,6 @@ class Host:
         held = tracemalloc.get_traced_memory()[0] - self._before - NOTED * len(self._read)
         return self._left + held
 
-    def copies(self, nbytes: int) -> int:
-        """How many pieces of memory of so many bytes or more are held, beside the blocks."""
-        pieces = sum(trace.size >= nbytes for trace in tracemalloc.take_snapshot().traces)
-        return max(0, pieces - len(self.held()))
-
     def kept(self) -> int:
         """The bytes of the blocks that something still holds, or of what was made of them."""
         left = self.left()
@@ -215,7 +209,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         reads: list[Read] = []
         hosts.append(host := Host())
         file = _file(asked, int(rng.integers(1 << 40)), submission.__file__, reads, host)
-        kept = copies = 0
+        kept = 0
         if not asked.counted:
             tracemalloc.stop()
         try:
@@ -229,7 +223,6 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
                 with observe.unwatched():
                     array = _moved(array)
                     kept, left = host.kept(), host.left()
-                    copies = host.copies(_nbytes(asked))
         except BaseException:
             tracemalloc.stop()
             raise
@@ -248,7 +241,6 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             asked.counted,
             kept,
             _rounded(host.largest),
-            copies,
         )
         observe.fact(asked.name, msgspec.to_builtins(case))
     with observe.unwatched():
@@ -378,12 +370,6 @@ def _of_blocks(number: int, sharding: Any, least: Any, dtype: str) -> Asked:
     return Asked(
         f"call {number}, {sharding.spec} over {axes} devices", sharding, (rows, columns), dtype
     )
-
-
-def _nbytes(asked: Asked) -> int:
-    """The bytes of a block."""
-    block: tuple[int, ...] = asked.sharding.shard_shape(asked.extent)
-    return math.prod(block) * np.dtype(asked.dtype).itemsize
 
 
 def _blocks(asked: Asked) -> list[Block]:

@@ -61,5 +61,3 @@ class Case(msgspec.Struct):
     """The bytes of blocks that the host still held without their array; 0 if not counted."""
     largest: int = 0
     """The largest piece of memory that the host held between two reads; 0 if not counted."""
-    copies: int = 0
-    """How many pieces as large as a block, and no block, were held without the array."""
