@@ -72,7 +72,7 @@ claims: ## run every proof of a claim on another JAX, in build/ (JAX=0.11.2): wh
 	@$(BIN)/python scripts/claims_on_jax.py $(JAX)
 
 # Runs where there is a GPU and no network: a python3 with jax, and what `make wheelhouse` fetched.
-gpu: ## on a GPU node: tests, all solutions, lesson recordings, into OUT=folder
+gpu: ## on a GPU node: tests, solutions, figures, lesson recordings, into OUT=folder
 	@"$${PYTHON:-python3}" scripts/gpu.py --out "$(OUT)" $(ARGS)
 
 gpu-rehearsal: ## every step of `make gpu` where there is no GPU (ARGS="--exercise ex26 --lesson 02")

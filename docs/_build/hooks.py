@@ -5,7 +5,8 @@ the other modules of this folder:
 
     lessons    lesson, notebooks, lesson_pages, published, recordings
     exercises  exercise_pages, before_after, captures, failing_reports, drives
-    claims     claims, claims_schema, record_claims, gpu_statements, programs
+    claims     claims, claims_schema, record_claims, programs
+    on a GPU   gpu_figures, gpu_statements
     figures/   what a reader can move
     the site   navigation, front_page, speed_page, page_html, descriptions, search_index, cards,
                address, offline

@@ -88,7 +88,7 @@ for name, array in placed.items():
     part = array.sharding.shard_shape(array.shape)
     print(f"{name:21} each device: {part!s:7} all of them: {held_kib(array):5.2f} KiB")
 
-# %% gpu=false alt="Five tables. P(data): bands of rows. P(None, data): of columns. Both: blocks. P(): one."
+# %% gpu=false alt="Five tables. P(data): rows. P(None, data): columns. Both: blocks. P(): one."
 import _drawing
 
 _drawing.draw(placed)
@@ -210,7 +210,7 @@ filled_mask = np.pad(mask, (0, added))
 print(f"{len(batch)} rows and {added} more are {len(filled)}: {len(filled) // parts} a device")
 x, keep = jax.device_put((filled, filled_mask), rows_split)
 
-# %% gpu=false alt="Two columns of eight blocks, a device in each. Rows at the end of the last are hatched."
+# %% gpu=false alt="Two columns of eight blocks, a device in each. The last rows are hatched."
 _drawing.draw({"batch (56, 4)": x, "mask (56,)": keep}, added=added)
 
 # %% [markdown]

@@ -397,7 +397,7 @@ Below are the three ways, each compiled for 2, 4 and 8 devices.
 """
 
 
-# %% gpu=false alt="Two bar charts over 2, 4 and 8 devices: bytes sent, and held between steps, as below."
+# %% gpu=false alt="Two bar charts over 2, 4, 8 devices: bytes sent, and held between steps."
 def gather_first(mesh):
     whole = NamedSharding(mesh, P())
     return lambda *args: step(*args, before=lambda w: jax.lax.with_sharding_constraint(w, whole))

@@ -34,7 +34,7 @@ MEASURED = gpu_statements.measured(ROOT)
 
 
 def typed(prose: str) -> list[str]:
-    """The numbers of a text that are typed and neither marked nor measured, with their paragraph."""
+    """The numbers of a text that are typed, not marked and not measured, with their paragraph."""
     paragraphs = NO_PROSE.sub("", prose).split("\n\n")
     return [
         f"{number[0]}: {paragraph.strip()}"
