@@ -124,12 +124,12 @@ def of_claims(out: Path, code: int) -> Step:
 
 
 def of_figures(out: Path, code: int, experiments: Sequence[str]) -> Step:
-    """The experiments of which figures were recorded."""
+    """The experiments of which figures were recorded, by the hashes of their code."""
     step = Step(wrong=_ended(code, (0,)))
     for _, data in _recordings(out, "experiments.*.json", step):
-        found = len(data["experiments"])
-        step.passed += [f"{found} experiments"] * bool(found)
-        step.wrong += [f"{found} experiments, not {len(experiments)}"] * (found != len(experiments))
+        step.passed += data["experiments"]
+    if (found := len(step.passed)) != len(experiments):
+        step.wrong.append(f"figures of {found} experiments, not of {len(experiments)}")
     return step
 
 

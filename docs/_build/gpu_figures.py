@@ -6,7 +6,8 @@ Each experiment is a function of this file, named as in `docs/claims/experiments
 in a process of its own, where nothing has touched JAX yet. It yields pairs of texts: what was
 measured, and the figure with its unit. A time is the median of several, with the smallest and the
 largest beside it. Output: `experiments.<device>.json`, where the figures of an experiment stand
-under the hash of its code: figures of other code are not shown. `gpu_statements` reads that file.
+under the hash of its own function: figures of another one are not shown. What the functions share
+is not in that hash, so whoever changes it measures again. `gpu_statements` reads that file.
 """
 
 import argparse
@@ -87,12 +88,16 @@ def rate(nbytes: int, found: list[float]) -> str:
     return spread([nbytes / second / 1e9 for second in found], "GB/s")
 
 
+def _unsteered() -> dict[str, str]:
+    """Our environment without what steers JAX."""
+    return {name: text for name, text in os.environ.items() if not name.startswith(STEERING)}
+
+
 def other(program: str, **environment: str) -> str:
     """What a fresh Python prints that runs `program`; or the last line of its error."""
-    kept = {name: text for name, text in os.environ.items() if not name.startswith(STEERING)}
     ended = subprocess.run(
         [sys.executable, "-c", program],
-        env=kept | environment,
+        env=_unsteered() | environment,
         capture_output=True,
         text=True,
         timeout=SECONDS,
@@ -479,11 +484,10 @@ def measured(name: str) -> dict[str, str]:
 
     Raises RuntimeError with what that process said last if it fails.
     """
-    kept = {key: text for key, text in os.environ.items() if not key.startswith(STEERING)}
     command = [sys.executable, __file__, "--one", name]
-    quiet = {"TF_CPP_MIN_LOG_LEVEL": "2"}
+    quiet = _unsteered() | {"TF_CPP_MIN_LOG_LEVEL": "2"}
     ended = subprocess.run(
-        command, env=kept | quiet, capture_output=True, text=True, timeout=SECONDS, check=False
+        command, env=quiet, capture_output=True, text=True, timeout=SECONDS, check=False
     )
     if ended.returncode:
         raise RuntimeError(ended.stderr.strip()[-2000:] or f"exit code {ended.returncode}")

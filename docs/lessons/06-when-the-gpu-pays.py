@@ -145,8 +145,8 @@ counts those bytes.
 
 !!! note "On a GPU"
     A GPU does the work of the rising part quicker. It is asked for it by the same Python, so the
-    flat part reaches further there. An H200 took as long for ten numbers as for a million. The 16
-    cores beside it were quicker for a thousand numbers, and slower for ten thousand.
+    flat part reaches further there. An H200 took about as long for ten numbers as for a million.
+    The 16 cores beside it were quicker for a thousand numbers, and slower for ten thousand.
     <!-- gpu: G7 -->
 
 ## Many launches or one { #many-launches-or-one }

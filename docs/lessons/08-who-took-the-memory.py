@@ -413,8 +413,8 @@ the host, where `jax.device_get` puts it: that is the second program, whose step
 {{ moved_mib:.0f }} MiB.
 
 The error came at `block_until_ready`, not at the call: this device says that it has refused a
-program where you wait for the result. An H200 said "Out of memory while trying to allocate
-419.41GiB with allocator GPU_0_bfc on device 0", and listed no arrays. List them yourself:
+program where you wait for the result. On an H200 the error began "Out of memory while trying to
+allocate 419.41GiB with allocator GPU_0_bfc on device 0". To see the arrays, ask for
 `sorted(jax.live_arrays(), key=lambda array: -array.nbytes)[:10]`. <!-- gpu: G14 -->
 
 ## When the settings are read { #when-the-settings-are-read }
@@ -522,8 +522,8 @@ means no pool at all. By JAX's documentation it is slow, and made for finding er
 !!! quote "Claim S1-12 (gpu-memory): true with conditions"
     The document warns of crashes when GPU memory runs out. True; and users report a cause that it
     does not name: two processes on one GPU, each with the default pool, of which two don't fit
-    (jax-ml/jax#19267). On an H200 a second process started, and got what the first had left: an
-    error comes later, when that is not enough. <!-- gpu: G14 -->
+    (jax-ml/jax#19267). On an H200 a second process started beside the first, and made a small
+    array. What happens when it wants more is not recorded. <!-- gpu: G14 -->
 
 ### The settings at work { #the-settings-at-work }
 

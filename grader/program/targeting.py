@@ -18,12 +18,12 @@ from jax.experimental import topologies
 from grader.program import targets
 from grader.program.export import TARGET_PLATFORM, first_line
 from grader.program.loading import Loaded, Refused, elsewhere, load
-from grader.program.measuring import memory_of, mesh_context, trace
+from grader.program.measuring import ON_GPU, memory_of, mesh_context, trace
 from grader.program.placing import sharding_text
 from grader.records import hlo
 from grader.records.record import Measured, Target
 
-QUICK = {"xla_gpu_enable_triton_gemm": False, "xla_backend_optimization_level": 0}
+QUICK = {**ON_GPU, "xla_backend_optimization_level": 0}
 """Matrix products use cuBLAS, which needs no code, and all other code is left unoptimised.
 Compiling takes a half to a quarter of the time. Of what is read from the compiled program, only
 the temporary memory differs, by some MiB."""

@@ -10,6 +10,7 @@ evidence, but not expected values, exported programs or times.
 
 import os
 import struct
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -193,7 +194,7 @@ class Turn(msgspec.Struct):
 class Done(msgspec.Struct):
     """The answer to a `PaceJob` and to each `Turn`."""
 
-    values: list[float | None] = []
+    values: Sequence[float | None] = ()
     """None stands for NaN and for infinities, which JSON does not have."""
     problem: Observed | None = None
 

@@ -11,7 +11,7 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
@@ -41,7 +41,7 @@ class Runner:
 
     def __init__(self, worker: Worker, seconds: float, rng: random.Random) -> None:
         self._worker, self._seconds, self._rng = worker, seconds, rng
-        self.results: list[tuple[int, int, list[float | None]]] = []
+        self.results: list[tuple[int, int, Sequence[float | None]]] = []
         self.units: list[float] = []
 
     def begin(self, job: PaceJob) -> None:
@@ -53,7 +53,7 @@ class Runner:
         seconds = self._ask(Turn("measure", self._seed())).values
         self.units += [one for one in seconds if one is not None]
 
-    def window(self, seed: int, steps: int, unit: float) -> tuple[float, list[float | None]]:
+    def window(self, seed: int, steps: int, unit: float) -> tuple[float, Sequence[float | None]]:
         """Prepare, then time one window; returns seconds and results."""
         self._ask(Turn("prepare", seed, steps, unit))
         start = time.perf_counter()
@@ -139,7 +139,7 @@ def _with_results_checked(
     return result
 
 
-def _same(got: list[float | None], expected: list[float | None]) -> bool:
+def _same(got: Sequence[float | None], expected: Sequence[float | None]) -> bool:
     return len(got) == len(expected) and all(map(_near, got, expected))
 
 

@@ -53,7 +53,7 @@ def pace(
         if job.naive:
             setattr(module, job.naive, timed.naive)
         answer(Done())
-        window: Callable[[], list[float]] = list[float]
+        window: Callable[[], list[float]] = list
         while turn := next_turn():
             rng = np.random.default_rng(turn.seed)
             with LearnersCode(job.path):
@@ -65,6 +65,6 @@ def pace(
                         window = timed.pace(module, Stretch(turn.steps, turn.unit, rng, alike))
                         answer(Done())
                     case "go":
-                        answer(Done([*window()]))
+                        answer(Done(window()))
     except Stopped as stopped:
         answer(Done(problem=Observed(stopped.outcome)))

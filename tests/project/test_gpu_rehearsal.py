@@ -174,10 +174,10 @@ def test_recordings_say_that_they_are_a_rehearsals(tmp_path: Path) -> None:
     write("03-three.rehearsal.json", marked, cells={})
     write("experiments.rehearsal.json", marked, experiments={"key": {"what": "1 ms"}})
     assert rehearsal.of_claims(tmp_path, 0) == rehearsal.Step(["test_a"], [])
-    assert rehearsal.of_figures(tmp_path, 0, ["G1"]) == rehearsal.Step(["1 experiments"], [])
+    assert rehearsal.of_figures(tmp_path, 0, ["G1"]) == rehearsal.Step(["key"], [])
     assert rehearsal.of_figures(tmp_path, 1, ["G1", "G4"]).wrong == [
         "ended with exit code 1",
-        "1 experiments, not 2",
+        "figures of 1 experiments, not of 2",
     ]
     step = rehearsal.of_lessons(tmp_path, 0, ["01-one", "02-two"])
     assert step.passed == ["01-one.rehearsal.json"]

@@ -342,6 +342,24 @@ def test_a_lesson_that_fails_keeps_no_other_from_being_recorded(folder, monkeypa
     assert capsys.readouterr().err.startswith("no lesson 03")
 
 
+def test_a_cell_that_raises_is_told_of_and_the_others_are_recorded(folder, monkeypatch, capsys):
+    path = written(folder, cells("print(1)", "1 / 0", "print(3)"))
+    monkeypatch.setattr(notebooks, "lesson_paths", lambda: [path])
+    monkeypatch.setattr(recordings, "device", lambda: MADE_UP)
+    assert notebooks.main(["record", "--out", str(folder / "rec")]) == 1
+    (kept,) = recordings.of_lesson(folder / "rec", lesson.read(path))
+    assert [text_of(outputs) for outputs in kept.cells.values()] == ["1\n", "3\n"]
+    assert "01-one.py:5: cell 2 raised" in capsys.readouterr().err
+
+
+def test_what_is_not_recorded_may_raise(folder, monkeypatch, capsys):
+    path = written(folder, cells("print(1)", "1 / 0").replace("# %%\n1", "# %% gpu=false\n1"))
+    monkeypatch.setattr(notebooks, "lesson_paths", lambda: [path])
+    monkeypatch.setattr(recordings, "device", lambda: MADE_UP)
+    assert notebooks.main(["record", "--out", str(folder / "rec")]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_a_recorded_kernel_finds_the_nodes_packages_and_gpus(folder, monkeypatch):
     kept = "import os; print(os.environ['PYTHONPATH'], os.environ['CUDA_VISIBLE_DEVICES'])"
     path = written(folder, cells(kept))
