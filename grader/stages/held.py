@@ -28,7 +28,9 @@ _AWAKE = 0.2
 """A process whose threads ran, or were ready to run, for less than this share of the time slept."""
 _TASKS = Path("/proc/self/task")
 _SIDE = 256
-"""A product of matrices of this size takes longer than it takes to call the next program."""
+"""The side of a matrix that the device multiplies for a while before it is held."""
+_FIRST_PRODUCTS, _MOST_PRODUCTS = 4, 256
+"""How often. Where the host was slower to call the next program than that takes, twice as often."""
 
 
 class Held:
@@ -42,7 +44,8 @@ class Held:
         self._free: list[threading.Event] = []
         self._main = self._begun = 0
         self._ended = False
-        self._before = jax.device_put(np.eye(_SIDE, dtype=np.float32))
+        self._products = _FIRST_PRODUCTS
+        self._before = jax.device_put(_START)
         # A callback is part of the program that is compiled for it: one program for each run.
         self._after = jax.jit(self._then_hold)
 
@@ -56,8 +59,10 @@ class Held:
         self._free.append(threading.Event())
         # A program whose inputs are there runs in the thread that calls it, if it is short. That
         # of the step before is still held; only the first step needs something to wait for.
-        before = self._before if self._before.devices() == loss.devices() else _placed(loss)
-        *held, self._before = self._after(params, loss, _product_of(before))
+        before = self._before
+        if before[0].devices() != loss.devices():
+            before = jax.device_put(_START, loss.sharding)
+        *held, self._before = self._after(params, loss, _multiplied(*before))
         for event in self._free[-2:-1]:  # those before it are set
             event.set()
         return held[0], held[1]
@@ -78,30 +83,29 @@ class Held:
 
     def _then_hold(self, params: Any, loss: Any, before: Any) -> Any:
         # The callback takes nothing and returns NumPy's: it reads no array, where reads count.
-        there = jax.ShapeDtypeStruct((), np.float32)
-        held = jax.pure_callback(self._wait, there)
-        return jax.lax.optimization_barrier((params, loss, before + held))
+        products = jax.pure_callback(self._wait, jax.ShapeDtypeStruct((), np.int32))
+        return jax.lax.optimization_barrier((params, loss, (before, products)))
 
     def _wait(self) -> Any:
+        """How many products the next step waits for: more if this one found nothing to wait for."""
         number, self._begun = self._begun, self._begun + 1
         # Called in the host's own thread, the device cannot be ahead of it.
         ahead = threading.get_native_id() != self._main
         held = ahead and not (self._ended or self.waited)
         if held and not (_came(self._free[number]) or self._ended):
             self.waited.append(number)
-        return np.zeros((), np.float32)
+        if not ahead:
+            self._products = min(2 * self._products, _MOST_PRODUCTS)
+        return np.int32(self._products)
 
 
-def _product(matrix: Any) -> Any:
-    return matrix @ matrix
+_START = (np.eye(_SIDE, dtype=np.float32), np.int32(_FIRST_PRODUCTS))
+"""A matrix, and how often it is multiplied with itself before the first step is held."""
 
 
-_product_of = jax.jit(_product)
-
-
-def _placed(loss: Any) -> Any:
-    """The matrix where `loss` is."""
-    return jax.device_put(np.eye(_SIDE, dtype=np.float32), loss.sharding)
+@jax.jit
+def _multiplied(matrix: Any, products: Any) -> Any:
+    return jax.lax.fori_loop(0, products, lambda _, power: power @ matrix, matrix)
 
 
 def _came(event: threading.Event) -> bool:

@@ -55,6 +55,21 @@ def test_a_wait_is_found_and_only_the_first_one_costs_time(wait: Callable[[Any, 
     assert len(_waited(wait)) == 1
 
 
+def test_a_host_that_is_slow_to_call_the_next_program_does_not_hide_its_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a step waits for has ended before the host gets to run again, so it takes longer."""
+    multiplied = held._multiplied
+
+    def slowly(*before: Any) -> Any:
+        after = multiplied(*before)
+        time.sleep(0.005)
+        return after
+
+    monkeypatch.setattr(held, "_multiplied", slowly)
+    assert len(_waited(_poll)) == 1
+
+
 @pytest.mark.parametrize(("runs", "came"), [(0.0, True), (1.0, False)])
 def test_a_host_that_others_keep_from_running_is_not_taken_for_one_that_waits(
     runs: float, came: bool, monkeypatch: pytest.MonkeyPatch
