@@ -63,14 +63,17 @@ def plan(*, quick: bool) -> Plan:
 
 
 def measured(steps: Plan, console: Console) -> Iterator[Row]:
-    """Measure each row, saying on the console which one is under way."""
+    """Measure each row, saying on the console which one is under way, and what came out."""
+    say = partial(console.print, markup=False, highlight=False)
     for number, (name, measure) in enumerate(steps, 1):
-        console.print(f"[{number}/{len(steps)}] {name}", markup=False, highlight=False)
+        say(f"[{number}/{len(steps)}] {name}")
         try:
             found = measure()
-            yield from found if isinstance(found, list) else [found]
         except (commands.DidNotRun, subprocess.CalledProcessError) as error:
-            yield Row(name, "", f"did not run: {error}", "", holds=False)
+            found = Row(name, "", f"did not run: {error}", "", holds=False)
+        for row in found if isinstance(found, list) else [found]:
+            say(f"  {row.figures} ({'holds' if row.holds else 'DOES NOT HOLD'})")
+            yield row
 
 
 def table(results: Results) -> Table:

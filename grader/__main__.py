@@ -7,6 +7,7 @@ process inherits from this one. Only what Python loads before this file is out o
 
 # ruff: noqa: PTH116, PTH117 (a Path would have to be imported first)
 
+import gc
 import os
 import sys
 
@@ -55,6 +56,8 @@ def run() -> None:
         # Not sys.exit: an interrupt that passed through an exec(), as in the import of a
         # dataclass, makes Python end by the signal whatever the code says.
         os._exit(getattr(stop, "code", 130))
+    finally:
+        gc.freeze()  # else Python looks for garbage once more, for a tenth of a second
 
 
 if __name__ == "__main__":

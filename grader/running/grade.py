@@ -207,6 +207,8 @@ def _run(
 def _drive_both(session: Session, job: DriveJob, reference: Reference) -> Side:
     """Drive the submission beside the reference, and return when neither runs any more."""
     mine = Side(session, reference.place, job, hide=True, inputs=reference.side)
+    import numpy  # noqa: F401 (what judges will need it, and here there is time)
+
     mine.wait()
     reference.side.wait()
     return mine

@@ -194,5 +194,5 @@ def test_the_solution_passes_at_every_level_of_isolation(tmp_path: Path, fence: 
     refuse = [sys.executable, str(ROOT / "tests" / "fences" / "refuse_namespaces.py")]
     check = fenced.command("check", "ex29", "--device", "cpu")
     ran = fenced.run(tmp_path, [*refuse, *check] if fence == "none" else check)
-    assert (ran.returncode, ran.stderr) == (0, "")
+    assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout
     assert ("refused: namespaces" in ran.stdout) == (fence == "none")
