@@ -13,12 +13,12 @@ def num_gpus():
     A GPU plugin that fails to start is not "0 GPUs": the error that JAX raises reaches
     the caller. The same holds for the two functions below.
     """
-    # The first question starts all plugins. One that fails raises here, outside the `try`.
+    # The first question starts all plugins. One that cannot connect raises outside the `try`.
     jax.devices()
     try:
         return len(jax.devices("gpu"))
     # A broken plugin and a missing GPU raise the same type. After the first question only
-    # one meaning is left: all plugins work, and none has a GPU.
+    # one meaning is left: JAX has no GPU that it can use.
     except RuntimeError:
         return 0
 

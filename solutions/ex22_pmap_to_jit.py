@@ -21,7 +21,7 @@ def place(mesh, params, batch):
     the rows of the batch, which keeps its shape.
     """
     # P() names no axis, so nothing is split: each device has a copy. P("data") splits
-    # dimension 0, the rows. pmap had a word for neither: it split the first dimension.
+    # dimension 0, the rows. pmap's words for the two were in_axes=None and in_axes=0.
     return (
         jax.device_put(params, jax.NamedSharding(mesh, jax.P())),
         jax.device_put(batch, jax.NamedSharding(mesh, jax.P("data"))),

@@ -130,9 +130,11 @@ To place a tree where it already is costs nothing: the last line shows the same 
 
 ## Committed or not { #committed-or-not }
 
-The words after the device matter more than the device. An array from `jnp`, `jax.random` or
-`init` is **uncommitted**, or free: JAX put it somewhere by default, and may move it. An array
-that *you* placed with `device_put(x, device)` is **committed**: JAX never moves it on its own.
+The words after the device matter more than the device. An array from `jnp`, `jax.random` or `init`
+is **uncommitted**, or free, if you named no device and the key is free: JAX put it somewhere by
+default, and may move it. An array that *you* placed with `device_put(x, device)` is **committed**:
+JAX never moves it on its own. (From a committed key, `init` makes committed weights, and free
+biases.)
 
 A jitted function runs where the committed arguments are that it *uses*. Free ones follow. What
 "uses" means here is a trap, and comes [below](#jit-looks-at-what-is-used).
@@ -545,9 +547,10 @@ New arrays are free. Placed arrays, and what is computed from their values, are 
 </quiz>
 
 <quiz>
-With `jax.transfer_guard("disallow")` around the whole loop, the first step raises. With the guard
-only from the second step on, nothing does. What is the likely cause?
-- [ ] Compiling needs a transfer
+With `jax.transfer_guard("disallow")` around the whole loop, the first step raises, and names a
+device-to-device transfer. With the guard only from the second step on, nothing does. What is the
+likely cause?
+- [ ] Compiling copies arrays from device to device
 - [x] A part of the state was free, on another device
 - [ ] The guard needs a warm-up
 

@@ -575,8 +575,8 @@ print(f"  read_at_end  {end_speedup:.2f}x as fast")
 # %% [markdown]
 """
 Reading one step late is {{ late_speedup:.1f }} times as fast as reading at once, gives the same
-losses, and holds two of them at most. `copy_to_host_async` lets the number set out for the host
-before Python asks. On a CPU it has no way to go. On a device next door it has:
+losses, and holds two of them at most (four with jax 0.11). `copy_to_host_async` lets the number set
+out for the host before Python asks. On a CPU it has no way to go. On a device next door it has:
 """
 
 # %%

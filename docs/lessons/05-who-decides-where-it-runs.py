@@ -49,8 +49,8 @@ def place(array):
 ## New arrays follow the default { #new-arrays-follow-the-default }
 
 An array that nobody places goes to the **default device**. That is true of `jnp.ones`, of random
-numbers, of a NumPy array that a jitted function gets. `jax.default_device(d)` is a context manager
-that changes it for a block.
+numbers from a key that is free, of a NumPy array that a jitted function gets.
+`jax.default_device(d)` is a context manager that changes it for a block.
 
 <quiz>
 **Predict.** `rows` is put on the CPU by `device_put`. Then
@@ -453,7 +453,7 @@ whole line. <!-- gpu: source: the logs of such machines -->
 | the same of any library, and `LD_LIBRARY_PATH` is set | another library is found first |
 | `cuInit ... Unknown CUDA error 303`, or `UNKNOWN ERROR (303)` | no `libcuda`: no driver |
 | `cuInit ... CUDA_ERROR_NO_DEVICE` | a driver that sees no GPU: `CUDA_VISIBLE_DEVICES` |
-| `No visible GPU devices` | follows either of the two above |
+| `No visible GPU devices` | no GPU to connect to; the plugin's own check passed or was skipped |
 | `JAX plugin ... is not compatible with the installed jaxlib` | parts of it stay unused |
 | `PJRT_Api already exists for device type cuda` | plugins for CUDA 12 and 13 are installed |
 | `jaxlib ... this version of jax requires ...` | one of the two was updated alone |
@@ -535,7 +535,8 @@ The last line of a log says that a CUDA-enabled jaxlib is not installed. `pip li
 - [x] Read upwards
 - [ ] Set `JAX_PLATFORMS=cuda`
 
-The line follows any plugin that fails. Why it failed stands above.
+The line follows any plugin that fails to load, and why stands above it. (One that loads and cannot
+connect raises instead.)
 </quiz>
 
 ## Recap
@@ -545,8 +546,8 @@ The line follows any plugin that fails. Why it failed stands above.
 - New arrays follow the default, also beside a committed one.
 - A committed batch takes the model along: {{ model_mib:.0f }} MiB for {{ batch_kib:.0f }} KiB.
 - `JAX_PLATFORMS=cuda,cpu`, in lower case, without spaces, and never `gpu`.
-- The famous line is the last consequence. The cause stands above it, or in the variables, or there
-  is no device node.
+- The famous line is the last consequence: its cause stands above it, or there is no plugin. Where
+  nothing is printed, look at the variables, and for a device node.
 
 Next: [when the GPU pays](06-when-the-gpu-pays.ipynb).
 """

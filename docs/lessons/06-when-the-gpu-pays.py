@@ -439,12 +439,14 @@ the first picture, the time of a copy, and the FLOP/s of your own program.
 ## Three questions
 
 <quiz>
-You halve the batch, and a step takes as long as before. What does it tell you?
+You halve a batch of thousands of rows, and a step of a small model takes as long as before. What
+does it tell you?
 - [x] You pay for launches, or for Python
 - [ ] The device is at its limit
 - [ ] The arrays are on the wrong device
 
-Work would have been halved. What stays is what does not depend on the size.
+Work would have been halved. What stays is what does not depend on the size. (In a large model with
+a small batch that may also be the reading of all weights.)
 </quiz>
 
 <quiz>

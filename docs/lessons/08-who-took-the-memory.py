@@ -517,7 +517,9 @@ for name in ("default", "platform", "none"):
 """
 {{ taken_as_no }} of {{ tried }} words mean no. A share of `30` is taken as it stands, many times
 the memory, and nobody complains here; `30%` is refused. `platform` is a wide-spread advice: it
-means no pool at all. By JAX's documentation it is slow, and made for finding errors.
+means no pool at all. By JAX's documentation it is very slow, takes the least memory, gives it back
+to the GPU, and may help to find out-of-memory errors.
+<!-- gpu: source: JAX docs, GPU memory allocation -->
 
 !!! quote "Claim S1-12 (gpu-memory): true with conditions"
     The document warns of crashes when GPU memory runs out. True; and users report a cause that it
@@ -611,9 +613,11 @@ print("the old name alone:", alone)
 
 # %% [markdown]
 """
-An error is logged, and the program goes on. The plugin raised before it could register a device, so
-it goes on **without the GPU**, if there is one. (Here there was none to lose; the grader of ex13
-stages a machine with one.) A slow job may have one environment variable too many.
+An error is logged. The plugin raised before it could register a device. So while JAX chooses the
+platforms by itself, as here, the program goes on **without the GPU**, if there is one; with
+`JAX_PLATFORMS=cuda,cpu` it stops at its first question for a device. (Here there was none to lose;
+the grader of ex13 stages a machine with one.) A slow job may have one environment variable too
+many.
 <!-- gpu: S0-01 -->
 
 So a setting is lost in three ways: it comes too late, it has a value that JAX takes for another, or
@@ -677,8 +681,8 @@ Both names together are an error, which is logged once, at the start.
 - The driver sees the pool; `live_arrays` sees arrays; `memory_analysis` sees a program's need.
 - `device_put` moves {{ big_mib:.0f }} MiB with {{ put_compiles }} compiles, `jnp.array` with
   {{ array_compiles }} small one. `jit` moves nothing: it follows its inputs.
-- An out-of-memory error means arguments, results and temporaries together. Drop, donate, or move to
-  the host.
+- An out-of-memory error means that something did not fit beside all that is alive, whether the
+  program uses it or not. Drop, donate, or move to the host.
 - Settings are read once, at the first question for a device.
 - `false`, `False`, `0` are no. Everything else is yes.
 - Old and new name of the share together cost you the GPU. <!-- gpu: S1-14 -->

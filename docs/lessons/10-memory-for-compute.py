@@ -30,8 +30,8 @@ print(jax.device_count(), "x", jax.devices()[0].device_kind)
 ## What the backward pass keeps { #what-the-backward-pass-keeps }
 
 A gradient is computed backwards, from the loss to the first layer. On the way each operation needs
-what it saw on the way forward: the derivative of `tanh` at `z` needs `tanh(z)`. So the forward pass
-keeps it. These kept arrays are the **residuals**.
+what it saw on the way forward: the derivative of `tanh` at `z` is `1 - tanh(z) ** 2`. So the
+forward pass keeps that. These kept arrays are the **residuals**.
 
 Here is one layer as transformers have it, with a wide part in the middle.
 """

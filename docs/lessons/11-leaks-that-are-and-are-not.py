@@ -30,8 +30,8 @@ print(jax.device_count(), "x", jax.devices()[0].device_kind)
 """
 ## When an array is freed { #when-an-array-is-freed }
 
-JAX has no garbage collector of its own. An array is freed when its last reference goes: at once,
-on that line.
+JAX does not search for arrays that nobody needs. An array is freed when its last reference goes: at
+once, on that line, or, if a program that was called with it still runs, when that program ends.
 
 <quiz>
 **Predict.** Python's collector is switched off (`gc.disable()`). A loop makes a thousand arrays,
@@ -432,11 +432,12 @@ It does one thing: the next call of each function is compiled again.
 
 <quiz>
 What does `jax.lax.scan` need room for, with a body that returns `(carry, None)`?
-- [x] A carry or two, for any number of rounds
+- [x] A carry or two and what one round needs, for any number of rounds
 - [ ] One carry for each round
 - [ ] Nothing
 
-`None` is stacked too, but a thousand times nothing is nothing.
+`None` is stacked too, but a thousand times nothing is nothing. (For a gradient, each round keeps
+something.)
 </quiz>
 
 ## Recap

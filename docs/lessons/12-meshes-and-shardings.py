@@ -35,8 +35,8 @@ part lies does not depend on speed. <!-- gpu: nothing claimed -->
 Three words, and each is an object that you can print:
 
 - a **mesh** puts devices into a grid and gives its axes names;
-- a **spec**, `P(...)`, has one entry for each dimension of the *array*: the name of the mesh axis
-  that splits it, or `None`;
+- a **spec**, `P(...)`, has an entry for each dimension of the *array*, in order: the axis of the
+  mesh that splits it, or several, or `None`, which may be left out at the end;
 - a **sharding** is both together: `NamedSharding(mesh, spec)`.
 """
 
@@ -161,6 +161,9 @@ assert not refused["jit"]
 
 # %% [markdown]
 """
+On a machine with a GPU, the guard says nothing of this copy, if the array lies on CPU devices. It
+is made all the same. <!-- gpu: source: the output of this cell, recorded on an H200 -->
+
 !!! quote "Claim S3-26 (dgx): false"
     The document calls `make_array_from_callback` vital for a sharded array. For data that you
     have in memory, `device_put` with a sharding is all, as above. The callback has its use, and
@@ -414,7 +417,7 @@ print(f"resharded: a + b is {jax.typeof(a + b)}")
 
 # %% [markdown]
 """
-`f32[8@data,8]`: the first dimension has 8 rows, split over `"data"`. You can print it inside a
+`float32[8@data,8]`: the first dimension has 8 rows, split over `"data"`. You can print it inside a
 jitted function too, while it is traced. `jax.reshard` is the move that Auto made silently.
 
 Which one? Explicit tells you where data moves, before it moves. Auto runs all code that was

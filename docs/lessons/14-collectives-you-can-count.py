@@ -370,7 +370,7 @@ of a block's inputs comes back the same way: one more all-reduce, of the same si
     it. Its advice to try several strategies costs little then: the table compiled three.
 
 !!! quote "Claim S3-25 (dgx): true with conditions"
-    It says that `pjit` gives more control than `pmap`. `pjit` is now an old name for `jit` with
+    It says that `pjit` gives more control than `pmap`. In place of `pjit` one now writes `jit` with
     shardings, where you choose a layout and the compiler the messages, or `shard_map`, where you
     choose both.
 
@@ -432,8 +432,8 @@ On the left, the bytes that each device sends grow slowly with the number of dev
 copied weights stay as they are; shared and split ones halve whenever the devices double.
 
 On eight, *shared* holds an eighth between the steps: {{ shared_mib:.0f }} of {{ copied_mib:.0f }}
-MiB. Each way has its own price: *copied* and *shared* send weights, however few the rows; *split*
-sends rows, however large the weights.
+MiB. Each way has its own price: *copied* and *shared* send as many bytes as the weights have,
+however few the rows; *split* sends rows, however large the weights.
 
 On simulated devices *shared* sends more than *copied*, though it need not: the CPU's compiler adds
 up the whole gradient with an all-reduce, and then drops seven eighths of it. Is that so on a GPU?
@@ -501,7 +501,9 @@ assert "reduce-scatter" in {m.op for m in _collectives.collectives(results["shar
 The milliseconds are arithmetic, not a measurement: bytes over the speed of the links on paper, as
 [a description of such a
 machine](https://github.com/mlcommons/inference_results_v4.1/blob/main/closed/NVIDIA/systems/H200-SXM-141GBx8_TRT_MaxQ.json)
-gives it. A real exchange takes longer.
+gives it. Most real exchanges take longer. An all-reduce over all eight can be quicker than a ring,
+because [the switches of NVLink can add up](https://github.com/NVIDIA/nccl-tests/issues/272) by
+themselves.
 
 On H200 *shared* has its reduce-scatter, and sends {{ shared_gib:.2f }} GiB where *copied* sends
 {{ copied_gib:.2f }}. **An eighth of the weights between the steps, for the same bytes.** (`-start`

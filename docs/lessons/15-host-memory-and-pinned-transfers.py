@@ -60,8 +60,9 @@ for options in [{"pinned": True}, {"order": "F"}]:
     The document pins with `jnp.array(..., pinned=True)`. There is no such argument.
 
 !!! quote "Claim S3-06 (dgx): false"
-    It also asks for Fortran order. A `jax.Array` has no order that you can choose: only
-    `order="K"`, the default, is accepted.
+    It also asks for Fortran order. `jnp.array` takes no order but its default, `"K"`. The order of
+    a `jax.Array` is its *layout*: `jax.experimental.layout` can choose it, and programs rarely have
+    to.
 
 A NumPy array can't be pinned in JAX, and it does not have to be. What you can choose is where a
 `jax.Array` lies.
@@ -93,7 +94,7 @@ Its type says so: `<host>`.
 **Predict.** `x` lies in device memory, `h` in host memory, on the same device. What does `x + h`
 do?
 - [ ] It copies `h` to the device and adds
-> JAX moves free arrays between *devices*. Between memories it moves nothing.
+> JAX moves free arrays between *devices*. It moves no such array between memories.
 - [ ] It adds on the host
 > Nothing in the line says where.
 - [x] It raises a `ValueError`
@@ -124,7 +125,7 @@ print("read by NumPy:", type(host_again).__name__, host_again.shape)
     8.19 GB/s. Back again it was 52.5 GB/s to `pinned_host`, and 0.982 GB/s to NumPy.
     <!-- gpu: G6 -->
 
-## Host arrays compute on the host { #host-arrays-compute-on-the-host }
+## Host arrays alone raise no error { #host-arrays-alone-raise-no-error }
 
 The error above came of two memories in one operation. What if there is only one?
 
@@ -132,9 +133,9 @@ The error above came of two memories in one operation. What if there is only one
 **Predict.** `h` lies in pinned host memory of a device. What does `h @ h` do?
 - [ ] It raises a `ValueError`, as `x + h` did
 > Nothing is mixed here.
-- [ ] It copies `h` to the device, and multiplies there
-> JAX moves nothing between memories by itself, not even now.
-- [x] It multiplies on the host, and the result stays in host memory
+- [ ] It copies `h` to the device's memory, and leaves the product there
+> JAX moves no such array between memories by itself, not even now.
+- [x] It multiplies, and the product lies in host memory, too
 > Right. No error and no word; only the result's memory kind tells.
 
 </quiz>
@@ -157,13 +158,17 @@ assert [h.sum().sharding.memory_kind, h.mean().sharding.memory_kind] == ["pinned
 
 # %% [markdown]
 """
-On these devices all memories are the same chips, so nothing is lost. On a GPU's host, it is the CPU
-that multiplies. [Below](#what-is-saved-and-when) the same product is compiled for H200, and the
-program says so. So a forgotten `device_put` is an error only where the array meets another one in
-device memory. Where it meets none, the GPU is left out. <!-- gpu: compiled -->
+On these devices all memories are the same chips, so nothing is lost. Beside a GPU, host memory is
+at the other end of a link. Which processor works on it there is XLA's choice, and no promise of
+JAX's. [Below](#what-is-saved-and-when) two of these lines are compiled for H200: `h * 2` is marked
+for the host, and `h @ h` is a call of cuBLAS, a library of the GPU's, which reads host memory. XLA
+warns in its log that such work is slow. So a forgotten `device_put` is an error only where the
+array meets another one in device memory. Where it meets none, it only costs time.
+<!-- gpu: compiled -->
 
-The last line is an exception. A single number, without a dimension, mixes with a number of Python's
-without a word, and what comes out lies in device memory: a mean is a sum, divided by a number.
+The last line is an exception. A single number, without a dimension, mixes without a word: with a
+number of Python's, with another single number, and with an array of either memory. Here what comes
+out lies in device memory: a mean is a sum, divided by a number.
 
 ## Inside a jitted step { #inside-a-jitted-step }
 
@@ -271,9 +276,9 @@ print("without out_shardings:", kinds)
 # %% [markdown]
 """
 The first mistake is an error here, as soon as the step is traced, because Adam mixes its state with
-gradients from the device. (`decay = jax.jit(lambda m: 0.9 * m)` mixes nothing: it would compute on
-the host.) The second one is the one to test for: the step works, and after it the state is in
-device memory, and stays there.
+gradients from the device. (`decay = jax.jit(lambda m: 0.9 * m)` mixes nothing, and is no error.)
+The second one is the one to test for: the step works, and after it the state is in device memory,
+and stays there.
 
 ## What is saved, and when { #what-is-saved-and-when }
 
@@ -367,8 +372,9 @@ def variant(name, wait, host):
 names = ["kept", "moved", "one by one"]
 settings = [(False, False), (False, True), (True, True)]
 calls = [variant(name, *flags) for name, flags in zip(names, settings, strict=True)]
-calls += [(jax.jit(lambda h: h @ h), large((1024, 1024), "pinned_host"))]
-*found, host_product = _target.compiled_all(calls)
+on_host = large((1024, 1024), "pinned_host")
+calls += [(jax.jit(lambda h: h * 2), on_host), (jax.jit(lambda h: h @ h), on_host)]
+*found, doubled, product = _target.compiled_all(calls)
 compiled_for = dict(zip(names, found, strict=True))
 
 
@@ -384,11 +390,10 @@ for name, (device_mib, host_mib) in needs.items():
     copies = compiled_for[name].host_copies
     print(f"{name:11} device {device_mib:5.0f} MiB, host {host_mib:4.0f} MiB, {copies} copies")
 
-by_host = [line for line in host_product.text.splitlines() if '_xla_compute_type="host"' in line]
-print("h @ h of host memory, as compiled:")
-for line in by_host:
-    print("   ", line.strip()[:52], "...", re.search(r'_xla_compute_type="host"', line)[0])
-assert by_host
+print("of host memory alone, as compiled:")
+marks = r'ROOT .*(_xla_compute_type="host")', r'(custom_call_target="__cublas[^"]*")'
+for text, program, mark in zip(["h * 2", "h @ h"], [doubled, product], marks, strict=True):
+    print(f"    {text}  {re.findall(mark, program.text)[-1]}")
 
 # %% alt="Bars of device memory. Kept and moved are equal; one by one is shorter by the state."
 import matplotlib.pyplot as plt
@@ -583,8 +588,9 @@ for loop, speedup in zip(loops, speedups, strict=True):
 The generator gains next to nothing, and below 1 it even loses. What runs inside `next()` can't
 overlap with a step that the loop has waited for already. A generator that keeps two batches, such
 as `flax.jax_utils.prefetch_to_device`, starts its *copies* ahead of the step that needs them. They
-then run beside a step: on an H200, a step of 3.24 ms and a copy of 55.6 ms took 54.7 ms together.
-It does not overlap the *reading*, which runs in Python. <!-- gpu: G11 -->
+can then run beside a step. On an H200, a step of 3.24 ms and a copy of 55.6 ms took 54.7 ms
+together, with a spread larger than the step, so this copy was too long a one to show it. It does
+not overlap the *reading*, which runs in Python. <!-- gpu: G11 -->
 
 ## A few ahead { #a-few-ahead }
 
@@ -686,7 +692,8 @@ Pinned memory is a property of where a `jax.Array` lies.
 </quiz>
 
 <quiz>
-An offloaded step runs out of device memory in its second call, not in its first. What is missing?
+After its first call, an offloaded step has left the optimizer's state in device memory. What is
+missing?
 - [ ] `donate_argnums`
 - [x] `out_shardings` with the host memory kind, or a `device_put` to it
 - [ ] A larger pinned pool
@@ -707,8 +714,8 @@ The peak counts. Let each copy wait for the gradient that it meets.
 
 - `pinned=True` does not exist. `sharding.with_memory_kind("pinned_host")` does.
 - An array's memory kind is a part of its sharding, and of its type.
-- JAX does not mix memories in one operation: bring the array to the device, or get a `ValueError`.
-  On host arrays alone it computes on the host, and says nothing.
+- JAX does not mix arrays of two memories in one operation (single numbers it does): bring the array
+  to the device, or get a `ValueError`. On host arrays alone it computes, slowly, and says nothing.
 - `S(5)` in the compiled program proves it, with no GPU at hand.
 - Moved at once, the state saves {{ moved_saves }} MiB at the peak; one by one, {{ saved:.0f }}.
 - Begin the next read and the next copy before you wait: {{ first_speedup:.1f }} times as fast here.

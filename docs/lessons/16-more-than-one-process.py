@@ -234,7 +234,7 @@ it. Its result is a single number, copied to every device, so each process can r
 > The `print` would be. But the mean inside it is a program of all.
 - [ ] Process 0 prints the mean of its own rows
 > `batch` is the array of all rows. Process 0 can't do it alone.
-- [x] Process 0 waits for ever
+- [x] Process 0 waits, until a timeout ends the job
 > Right. It waits for process 1 to run the same program, which it never does.
 
 </quiz>
@@ -279,7 +279,9 @@ In the first case process 0 has begun to print: `batch.mean()` came back at once
 does, and the wait is where the number is needed. Process 1 is `done` and waits, too: a process
 that ends says goodbye to the others first. In the second case both wait for a third one.
 
-There is no error in either. A job that stands still, with idle devices, means: *somebody is not
+For a long time there is no error in either. Then a timeout raises, or ends both processes: left
+alone, the first case stood still for half a minute here, and the second for five, and the errors
+say what timed out, not why. So a job that stands still, with idle devices, means: *somebody is not
 where the others are*. Look at where each process stands, not at one of them.
 
 So: compute in all processes, and choose afterwards who prints.

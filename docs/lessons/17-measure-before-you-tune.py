@@ -150,9 +150,9 @@ assert often_ms < 0.5 * work_ratio * once_ms
 
 # %% [markdown]
 """
-With the rounds the FLOPs grow, and the bytes do not; the time grows far less than the FLOPs. These
-kernels wait for memory, whatever they compute. (More rounds may even take less time: XLA for CPUs
-gives a small loop to fewer threads than a large one.)
+With the rounds the FLOPs grow, and the bytes do not; the time grows far less than the FLOPs. With
+few rounds these kernels wait for memory, whatever they compute. (More rounds may even take less
+time: XLA for CPUs gives a small loop to fewer threads than a large one.)
 
 ## Two ceilings { #two-ceilings }
 

@@ -435,11 +435,12 @@ This lesson goes on with 2 x 4, where both axes have work.
 
 ## Time on paper { #time-on-paper }
 
-Nothing has run, so no time is known. What can be had is a *lower bound on paper*, from the figures
-of data sheets: FLOPs over the rate of the tensor cores, bytes over the rate of the links. A real
-machine reaches neither. The sources: [NVIDIA's page on the
-H200](https://www.nvidia.com/en-us/data-center/h200/) for the products (TF32 without sparsity; such
-a GPU may compute products of float32 in it) and for PCIe, one way; [a description of such a
+Nothing has run, so no time is known. What can be had is a *bound on paper*, from the figures of
+data sheets: FLOPs over the rate of the tensor cores, bytes over the rate of the links, for
+exchanges that go round in a ring. Real machines are slower, but for exchanges in which the switches
+add up. The sources: [NVIDIA's page on the H200](https://www.nvidia.com/en-us/data-center/h200/) for
+the products (TF32 without sparsity; such a GPU may compute products of float32 in it) and for PCIe,
+one way; [a description of such a
 machine](https://github.com/mlcommons/inference_results_v4.1/blob/main/closed/NVIDIA/systems/H200-SXM-141GBx8_TRT_MaxQ.json)
 for NVLink, one way. <!-- gpu: source: the data sheets linked here -->
 

@@ -71,9 +71,10 @@ def check(entry: Entry, path: Path | None = None, more: Options | None = None) -
     return record
 
 
-def passed(record: Record, entry: Entry = DEVICES) -> bool:
-    """Whether it passes every check."""
-    return judge(record, entry.exercise).exit_code == 0
+def not_passed(record: Record, entry: Entry = DEVICES) -> list[str]:
+    """The checks that it does not pass, and what was observed, or why nothing was."""
+    verdicts = judge(record, entry.exercise).verdicts
+    return [f"{v.check}: {v.observed or v.reason}" for v in verdicts if v.status != "pass"]
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
@@ -124,7 +125,7 @@ def test_the_next_check_starts_no_worker(
     seeds = []
     for workers in (2, 0, 0):
         record = check(DEVICES)
-        assert passed(record)
+        assert not not_passed(record)
         assert len(started) == workers
         started.clear()
         assert record.machine is not None
@@ -140,7 +141,8 @@ def test_a_wrong_file_fails_all_the_same(server: ForkServer, tmp_path: Path) -> 
     text = DEVICES.solution.read_text("utf-8")
     assert "return 0" in text
     path.write_text(text.replace("return 0", "return 1"), "utf-8")
-    assert [passed(check(DEVICES, each)) for each in (None, path, None)] == [True, False, True]
+    found = [not not_passed(check(DEVICES, each)) for each in (None, path, None)]
+    assert found == [True, False, True]
 
 
 def test_another_exercise_uses_none(server: ForkServer, token: str, started: list[Request]) -> None:
@@ -148,7 +150,7 @@ def test_another_exercise_uses_none(server: ForkServer, token: str, started: lis
     check(DEVICES)
     before = standing_by(server, token)
     started.clear()
-    assert passed(check(NUMBERS), NUMBERS)
+    assert not not_passed(check(NUMBERS), NUMBERS)
     assert started
     assert not before & standing_by(server, token)
 
@@ -192,7 +194,7 @@ def test_those_that_died_are_replaced(
             os.kill(pid, signal.SIGKILL)
     wait_until(lambda: fenced.processes(token) == {server._process.pid})
     started.clear()
-    assert passed(check(DEVICES))
+    assert not not_passed(check(DEVICES))
     assert len(started) == 1
 
 
@@ -215,7 +217,7 @@ def test_a_reference_that_died_under_way_runs_again(
     monkeypatch.setattr(launch, "_taken", cut)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "START_SECONDS", 1.0)
-        assert passed(check(DEVICES))
+        assert not not_passed(check(DEVICES))
 
 
 def test_only_the_last_ones_stand_by(server: ForkServer, token: str) -> None:
