@@ -102,8 +102,10 @@ class Prepared:
     machine: Machine
     said: str = ""
     """The last it printed while it started."""
+    stood_by: bool = False
+    """Whether an earlier command has left it behind."""
     under_way: bool = False
-    """Whether an earlier command has given it its job already."""
+    """Whether that has given it its job already."""
 
 
 @dataclass
@@ -362,7 +364,7 @@ class Session(AbstractContextManager["Session"]):
 
     def _begun(self, origin: Launcher, worker: Worker, setup: Setup) -> Prepared:
         """Tell a worker its setup, and wait until it is ready; as `prepare`."""
-        under_way = worker.told > 1
+        stood_by, under_way = worker.told > 0, worker.told > 1
         self._workers.add(worker)
         if self._cancelled:
             worker.cancel()
@@ -381,7 +383,7 @@ class Session(AbstractContextManager["Session"]):
             raise NoDevice(problem)
         said = _said(worker.output())
         worker.forget_output()
-        return Prepared(worker, ready.machine, said, under_way)
+        return Prepared(worker, ready.machine, said, stood_by, under_way)
 
     def _asked(
         self,
