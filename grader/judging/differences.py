@@ -21,6 +21,11 @@ MAX_FACTOR, MAX_VALUES = 4096, 1 << 20
 MAX_DIGITS = 5
 """To more digits after the point, few numbers are rounded."""
 ALL_ZERO, ANOTHER_ORDER = "all of it is 0", "the same values in another order"
+AT_ITS_INDEX = (
+    "Each number stays at its index, however the array that was given lies in memory. Which line "
+    "takes the numbers in another order?"
+)
+"""The hint for `ANOTHER_ORDER` where arrays were to be placed, and no more."""
 IN_BFLOAT16 = "each value has no more digits than a bfloat16 holds"
 OF_ALL = frozenset((ALL_ZERO,))
 """Explanations that say what every value is."""

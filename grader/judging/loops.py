@@ -5,7 +5,8 @@ written down by `grader.stages.loop`.
 """
 
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
@@ -14,6 +15,7 @@ from grader.judging.checking import Failure
 from grader.judging.evidence import events, seen, wanted
 from grader.judging.words import plural, typed, where
 from grader.records.record import Event, Record
+from grader.records.verdict import Culprit
 
 Call = tuple[str, int]
 """What was called, and the index of the batch or loss it was called with."""
@@ -45,7 +47,17 @@ def uncalled(record: Record, name: str) -> tuple[str, str] | None:
 
 
 NO_STEP_FOLLOWS = "`stop` returns True or False. Where it returns True, the loop has to end."
+OF_NUMPY = (
+    "NumPy's True equals True, but it is another object. `is` asks for the object, and `if "
+    "stop(loss):` for the value."
+)
 WENT_ON = "the loop went on after `stop` had returned True"
+
+
+def ending_hint(place: Sequence[Culprit]) -> str:
+    """The hint where a loop took the answer of `stop` wrongly, at this place."""
+    asked = re.compile(r"\bis (not )?(True|False)\b")
+    return OF_NUMPY if any(asked.search(one.text) for one in place) else NO_STEP_FOLLOWS
 
 
 def went_on(record: Record, name: str) -> bool:

@@ -264,8 +264,8 @@ _TABLE = tuple(
         _Said(
             r"type object 'MemorySpace' has no attribute '(\w+)'",
             r"jax.memory.Space has no `\1`",
-            "It has Device and Host. Host is the memory of the host that the device can read by "
-            "itself, where it has such a memory.",
+            "For a device_put it has Device and Host. Host is the memory of the host that the "
+            "device can read by itself, where it has such a memory.",
         ),
         _Said(
             r"'(dict|list|tuple)' object has no attribute '(block_until_ready|copy_to_host_async|"
@@ -397,6 +397,11 @@ _TABLE = tuple(
             r"device_put` only accepts .* Received invalid value: ((?:cpu|gpu|cuda|tpu)(?::\d+)?)$",
             r"the text `\1` stands where a device is expected",
             "jax.device_put takes the jax.Device itself, not its name.",
+        ),
+        _Said(
+            r"device_put` only accepts .* Received invalid value: (\d+)$",
+            r"the number `\1` stands where a sharding or a device is expected",
+            "jax.device_put takes the jax.Device itself, not its number.",
         ),
         _Said(
             r"device_put` only accepts .* Received invalid value: (\w+)$",

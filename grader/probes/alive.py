@@ -5,7 +5,7 @@ two moments.
 """
 
 import gc
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -47,6 +47,19 @@ def left_beside(result: Any, before: int, *, scalars: bool = False) -> int:
     if nbytes(scalars=scalars) > known:
         gc.collect()
     return max(0, nbytes(scalars=scalars) - known)
+
+
+def held(references: Iterable[Callable[[], Any]]) -> int:
+    """The bytes of the arrays that are alive to which weak references refer, be it NumPy's.
+
+    An array of JAX's on a CPU may use the memory of one of NumPy's, and then holds it. Cycles of
+    objects that nothing holds any more do not count.
+    """
+    known = list(references)
+    if any(reference() is not None for reference in known):
+        gc.collect()
+    alive = (reference() for reference in known)
+    return sum(array.nbytes for array in alive if array is not None)
 
 
 def _sum(arrays: Any, scalars: bool) -> int:

@@ -45,6 +45,42 @@ def some_blank_rows(rng: Any, *arrays: Any) -> None:
         array[blank] = 0
 
 
+def beside(rng: Any) -> Any:
+    """A generator of its own, made from `rng`, which goes on as before."""
+    return np.random.Generator(rng.bit_generator.jumped())
+
+
+def some_by_columns(rng: Any, tree: Any) -> Any:
+    """A tree of NumPy arrays, of whose matrices some lie column by column in memory."""
+
+    def drawn(array: Any) -> Any:
+        return np.asfortranarray(array) if array.ndim == 2 and rng.integers(2) else array
+
+    return jax.tree.map(drawn, tree)
+
+
+def three_axes(devices: Any) -> Any:
+    """A NumPy array of devices, in the form of a mesh of three axes: 8 of them are 2 by 2 by 2."""
+    first = next(n for n in (2, 3, len(devices)) if len(devices) % n == 0)
+    rest = len(devices) // first
+    second = next(n for n in (2, 3, rest) if rest % n == 0)
+    return np.reshape(devices, (first, second, -1))
+
+
+def with_lost_row(rng: Any, batch: Any) -> Any:
+    """The batch, (inputs, targets) on devices, in which the targets of a drawn row are NaN.
+
+    They are placed as they were. What is no such batch stays as it is.
+    """
+    leaves, form = jax.tree.leaves(batch), jax.tree.structure(batch)
+    if not (leaves and isinstance(leaves[-1], jax.Array)):
+        return batch
+    targets = np.array(leaves[-1])
+    targets[int(rng.integers(len(targets)))] = np.nan
+    there = leaves[-1].sharding if leaves[-1].committed else None
+    return jax.tree.unflatten(form, [*leaves[:-1], jax.device_put(targets, there)])
+
+
 def with_targets(batch: Any, far: float) -> Any:
     """The batch, (inputs, targets) on devices, with targets that are at most `far` away from 0.
 

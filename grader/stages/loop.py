@@ -179,15 +179,19 @@ class Book:
             leaves = [leaf for leaf in _leaves(arguments) if hasattr(leaf, "is_deleted")]
             self._given.append((number, list(map(_reference, leaves))))
 
-    def stopping(self, last: int) -> Callable[[Any], bool]:
-        """A `stop` that ends the run after step number `last`, counted from 0."""
+    def stopping(self, last: int) -> Callable[[Any], Any]:
+        """A `stop` that ends the run after step number `last`, counted from 0.
 
-        def stop(loss: Any) -> bool:
+        If that is odd, it returns bools of NumPy's, as comparisons of NumPy's numbers give them.
+        """
+        answer = np.bool_ if last % 2 else bool
+
+        def stop(loss: Any) -> Any:
             steps = len(self._losses)
             # If the loss is a device array, float() reads it here, inside the loop.
             self._told.append((steps - 1, type(loss).__name__, str(float(loss))))
             self._note("stop", len(self._told) - 1)
-            return steps > last
+            return answer(steps > last)
 
         return stop
 

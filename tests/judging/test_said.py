@@ -247,6 +247,10 @@ def test_an_exception_that_says_what_is_wrong_is_left_as_it_is() -> None:
             "a `Mesh` stands",
         ),
         (
+            "ValueError: `jax.device_put` only accepts `None`. Received invalid value: 2",
+            "the number `2` stands",
+        ),
+        (
             "ValueError: `jax.device_put` only accepts `None`. Received invalid value: pinned_host",
             "the text `pinned_host` stands",
         ),

@@ -3,11 +3,13 @@
 The staged machines (`grader.stages.machines`) have GPUs of NVIDIA's or AMD's, and the CPU or the
 GPUs are the default backend. Of each of these four there are machines with 1 GPU, with 8, with some
 (2 to 7) and with many (9 to 20); each number up to 8 comes. On a drawn one of them, a CPU device is
-JAX's default device (`jax_default_device`), and on another one, a GPU is. `try_gpu` is asked for
+JAX's default device (`jax_default_device`), and on another one, a GPU is; for two of the four,
+drawn as well, the default device is set by the name of its platform, a text. `try_gpu` is asked for
 every GPU, and for numbers beside them that are drawn. One machine has no GPU, and one has TPUs and
 no GPU: an answer that takes every accelerator for a GPU is wrong there. The names of all products
-are drawn. Each of these machines is asked everything twice, and which function comes first is
-drawn, and whether `i` is given by its name.
+are drawn, and whether the GPUs of a machine are of one kind or of two. Each of these machines is
+asked everything twice, and which function comes first is drawn, and whether `i` is given by its
+name.
 
 Each fault of a plugin, NVIDIA's or AMD's, gets a machine of its own for each question, because JAX
 starts its plugins at the first question only; `try_gpu` is asked there for 0 and for drawn numbers,
@@ -52,6 +54,7 @@ from grader.stages import machines
 type _Given = tuple[tuple[int, ...], dict[str, int]]
 """The arguments of a call, by their places and by their names."""
 NOTHING: _Given = ((), {})
+MAKES = machines.NVIDIA, machines.AMD, machines.CPU_FIRST, machines.AMD_AFTER_CPU
 DEFAULTS = ("", "", "CPU device", "GPU")
 """What JAX's default device is on the machines of one make, in drawn order; "" is not set."""
 FARTHEST = 10_000
@@ -90,13 +93,19 @@ SAID = (
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Ask on this machine, then on staged ones, until one of them cannot be staged."""
     answers = _questions("this machine", submission, machines.real(), rng)
+    by_a_name = rng.permutation(MAKES)[: len(MAKES) // 2].tolist()
     try:
         for gpus, made, default in _staged(rng):
             with machines.machine(gpus=gpus, made=_of_some_kind(made, rng)) as stage:
+                _of_two_kinds(stage, made, rng)
                 name = _machine(gpus, made)
-                name += f", where a {default} is JAX's default device" * bool(default)
-                devices = stage.gpus if default == "GPU" else stage.cpus
-                with jax.default_device(rng.choice(devices)) if default else nullcontext():
+                device: Any = rng.choice(stage.gpus if default == "GPU" else stage.cpus)
+                if default and made in by_a_name:
+                    device = device.platform
+                    name += f", where JAX's default device is set to {device!r}"
+                elif default:
+                    name += f", where a {default} is JAX's default device"
+                with jax.default_device(device) if default else nullcontext():
                     answers += _questions(name, machines.fresh(submission), stage, rng)
         said = zip(cycle(rng.permutation(CODES)), cycle(rng.permutation(SAID)))
         for name, (fault, plugin, platforms) in FAULTS.items():
@@ -117,13 +126,12 @@ def _staged(rng: Any) -> list[tuple[int, machines.Made, str]]:
 
     Those where it is not set come first: a mistake that shows there has nothing to do with it.
     """
-    makes = machines.NVIDIA, machines.AMD, machines.CPU_FIRST, machines.AMD_AFTER_CPU
     some, staged = rng.permutation(range(2, 8)).tolist(), list[tuple[int, machines.Made, str]]()
-    for made in makes:
+    for made in MAKES:
         counts = [1, 8, int(rng.integers(9, 21)), some.pop()]
         defaults = rng.permutation(DEFAULTS).tolist()
         staged += [(gpus, made, one) for gpus, one in zip(counts, defaults, strict=True)]
-    staged += [(gpus, makes[rng.integers(len(makes))], DEFAULTS[-1]) for gpus in some]
+    staged += [(gpus, MAKES[rng.integers(len(MAKES))], DEFAULTS[-1]) for gpus in some]
     staged.sort(key=lambda one: bool(one[-1]))
     return [(0, machines.NVIDIA, ""), *staged, (int(rng.integers(1, 9)), machines.GOOGLE, "")]
 
@@ -132,6 +140,14 @@ def _of_some_kind(made: machines.Made, rng: Any) -> machines.Made:
     """The same make, with another name of a product: `NVIDIA Q417`."""
     kind = f"{made.kind.split()[0]} {rng.choice([*ascii_uppercase])}{rng.integers(100, 1000)}"
     return replace(made, kind=kind)
+
+
+def _of_two_kinds(stage: machines.Stage, made: machines.Made, rng: Any) -> None:
+    """Half of the time, give some of the GPUs the name of another product."""
+    other, mixed = _of_some_kind(made, rng).kind, bool(rng.integers(2))
+    for gpu in stage.gpus:
+        if mixed and rng.integers(2):
+            gpu.device_kind = other
 
 
 def _of_the_broken(rng: Any) -> list[tuple[str, _Given]]:

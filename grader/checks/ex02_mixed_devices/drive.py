@@ -2,21 +2,23 @@
 
 Drawn: for each run the steps (once 1, twice 2 to 29, once 30 to 99, once 100 to 109), the device
 asked for (at least two, and one of them twice), the default device (once the one asked for, else
-another one), the numbers, the sizes (the same on one device), which of bias and scale is int32 and
-which bfloat16, and where each array lies. In each run but one, one array lies on the device asked
+another one), the numbers, the sizes (the same on one device; 1 is one of them, and so is 64, the
+largest), which of bias and scale holds whole numbers or bools and which half-precision floats, of
+which dtypes, and where each array lies. In each run but one, one array lies on the device asked
 for, one is committed to another, one is uncommitted, on the default device, and one is as any of
 these; in that one, none lies there. Over all runs, each array takes each of these places. Runs on
 one device get one dict, filled with other arrays. In the last two runs, arrays have numbers that
-are none, infinite, -0.0 or tiny, and the whole numbers among them the ends of their range.
-The drive keeps what each call of `step` is given and returns: an array that lies in another buffer
-than before was copied, even where no copy between devices was seen. It counts what programs are
-given beside the steps, before the first one only where it lies on the device asked for: they may
-copy what no step gets. When the first step begins, it counts the bytes of all other arrays that the
-run has made. What the caller has is looked at in each step, and once more when all runs have ended,
-as are the states that they returned.
+are none, infinite, -0.0 or tiny, and the whole numbers among them the ends of their range. The
+drive keeps what each call of `step` is given and returns: an array that lies in another buffer than
+before was copied, even where no copy between devices was seen. It counts what programs are given
+beside the steps, before the first one only where it lies on the device asked for: they may copy
+what no step gets. When the first step begins, it counts the bytes of all other arrays that the run
+has made. What the caller has is looked at in each step, and once more when all runs have ended, as
+are the states that they returned.
 """
 
 from collections.abc import Sequence
+from itertools import cycle
 from types import ModuleType
 from typing import Any
 
@@ -32,6 +34,8 @@ from grader.probes.describe import describe, in_other_order
 from grader.probes.observe import Observe
 from grader.stages.drawn import some_odd
 
+WHOLE, HALVES = (np.int32, np.uint8, bool), (jnp.bfloat16, np.float16)
+"""The dtypes of bias and scale, of which one is of the first ones, and the other of the others."""
 LENGTHS = ((1, 2), (2, 30), (2, 30), (30, 100), (100, 110))
 """From how many steps on, and below how many, the runs have."""
 WITH_ODD = ROUNDS[-2:]
@@ -44,13 +48,13 @@ def _inputs(
     """Arrays and a state, where `homes` says; None is uncommitted.
 
     weights (n, n) and state (rows, n) float32, bias (n,) and scale (n,) of `kinds`; whole numbers
-    are 0 or 1. With `odd`, some numbers are those of `some_odd`.
+    and bools are 0 or 1. With `odd`, some numbers are those of `some_odd`.
     """
     n, rows = map(int, sizes)
     shapes = {"weights": (n, n), "bias": (n,), "scale": (n,), "state": (rows, n)}
     drawn = {k: rng.standard_normal(s).astype(np.float32) / 2 for k, s in shapes.items()}
     for name, kind in zip(("bias", "scale"), kinds, strict=True):
-        drawn[name] = (drawn[name] > 0 if kind == np.int32 else drawn[name]).astype(kind)
+        drawn[name] = (drawn[name] > 0 if kind in WHOLE else drawn[name]).astype(kind)
     if odd:
         some_odd(rng, *drawn.values())
     placed = {
@@ -65,8 +69,11 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     devices = rng.permutation(jax.devices())[:2].tolist()
     more = [rng.choice(devices), rng.choice(jax.devices()), rng.choice(devices)]
     devices = rng.permutation([*devices, *more]).tolist()
-    sizes = {device: rng.integers(2, 64, 2) for device in devices}
-    kinds = {device: rng.permutation([np.int32, jnp.bfloat16]).tolist() for device in devices}
+    sizes = {device: rng.integers(2, 65, 2) for device in devices}
+    for size, device in zip((1, 64), rng.permutation([*sizes]), strict=False):
+        sizes[device][rng.integers(2)] = size
+    pairs = zip(cycle(rng.permutation(WHOLE)), cycle(rng.permutation(HALVES)))
+    kinds = {device: rng.permutation(next(pairs)).tolist() for device in sizes}
     numbers = rng.permutation([int(rng.integers(*span)) for span in LENGTHS]).tolist()
     through, runs, dicts = 0, list[_Run](), dict[Any, dict[str, Any]]()
     with observe.unwatched():

@@ -1,11 +1,12 @@
-"""Drives ex03_create_in_place: creates two layers, each on a device of its own, and then two more.
+"""Drives ex03_create_in_place: creates two layers, each on its own device, and then three more.
 
 Drawn: the default device, the two devices, neither of which is the default one, the keys, of which
-one begins with 0, as that of a small seed does, and the numbers of rows. They differ: JAX logs no
-copy for a jitted call whose arguments have the shapes of an earlier call. The third layer is like
-the first one, but for its key: what is kept of an earlier layer does not fit it, and a number that
-only its programs hold came from its key. The second one's device is the default one then. The
-fourth has the third one's key, and another number of rows.
+one begins with 0, as that of a small seed does, and the numbers of rows, 1 to 7 for one layer. They
+differ: JAX logs no copy for a jitted call whose arguments have the shapes of an earlier call. The
+third layer is like the first one, but for its key: what is kept of an earlier layer does not fit
+it, and a number that only its programs hold came from its key. The second one's device is the
+default one then. The fourth has the third one's key, and another number of rows. The fifth call is
+the fourth one again, with the same key, rows and device: its arrays are new ones all the same.
 
 A copy is not the only way from the host: an array made by NumPy inside a jitted function becomes a
 constant of the program, and reaches the device with it. So the constants of all compiled programs
@@ -46,8 +47,8 @@ from grader.probes.describe import address
 from grader.probes.observe import Observe
 
 _CONSTANT = re.compile(r"constant(?: dense)?<(.*?)> : tensor<((?:\d+x)*)")
-ROWS, BETWEEN = ((8, 60), (1000, 3000)), (60, 1000)
-"""From how many rows on, and below how many, the layers have, and the last one."""
+ROWS, BETWEEN = ((1, 8), (1000, 4100)), (8, 1000)
+"""From how many rows on, and below how many, the layers have, and the last two."""
 OF_JAX = "_identity_fn"
 """The program in which jnp.asarray(array, device=...) ends, which is given that array alone."""
 MAX_LISTED, MAX_SHOWN = 300, 60
@@ -68,7 +69,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         keys = [jax.device_put(jax.random.wrap_key_data(pair), device) for pair, device in pairs]
     observe.fact(facts.UNSEEN, watch.problem)
     layers = [(default, one, few, 0), (default, two, many, 1), (two, one, few, 2)]
-    layers.append((rng.choice([default, two]), one, between, 2))
+    layers += [(rng.choice([default, two]), one, between, 2)] * 2
     made = []
     for name, (elsewhere, device, rows, key) in zip(ROUNDS, layers, strict=True):
         observe.fact(facts.key(name), words[key].tolist())

@@ -3,7 +3,7 @@
 A layer's name is the name of the value that `create` returned, and of the phase of the call.
 """
 
-ROUNDS = ("first layer", "second layer", "third layer", "fourth layer")
+ROUNDS = ("first layer", "second layer", "third layer", "fourth layer", "fifth layer")
 MADE_BEFORE = "arrays alive before the first layer"
 """The fact that counts the bytes that the file had made when it was imported, in JAX's arrays."""
 

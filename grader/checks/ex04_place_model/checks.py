@@ -12,6 +12,7 @@ from grader.checks.ex04_place_model.facts import (
     OTHER_NODES,
     PLACE_RAISED,
     PLACED,
+    SHARED,
     STEP_RAISED,
     STEPPED,
     THROUGH_HOST,
@@ -147,10 +148,7 @@ NODES = (
     "jax.tree.map takes two trees together only if their dicts and tuples are of the same types. "
     "Which line makes another one?"
 )
-DTYPES = (
-    "The inputs are floats, and the labels are whole numbers: each keeps its dtype. Which call "
-    "asks for another?"
-)
+DTYPES = "Each array of a batch keeps its dtype, whichever that is. Which call asks for another?"
 EMPTY_PARTS = (
     "A state may have parts without any array, such as optax.EmptyState(). They keep their places. "
     "jax.tree.map and jax.device_put leave them where they are."
@@ -211,8 +209,12 @@ AS_IT_CAME = (
 )
 NOT_IN_THIS_CALL = "The calls before moved their arrays. What is different in this one?"
 KEPT = (
-    "The last call gets the params and the state of an earlier one, and another device. What does "
+    "This call gets the params and the state of an earlier one, and another device. What does "
     "your code keep between two calls?"
+)
+COPIES = (
+    "A step may donate what it gets, and an array that two calls share is deleted for both. What "
+    "does your code keep between two calls?"
 )
 
 
@@ -255,7 +257,7 @@ def on_the_device(record: Record) -> Result:
             trees = list(dict.fromkeys(tree for tree, _ in wrong))
             numpy = any(leaf.kind == "numpy" for _, leaf in wrong)
             hint = NO_DEVICE if nowhere else _whose({*trees}, model, moved=moved, numpy=numpy)
-            if model == _models(record)[-1] and trees != ["batch"]:
+            if model in _models(record)[-2:] and trees != ["batch"]:
                 hint = KEPT
             by_default = hint == THE_REST and statements.uses(record, "place", "default_device")
             made = {place.line: place for tree in trees[::-1] for place in _made(record, tree)}
@@ -307,6 +309,14 @@ def copied_once(record: Record) -> Result:
     mine = list(events(seen(record), "h2d", "d2d", phase="place"))
     theirs = list(events(wanted(record), "h2d", "d2d", phase="place"))
     (total, size), (fewest, least) = map(weight, (mine, theirs))
+    if shared := seen(record).facts[SHARED]:
+        return Failure(
+            "each call of `place` makes copies of its own",
+            f"`{shared}` is the very array that the call before returned: it got the same params, "
+            "the same state and the same device",
+            _made(record, shared.split("[")[0].split(".")[0]),
+            COPIES,
+        )
     if total <= fewest and size <= least:
         return _copied_again(record) or probe_gap(seen(record), "transfers")
     moves = _of_kind(mine, "d2d")

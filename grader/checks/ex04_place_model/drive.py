@@ -2,20 +2,22 @@
 
 The first model, and one more, have the file's optimizer: a step is taken with one of the two, and
 `place` cannot know with which. The others have other optimizers, whose states have other types, and
-one of them has arrays of other dtypes and empty nodes, too, and the dtypes of its batch are those
-that NumPy makes unless it is told another; the state of one has no array at all, and the dtypes of
-its batch are smaller ones. So it helps nobody
-to take Adam's state apart, or to name one device always. The two models are of one size, and go
-from the same device to the same one: only their numbers differ. At last the params and the state of
-one model are placed again, on another device. No count is 0: a state made anew by `init`
-differs. A step that JAX refuses is a fact about the placement, and no error of the run; with other
-optimizers, a step is traced only.
-What `place` returned, and the batches that it was given, are looked at when all models are placed.
+one of them has arrays of other dtypes and empty nodes, too, and its params are in bfloat16, and the
+dtypes of its batch are those that NumPy makes unless it is told another; the state of one has no
+array at all, and the dtypes of its batch are smaller ones; the batch of a third is of whole numbers
+without a sign. So it helps nobody to take Adam's state apart, or to name one device always. The
+inputs of these three have more dimensions than two, as images do, and their labels may have two.
+The two models are of one size, and go from the same device to the same one: only their numbers
+differ. At last the params and the state of one model are placed again, on another device, and once
+more on that one, where the arrays are other ones than those of the call before: a step may have
+donated these. No count is 0: a state made anew by `init` differs. A step that JAX refuses is a fact
+about the placement, and no error of the run; with other optimizers, a step is traced only. What
+`place` returned, and the batches that it was given, are looked at when all models are placed.
 
-Drawn: how many models are placed (6 to 8), with which a step is taken, the default device and the
-device asked for each time, the optimizers, their order and what they clip at, the features and
-rows of each batch, once 1, its dtypes, and all numbers, some of them 0, negative or large. But for
-the first model, some are none, infinite, -0.0 or tiny.
+Drawn: how many models are placed (7 or 8), with which a step is taken, the default device and the
+device asked for each time, the optimizers, their order and what they clip at, the features and rows
+of each batch, once 1, its dtypes, and all numbers, some of them 0, negative or large. But for the
+first model, some are none, infinite, -0.0 or tiny.
 """
 
 import traceback
@@ -37,6 +39,7 @@ from grader.checks.ex04_place_model.facts import (
     OTHER_NODES,
     PLACE_RAISED,
     PLACED,
+    SHARED,
     STEP_RAISED,
     STEPPED,
     THROUGH_HOST,
@@ -44,7 +47,7 @@ from grader.checks.ex04_place_model.facts import (
     TREES,
     UNSEEN,
 )
-from grader.probes import dumped, launches
+from grader.probes import alive, dumped, launches
 from grader.probes.describe import in_other_order
 from grader.probes.observe import Observe, other_part, unpack
 from grader.stages.drawn import some_odd
@@ -54,7 +57,7 @@ SIZES = (range(1, 2), range(3, 64), range(64, 200), range(60, 200, 60))
 """Features are drawn from one of these; rows from each of them at least once."""
 TRACED = 9973
 """Features of the network that is traced: no other size of its parameters."""
-FEWEST = 6
+FEWEST = 7
 """So many models are placed at least."""
 OF_OTHER_DTYPES = "optax.chain(a key, masked(trace), apply_if_finite(adam in bfloat16))"
 """An optimizer whose state holds uint32, bools, bfloat16 and optax.MaskedNode, too.
@@ -69,6 +72,9 @@ type _Dtypes = tuple[Any, Any]
 """Of the inputs and of the labels of a batch."""
 USUAL: _Dtypes = (np.float32, np.int32)
 WIDE: _Dtypes = (np.float64, np.int64)
+UNSIGNED: Sequence[_Dtypes] = ((np.uint16, np.uint32), (np.uint32, np.uint16))
+PIXELS = ((2, 2, 3), (3, 1, 1))
+"""What the shape of the inputs has behind rows and features, if they have more dimensions."""
 SMALL: Sequence[_Dtypes] = ((np.float16, np.int8), (np.uint8, np.uint8), (np.float16, np.int16))
 
 
@@ -128,15 +134,22 @@ def _inputs(
     """Parameters and optimizer state on the default device, uncommitted; a NumPy batch.
 
     `traced` is what `_parameters` returns. inputs (rows, features) and labels (rows,) are of
-    `dtypes`. With `odd`, some numbers are those of `some_odd`.
+    `dtypes`; they have more dimensions if these are not USUAL. With `odd`, some numbers are those
+    of `some_odd`.
     """
-    inputs = rng.standard_normal((rows, features))
-    inputs = (abs(100 * inputs) if dtypes[0] == np.uint8 else inputs).astype(dtypes[0])
-    labels = rng.integers(0, 4, rows).astype(np.int32 if dtypes == WIDE else dtypes[1])
+    usual = dtypes == USUAL
+    more = () if usual else PIXELS[rng.integers(len(PIXELS))]
+    inputs = rng.standard_normal((rows, features, *more))
+    unsigned = np.issubdtype(dtypes[0], np.unsignedinteger)
+    inputs = (abs(100 * inputs) if unsigned else inputs).astype(dtypes[0])
+    labels = rng.integers(0, 4, (rows,) if usual else (rows, *(1, 2)[: rng.integers(2)]))
+    labels = labels.astype(np.int32 if dtypes == WIDE else dtypes[1])
+
+    dtype = jnp.bfloat16 if dtypes == WIDE else np.float32
 
     def sized(leaf: Any) -> Any:
         shape = tuple(features if size == TRACED else size for size in leaf.shape)
-        return jax.ShapeDtypeStruct(shape, leaf.dtype)
+        return jax.ShapeDtypeStruct(shape, dtype)
 
     params = jax.tree.map(sized, traced)
     state = params, jax.eval_shape(optimizer.init, params)
@@ -158,10 +171,14 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     others = _others(rng)
     count = int(rng.integers(FEWEST, len(MODELS) + 1))
     usual = [name for name in others if name not in (OF_OTHER_DTYPES, WITHOUT_ARRAYS)]
-    drawn = [OF_OTHER_DTYPES, *rng.choice(usual, count - 5, replace=False).tolist()]
-    words = ["", *rng.permutation([*drawn, WITHOUT_ARRAYS, ""]).tolist(), rng.choice(drawn)]
-    ranges = rng.permutation(np.arange(count - 2) % len(SIZES)).tolist()
-    small = SMALL[rng.integers(len(SMALL))]
+    drawn = [OF_OTHER_DTYPES, *rng.choice(usual, count - 6, replace=False).tolist()]
+    words = ["", *rng.permutation([*drawn, WITHOUT_ARRAYS, ""]).tolist(), *[rng.choice(drawn)] * 2]
+    ranges = rng.permutation(np.arange(count - 3) % len(SIZES)).tolist()
+    unusual = {
+        OF_OTHER_DTYPES: WIDE,
+        WITHOUT_ARRAYS: SMALL[rng.integers(len(SMALL))],
+        drawn[1]: UNSIGNED[rng.integers(len(UNSIGNED))],
+    }
     observe.fact(PLACED, count)
     through = 0
     stepped = MODELS[rng.choice([index for index, name in enumerate(words) if not name])]
@@ -175,17 +192,19 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         if name not in sizes:
             sizes[name] = _sizes(rng, SIZES[ranges.pop()])
         default, device, features, rows = sizes[name]
-        if prefix == MODELS[count - 1]:
+        once_more = prefix in MODELS[count - 2 : count]
+        if prefix == MODELS[count - 2]:
             device = rng.choice(
                 [d for d in jax.devices() if d not in (default, device)] or [device]
             )
+            sizes[name] = default, device, features, rows
         with jax.default_device(default):
             optimizer = others[name] if name else submission.optimizer
             with observe.unwatched():
-                dtypes = {OF_OTHER_DTYPES: WIDE, WITHOUT_ARRAYS: small}.get(name, USUAL)
+                dtypes = unusual.get(name, USUAL)
                 odd = prefix != MODELS[0]
                 inputs = _inputs(traced, optimizer, rng, features, rows, dtypes, odd=odd)
-                if prefix == MODELS[count - 1] and not _deleted(given[name]):
+                if once_more and not _deleted(given[name]):
                     inputs = *given[name], inputs[-1]
             given[name] = inputs[:-1]
             batches += [(array, array.copy()) for array in inputs[-1]]
@@ -207,6 +226,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
                 return
             through += sum(map(dumped.uses_the_host, texts))
             placed = unpack(placed, 3, PROMISE)
+            if prefix == MODELS[count - 1]:
+                observe.fact(SHARED, _shared(returned[-1][-1], placed))
             returned.append((prefix, dtypes == WIDE, placed))
             observe.fact(prefix + FORM_OF_BATCH, type(placed[2]).__name__)
             pairs = list(zip(TREES, inputs, placed, strict=True))
@@ -238,6 +259,17 @@ def _of_32_bits(leaf: Any) -> Any:
     if type(leaf) is not np.ndarray:
         return leaf
     return leaf.astype(jax.dtypes.canonicalize_dtype(leaf.dtype))
+
+
+def _shared(before: Any, now: Any) -> str:
+    """The path of an array of what a call of `place` returned that the call before returned, too.
+
+    "" if there is none.
+    """
+    paths = alive.in_one_memory((before, now))
+    if [path[:3] for path in paths] != ["[0]", "[1]"]:
+        return ""
+    return TREES[int(paths[1][4])] + paths[1][6:]
 
 
 def _deleted(tree: Any) -> bool:

@@ -11,6 +11,8 @@ MODELS = ("", "second ", "third ", "fourth ", "fifth ", "sixth ", "seventh ", "e
 PLACED = "how many models are placed"
 PLACE_RAISED = "what `place` raised, and for which optimizer's state"
 """The fact that holds that text, and the learner's line; None if that is not known."""
+SHARED = "an array that two calls returned"
+"""The fact that holds its path in the last call, or "": the call before got the same params."""
 STEP_RAISED = "step"
 """The fact that says what a step raised."""
 TRACE_RAISED = "traced step"

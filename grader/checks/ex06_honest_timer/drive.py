@@ -7,15 +7,15 @@ clock runs, as a large one is on a GPU. Each program stages what another mistake
 
 Drawn: the order of the programs, for each the number of calls (2 to 4, or 5 to 9; for three of them
 10 to 19, 20 to 39 and 100 to 199), of inputs and of results (one program has a single one), their
-dtypes (float32 and whole numbers, and for inputs float64 and bools as well), and what it costs,
-which is a second and more in `compiling`, and how the work of some of them differs from call to
-call. In two, of which one gets 2 to 4 calls and the other 5 to 9, a drawn call takes most of the
-time, so that the mean of fewer calls is never near the mean of all. Of two that get many, all calls
-of one take about as long, and none takes the mean; of the other, which gets most, the first, the
-last and a drawn call take a third of all the time. Each clock begins at a drawn time, some at 0.
-Compiling and copies cost something in these, too, for few inputs and for many.
-One program is timed twice, with the same inputs. Calls and readings of the clock are marked, so
-that a wait between the last two is told from a wait before.
+dtypes (float32 and whole numbers, and for inputs float64, float16, bytes and bools as well), and
+what it costs, which is a second and more in `compiling`, and how the work of some of them differs
+from call to call. In two, of which one gets 2 to 4 calls and the other 5 to 9, a drawn call takes
+most of the time, so that the mean of fewer calls is never near the mean of all. Of two that get
+many, all calls of one take about as long, and none takes the mean; of the other, which gets most,
+the first, the last and a drawn call take a third of all the time. Each clock begins at a drawn
+time, some at 0. Compiling and copies cost something in these, too, for few inputs and for many. One
+program is timed twice, with the same inputs. Calls and readings of the clock are marked, so that a
+wait between the last two is told from a wait before.
 """
 
 import math
@@ -44,8 +44,9 @@ INPUTS, MORE, RESULTS = (1, 7), (4, 7), (2, 7)
 """How many inputs a program takes, how many `copy` does, and how many arrays they return."""
 OF_EACH = ((1, 2), (2, 4), (4, 7))
 """How many inputs each of COSTLY takes, in a drawn order."""
-DTYPES, MORE_DTYPES = (np.float32, np.int32), (np.float64, np.bool_)
+DTYPES, MORE_DTYPES = (np.float32, np.int32), (np.float64, np.bool_, np.uint8, np.float16)
 """What results and inputs are, in turn, from a drawn one on, and what inputs may be, too."""
+ONE_ARGUMENT = "`function` was given all of `args` as one argument: is a `*` missing before it?"
 MANY_BUSY = 5
 """All calls of a program that gets many keep the device busy as long as so many of another."""
 SINGLE: tuple[ProgramName, ...] = ("work", "often")
@@ -155,7 +156,12 @@ class _Marked:
         self._call = self._mark()
         self._awaited, self._after_it = set(), False
         self._inputs |= {id(one): (place, one) for place, one in enumerate(args)}
-        result = self.staged.program(*args)
+        try:
+            result = self.staged.program(*args)
+        except (AttributeError, TypeError) as error:
+            if len(args) == 1 and isinstance(args[0], tuple | list):
+                error.add_note(ONE_ARGUMENT)
+            raise
         arrays = {k: x for k, x in result.items() if not isinstance(x, jax.core.Tracer)}
         self._result, self._older = arrays, jax.live_arrays()
         return result

@@ -79,6 +79,14 @@ def one_step_for_each_batch(record: Record) -> Result:
                     statements.leaving(record, "train") or definition(record, "train"),
                     ENDED,
                 )
+            alternate = len(missed) > 1 and len({number % 2 for number in missed}) == 1
+            if alternate and calls > 1 and abs(2 * calls - steps) <= 1:
+                return Failure(
+                    f"{plural(steps, 'call')} of `step` in a run of {plural(steps, 'batch')}",
+                    f"{plural(calls, 'call')}: every second batch got none",
+                    calls_of(record, ["next"]) or definition(record, "train"),
+                    EVERY_SECOND,
+                )
             return Failure(
                 f"{plural(steps, 'call')} of `step` in a run of {plural(steps, 'batch')}",
                 plural(calls, "call") + _left_out(missed, steps),
@@ -89,6 +97,7 @@ def one_step_for_each_batch(record: Record) -> Result:
 
 
 ENDED = "Each batch gets its step, whatever its loss is. Which line ends the loop, and when?"
+EVERY_SECOND = "A `for` takes a batch for each round. Which other line takes one?"
 LEFT = (
     "Each step of the loop gets the batch that was taken a round before. After the last round, one "
     "batch is left: which step gets it?"
@@ -126,6 +135,7 @@ FLOATS = (
     "`losses` is a list of plain Python floats, one for each batch. An array is not a float, "
     "neither JAX's nor NumPy's."
 )
+NOT_CALLED = "`f` is the function, and `f()` what it returns."
 GO_ON = "Each step starts from the params that the step before returned. Where do they go?"
 NEWEST = (
     "`pop()` takes what was appended last. The loss that has waited longest stands first: pop(0) "
@@ -203,8 +213,9 @@ def _not_floats(record: Record, name: str) -> Failure | None:
             observed = f"`losses{leaf.path}` is still a jax.Array"
             return Failure("losses are floats", observed, (), FLOATS)
         if leaf.type not in ("float", "float32", "float64"):
-            observed = f"`losses{leaf.path}` is {typed(leaf.type)}"
-            return Failure("losses are floats", observed, (), FLOATS)
+            told = typed(leaf.type)
+            hint = NOT_CALLED if told.endswith("not called") else FLOATS
+            return Failure("losses are floats", f"`losses{leaf.path}` is {told}", (), hint)
     return None
 
 
@@ -246,7 +257,7 @@ def _in_loop(record: Record, found: Iterator[Event]) -> list[Event]:
     ),
 )
 def no_reads_in_loop(record: Record) -> Result:
-    """No step waits for a device-to-host read, and nothing but losses is read between steps."""
+    """No step waits for a device-to-host read, and only single numbers are read between steps."""
     gap = probe_gap(seen(record), "reads")
     found = _in_loop(record, events(seen(record), "d2h"))
     reads = [e for e in found if e.detail not in UNWAITED]
@@ -264,7 +275,7 @@ def no_reads_in_loop(record: Record) -> Result:
 
 
 LOSS = 16
-"""So many bytes of reads a step are losses: numbers, some of them twice."""
+"""So many bytes of reads a step are single numbers: a loss, perhaps twice, or another one."""
 OF_PARAMS = "A loss is a single number. Which line reads more, and who needs that on the host?"
 
 
@@ -273,7 +284,7 @@ def _larger_than_losses(record: Record, found: list[Event]) -> Failure | None:
     for steps in _lengths(record):
         reads = [event for event in found if event.phase == phase(steps)]
         if (nbytes := weight(reads)[1]) > LOSS * steps:
-            expected = f"between the steps of a run of {steps}, nothing is read but losses"
+            expected = f"between the steps of a run of {steps}, nothing larger than a loss is read"
             observed = f"{nbytes:,} bytes are read there, {nbytes // steps:,} a step"
             return Failure(expected, observed, culprits(record, reads), OF_PARAMS)
     return None

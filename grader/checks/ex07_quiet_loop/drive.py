@@ -39,7 +39,7 @@ LENGTHS, BETWEEN = ((2, 40), (110, 160)), (40, 110)
 
 The last one has a single step.
 """
-ODD = (np.nan, np.inf, -np.inf, 1e6, -1e6, 1e-6, -1e-6)
+ODD = (np.nan, np.inf, -np.inf, 1e6, -1e6, 1e-6, -1e-30)
 """What single losses of the third run are multiplied by; and 0, twice in turn."""
 WIDTHS, ROWS = (96, 256), (2, 120)
 """Each array of the params holds more bytes than the losses of twenty steps may be read as."""

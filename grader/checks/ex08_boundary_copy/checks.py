@@ -244,19 +244,19 @@ def same_numbers(record: Record) -> Result:
 
 
 def _not_returned(record: Record, name: str, gave: str) -> Failure | None:
-    """The failure if what a run returned is not what calls returned, to the last digits.
+    """The failure if what a run returned is not what calls returned, to the last bit.
 
     Where there were more calls than batches, an error may be that of any call.
     """
     mine, returned = (seen(record).values[one] for one in (name, gave))
-    failure = compare(name, mine, returned, "", "", rtol=1e-6, atol=0)
+    failure = compare(name, mine, returned, "", "", rtol=0, atol=0)
     if len(returned) < len(mine):
         return None  # a program that was compiled ahead of time is not watched
     if failure is None or len(mine) == len(returned):
         return failure and replace(failure, hint=failure.hint or AS_RETURNED)
     for leaf in mine:
         alike = (replace_in(one, path=leaf.path) for one in returned)
-        found = [compare(name, [leaf], [one], "", "", rtol=1e-6, atol=0) for one in alike]
+        found = [compare(name, [leaf], [one], "", "", rtol=0, atol=0) for one in alike]
         if all(found):
             return found[0] and replace(found[0], hint=AS_RETURNED)
     return None
@@ -343,7 +343,7 @@ def nothing_else_is_copied(record: Record) -> Result:
                 f"each of one array: {arrays['params']} of `params`, {arrays['stats']} of `stats`, "
                 f"and {arrays['batch']} of each batch",
                 f"{plural(total, 'copy')} to the device",
-                culprits(record, [e for e in found if (e.nbytes or NUMBER + 1) <= NUMBER] or found),
+                culprits(record, _of_numbers(found) or found),
             )
         # Fewer copies of what is put together first leave no room for copies of anything else.
         copied = sum((event.nbytes or 0) * event.count for event in found)
@@ -361,6 +361,12 @@ def nothing_else_is_copied(record: Record) -> Result:
                 culprits(record, found),
             )
     return gap
+
+
+def _of_numbers(copies: list[Event]) -> list[Event]:
+    """The copies of single numbers, from lines that copy nothing larger."""
+    large = {event.line for event in copies if (event.nbytes or NUMBER + 1) > NUMBER}
+    return [event for event in copies if event.line not in large]
 
 
 STRAIGHT = (

@@ -7,11 +7,12 @@ it, it was copied on the device. When a step begins, the bytes of all arrays are
 the device and that no call got.
 
 Drawn: the batches of the runs (2 to 29 and 100 to 129, in any order, then 30 to 99, and at last a
-single one), the rows of a batch, the width of the network, and all numbers: no array of a batch can
-be worked out from the other. The runs have different numbers of batches, so that a copy in each
-step is told from a copy in each run. The last two runs get the first one's dicts, filled with other
-arrays, of float64, and the params have one more array, of a drawn name, that changes no error. The
-last batch of the third run has a number that is none. The last run gets the very arrays of the one
+single one), the rows of a batch, 1 to 4 in one of the first, the width of the network, and all
+numbers: no array of a batch can be worked out from the other. The runs have different numbers of
+batches, so that a copy in each step is told from a copy in each run. The last two runs get the
+first one's dicts, filled with other arrays, of float64, and the params have two more arrays, of
+drawn names, that change no error; one of them is a single number, without dimensions. The last
+batch of the third run has a number that is none. The last run gets the very arrays of the one
 before, with other numbers in them. The caller's dicts are looked at in each step, those of the
 batches that were taken as well. What the runs return, and what the caller has, is looked at when
 all have ended, so a list that is filled again later shows.
@@ -46,7 +47,7 @@ The last one has a single batch.
 """
 LOOKED_AT = 2
 """So many of the batches that were taken last are looked at in a step: its own, and one ahead."""
-ROWS, WIDTHS = ((5, 40), (40, 200)), ((5, 20), (20, 60))
+ROWS, WIDTHS = ((1, 5), (5, 200)), ((5, 20), (20, 60))
 """Between which numbers the rows of a batch lie, and the width of the network, in two runs each."""
 
 
@@ -229,12 +230,14 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     both = zip(rng.permutation(ROWS), rng.permutation(WIDTHS), strict=True)
     sizes = [(int(rng.integers(*rows)), int(rng.integers(*width))) for rows, width in both]
     spans = [*rng.permutation(LENGTHS), BETWEEN, (1, 2)]
-    one_more, size = "".join(rng.choice([*ascii_lowercase], 6)), int(rng.integers(*WIDTHS[1]))
+    shapes: list[tuple[int, ...]] = [(), (int(rng.integers(*WIDTHS[1])),)]
+    more = {"".join(rng.choice([*ascii_lowercase], 6)): shape for shape in shapes}
     for span, (rows, width) in zip(spans, [*sizes, sizes[0], sizes[0]], strict=True):
         count = int(rng.integers(*span))
         params, stats, batches = _inputs(rng, count, rows, width)
         if len(runs) >= len(LENGTHS):
-            params[one_more] = rng.standard_normal(size).astype(np.float32)
+            for name, shape in more.items():
+                params[name] = np.asarray(rng.standard_normal(shape), np.float32)
             if len(runs) > len(LENGTHS):
                 kept[-1] = _without_given(*kept[-1])
             _filled_again(rng, (params, stats, batches), dicts)

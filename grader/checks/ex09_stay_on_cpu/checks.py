@@ -292,8 +292,7 @@ def _elsewhere(record: Record, call: int) -> Failure | None:
     """The failure if `predict` runs programs elsewhere; of more copies, the next check tells."""
     _, default, commitment = _predicted(record)[call]
     ran = sorted({*seen(record).facts[ran_on("predict", call)]} - {default})
-    mine, theirs = (_copies(side(record), f"predict {call}") for side in (seen, wanted))
-    if not ran or weight(mine)[0] > weight(theirs)[0]:
+    if not ran or any(_copies_more(record, number) for number in range(len(_predicted(record)))):
         return None
     return Failure(
         f"`predict` runs programs on {default} alone",
@@ -301,6 +300,12 @@ def _elsewhere(record: Record, call: int) -> Failure | None:
         definition(record, "predict"),
         "Which line of `predict` computes before the batch is where the model runs?",
     )
+
+
+def _copies_more(record: Record, call: int) -> bool:
+    """Whether a call of `predict` makes more copies than the reference's."""
+    mine, theirs = (_copies(side(record), f"predict {call}") for side in (seen, wanted))
+    return weight(mine)[0] > weight(theirs)[0]
 
 
 ARRAYS = 4

@@ -1,27 +1,29 @@
 """Drives ex09_stay_on_cpu: prepares batches, and predicts from others.
 
-Where there is no GPU, one simulated CPU device is made the default device and stands for
-the accelerator, and another one is the CPU. On a machine with GPUs both are what they are
-called.
+Where there is no GPU, one simulated CPU device is made the default device and stands for the
+accelerator, and another one is the CPU. On a machine with GPUs both are what they are called.
 
 Drawn: how often each function is called (5 to 7 times); which two devices are the CPU and the
 accelerator in each call, of three such pairs, so that code works only if it uses the device that it
-is given; the rows of a batch and the width of the model, for each pair; all numbers and seeds,
-small, large and negative; the dtype of `raw` and how it lies in memory (float32, float64 or whole
-numbers, and one piece, columns of a wider table, or column by column, each for one pair); and
-whether a batch that `predict` gets is committed. Where `prepare` is called again for a pair, it
-gets the same array, filled anew. After the first call, a column of each `raw` is 0, and if they
-can, one has a missing number, and one an infinite one. What is in `raw`, and in those of other
-calls, is compared with what it was, after the call and whenever it runs a program. What both
-functions return, and what `predict` was given, is looked at when all has been called.
+is given; the rows of a batch and the width of the model, for each pair (`predict` gets one row for
+one of them); all numbers and seeds, small, large and negative; the dtype of `raw` and how it lies
+in memory (float32, float64 or whole numbers, and one piece, columns of a wider table, or column by
+column, each for one pair); and whether a batch that `predict` gets is committed. Where `prepare` is
+called again for a pair, it gets the same array, filled anew. After the first call, a column of each
+`raw` is 0, and if they can, one has a missing number, and one an infinite one. What is in `raw`,
+and in those of other calls, is compared with what it was, after the call and whenever it runs a
+program. What both functions return, and what `predict` was given, is looked at when all has been
+called.
 
-`predict` does not get what `prepare` returned, so that a fault in one does not show in the
-other. Its batch is sometimes committed and sometimes not. The model follows the committed
-one to the CPU, whatever the default device is. After each call the drive makes a new
-array, to see whether the default device is still the same.
+`predict` does not get what `prepare` returned, so that a fault in one does not show in the other.
+Its batch is sometimes committed and sometimes not. The model follows the committed one to the CPU,
+whatever the default device is. In its last call, `predict` gets the very batch of an earlier call,
+and another accelerator, if there is one. After each call the drive makes a new array, to see
+whether the default device is still the same.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -51,6 +53,8 @@ from grader.probes.observe import Observe
 
 ROWS = (range(2, 16), range(16, 64), range(60, 300, 60))
 """How many rows a batch may have, for each pair of devices."""
+ROWS_OF_PREDICT = (range(1, 2), *ROWS[1:])
+"""The same for what `predict` gets."""
 MOST_ROWS = max(map(max, ROWS))
 SEEDS = ((0, 1 << 20), (-(1 << 31), 0), (0, 1 << 31))
 """Between which numbers seeds are drawn, in turn."""
@@ -71,7 +75,7 @@ class Place(NamedTuple):
         return [f"{device.platform}:{device.id}" for device in self[:2]]
 
 
-def _places(rng: Any) -> list[Place]:
+def _places(rng: Any, ranges: Sequence[range]) -> list[Place]:
     """The place of each call: one for each range of rows, in drawn order, and some again."""
     cpus, everything = jax.devices("cpu"), jax.devices()
 
@@ -84,9 +88,15 @@ def _places(rng: Any) -> list[Place]:
             devices = cpus[devices[0]], everything[devices[1]]
         return Place(*devices, int(rng.choice(rows)), int(rng.integers(12, 40)))
 
-    places = [drawn(rows) for rows in ROWS]
+    places = [drawn(rows) for rows in ranges]
     more = rng.integers(len(places), size=rng.integers(*CALLS) - len(places))
     return [places[index] for index in rng.permutation([*range(len(places)), *more])]
+
+
+def _elsewhere(rng: Any, place: Place) -> Place:
+    """The same place with another accelerator, if there is one."""
+    others = [device for device in jax.devices() if device not in place[:2]]
+    return place._replace(accelerator=rng.choice(others)) if others else place
 
 
 def _empty(rng: Any) -> list[Any]:
@@ -102,7 +112,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     with observe.unwatched():
         watch = launches.Places()
     observe.fact(UNSEEN, watch.problem)
-    prepared = _places(rng)
+    prepared = _places(rng, ROWS)
     observe.fact(PREPARED, [place.names() for place in prepared])
     arrays = zip(dict.fromkeys(prepared), _empty(rng), strict=False)
     raws = {place: array[: place.rows] for place, array in arrays}
@@ -120,17 +130,24 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         changed = partial(_changed, known, raws)
         found = _prepare(submission, observe, rng, place, call, watch, raw, changed)
         results.append((batch(call), found))
-    predicted = _places(rng)
-    kinds = [*COMMITMENTS, *rng.choice(COMMITMENTS, len(predicted) - len(COMMITMENTS))]
+    predicted = _places(rng, ROWS_OF_PREDICT)
+    last = max(n for n, place in enumerate(predicted) if place in predicted[:n])
+    predicted.append(predicted.pop(last))
+    again = predicted.index(predicted[-1])
+    predicted[-1] = _elsewhere(rng, predicted[-1])
+    kinds = [*COMMITMENTS, *rng.choice(COMMITMENTS, len(predicted) - len(COMMITMENTS) - 1)]
     kinds = rng.permutation(kinds).tolist()
+    kinds.append(kinds[again])
     calls = list(zip(predicted, kinds, strict=True))
     observe.fact(PREDICTED, [[*place.names(), kind] for place, kind in calls])
-    kept = list[dict[str, Any]]()
+    kept, batches = list[dict[str, Any]](), list[tuple[Any, Any]]()
     with dumped.programs() as texts:
         for call, (place, kind) in enumerate(calls):
-            found, given = _predict(submission, observe, rng, place, kind, call, watch)
+            old = batches[again] if call == len(calls) - 1 else None
+            found, given, inputs = _predict(submission, observe, rng, place, kind, call, watch, old)
             results.append((prediction(call), found))
             kept.append(given)
+            batches.append((inputs, given["batch"]))
     gone = [[call, name] for call, one in enumerate(kept) for name in one if one[name].is_deleted()]
     observe.fact(GONE, gone)
     for name, found in results:
@@ -172,6 +189,9 @@ def _prepare(
             observe.phase(f"prepare {call}"),
         ):
             found = submission.prepare(raw, seed, cpu)
+        # `raw` gets other numbers for a later call, and what reads it may still be under way.
+        with observe.unwatched(), suppress(RuntimeError):  # an array may be deleted
+            jax.block_until_ready(found)
         observe.fact(overwritten(call), changed() or any(written))
         sizes = [size for text in texts for size in dumped.constants(text)]
         observe.fact(baked(call), max(sizes, default=0))
@@ -205,25 +225,31 @@ def _predict(
     commitment: str,
     call: int,
     watch: launches.Places,
-) -> tuple[Any, dict[str, Any]]:
+    old: tuple[Any, Any] | None,
+) -> tuple[Any, dict[str, Any], Any]:
     """Predict from a batch (rows, 16) that lies on the CPU, committed or not.
 
-    Returns the prediction, and the arrays that were given.
+    It is that of `old`, the numbers and the batch of an earlier call, if that is still there.
+
+    Returns the prediction, the arrays that were given, and the numbers of the batch.
     """
     cpu, accelerator, rows, width = place
     shapes = ((rows, 16), (16, width), (width, 4))
     inputs, w1, w2 = (rng.standard_normal(shape).astype("float32") for shape in shapes)
+    inputs, there = old or (inputs, None)
     with jax.default_device(accelerator):
         with observe.unwatched():
             params = {"w1": jax.device_put(w1), "w2": jax.device_put(w2)}
             with jax.default_device(cpu):
                 given = jax.device_put(inputs, cpu if commitment == "committed" else None)
+            given = given if there is None or there.is_deleted() else there
         precise = jax.default_matmul_precision("highest")
         with precise, watch.seen() as ran, observe.phase(f"predict {call}"):
             found = submission.predict({**params}, given, accelerator)
         observe.fact(ran_on("predict", call), sorted(ran))
         _new_array(observe, "predict", call)
-        return found, {"batch": given, **{f"params[{name!r}]": w for name, w in params.items()}}
+        arrays = {"batch": given, **{f"params[{name!r}]": w for name, w in params.items()}}
+        return found, arrays, inputs
 
 
 def _new_array(observe: Observe, function: str, call: int) -> None:

@@ -11,7 +11,7 @@ depend on is not left to chance: each spelling comes in each form of report, wit
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, cycle
 from typing import Any
 
 import jax
@@ -82,14 +82,20 @@ _KINDS = (
 _LIBRARIES = ("cuBLAS", "cuDNN", "cuFFT", "cuPTI", "cuSOLVER", "cuSPARSE", "cu{capitals}")
 """Libraries that the plugin looks for, with a place for a name that nobody knows by heart."""
 _FOREIGN = (
-    "/usr/local/cuda-12.{place}/lib64",
-    "/opt/cuda/lib64",
-    "/opt/conda/envs/torch/lib",
-    "/usr/lib/nvidia-cuda-toolkit:/usr/local/lib",
-    "/scratch/{pid}/{word}/lib",
-    "/home/{word}/lib",
+    (
+        "/usr/local/cuda-12.{place}/lib64",
+        "/opt/cuda/lib64",
+        "/opt/conda/envs/torch/lib",
+        "/usr/lib/nvidia-cuda-toolkit:/usr/local/lib",
+        "/scratch/{pid}/{word}/lib",
+        "/home/{word}/lib",
+    ),
+    (":/usr/local/cuda-12.{place}/lib64", ":/opt/{word}/lib", "~/{word}/lib", "lib/{word}"),
 )
-"""Folders of CUDA libraries that are not the plugin's."""
+"""Folders of CUDA libraries that are not the plugin's: from the root, and otherwise.
+
+An empty part is what is left of a variable that was not set.
+"""
 _ASKED = "", "cuda", "cuda,cpu"
 """What JAX_PLATFORMS may say where it is no fault."""
 _UNSET_OR_NOT = ("",), (*_ASKED[1:], "cpu")
@@ -136,7 +142,8 @@ class _Scene:
     """A harmless variable that is not set too, since it would look like the cause."""
 
     def __post_init__(self) -> None:
-        self.version = f"0.{self.rng.integers(8, 15)}.{self.rng.integers(1, 6)}"
+        zero, middle, last = self.rng.integers((0, 8, 1), (2, 15, 6))
+        self.version = f"{zero}.{middle}.{last}"
         self.packages = {"jax": self.version, "jaxlib": self.version}
         self.install(self.plugin, self.version)
 
@@ -280,9 +287,9 @@ def _library(name: str, platforms: str) -> Tell:
     return tell
 
 
-def _foreign_library(platforms: str) -> Tell:
+def _foreign_library(platforms: str, folders: Sequence[str]) -> Tell:
     def tell(scene: _Scene) -> Told:
-        scene.environment["LD_LIBRARY_PATH"] = scene.filled(scene.pick(*_FOREIGN))
+        scene.environment["LD_LIBRARY_PATH"] = scene.filled(scene.pick(*folders))
         errors = _not_loaded(scene, scene.filled(scene.pick(*_LIBRARIES)))
         return scene.start(visible=True, platforms=platforms, initialize=errors)
 
@@ -432,7 +439,7 @@ _SCENES: Mapping[str, tuple[Tell, ...]] = {
     "library missing": tuple(
         _library(name, platforms) for name in _LIBRARIES for platforms in ("", "cuda,cpu")
     ),
-    "foreign library": tuple(map(_foreign_library, _ASKED)),
+    "foreign library": tuple(map(_foreign_library, _ASKED, cycle(_FOREIGN))),
     "no driver": (_no_driver, _no_driver_later),
     "gpu hidden": tuple(hide(values) for hide in (_hidden, _hidden_later) for values in _NONE),
     "no device node": tuple(map(_no_node, _ASKED)),
@@ -451,6 +458,7 @@ _SCENES: Mapping[str, tuple[Tell, ...]] = {
         _mistyped_platform,
         _unknown_platform,
         _platforms("nvidia", "cpu,nvidia"),
+        _platforms("nvidia-gpu", "cuda:0", "cuda;cpu", "cuda-13,cpu"),
     ),
     "JAX_PLATFORMS is cpu": (_platforms("cpu"),),
     "XLA_FLAGS is misspelt": tuple(

@@ -2,6 +2,7 @@
 
 import ast
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from grader.checks.ex11_fewer_launches import EXERCISE
 from grader.checks.ex11_fewer_launches.facts import (
     AGAIN,
+    BY_OLD_SPEED,
     FEW,
     FIRST,
     OPERATIONS,
@@ -36,6 +38,7 @@ from grader.records.record import Record
 from grader.records.verdict import Culprit
 from grader.source import statements
 from grader.source.file import File
+from grader.source.statements.search import first_in, only_place
 
 
 def _runs(record: Record, *phases: str) -> list[Run]:
@@ -101,9 +104,13 @@ NEAR_A_TURN = 1e-3
 
 
 def _differs(record: Record, run: Run) -> Failure | None:
-    """How the state of a run differs. After few steps, nothing but the last digit may."""
-    rtol = 1e-4 if run.steps < FEW else 1e-3
+    """How the state of a run differs. After few steps, nothing but the last digits may."""
+    rtol = min(1e-3, OF_A_STEP * max(run.steps, FEW))
     return differing_leaf(record, state_after(run.steps, run.number), rtol=rtol, atol=1e-5)
+
+
+OF_A_STEP = 2e-5
+"""By which part of itself a number may be off for each step, up to 1 part in 1,000."""
 
 
 def _right_when(right: set[int], wrong: set[int]) -> str:
@@ -141,10 +148,32 @@ def _placed(record: Record, failure: Failure) -> Failure:
     if unlike := statements.unlike(record, "step"):
         observed = f"{failure.observed}; what is marked is not as in `step`"
         return replace(failure, observed=observed, culprits=unlike)
+    if BY_OLD_SPEED in failure.observed and (moving := _moving(record)):
+        return replace(failure, culprits=moving, hint=WHICH_SPEED)
     body = statements.result(record, "simulate", inner=True)
     inside = body != definition(record, "simulate")
     made = body if inside else statements.each_round(record, "simulate") or _loop(record)
     return replace(failure, made=made)
+
+
+WHICH_SPEED = "`step` moves the angle by the new speed. Which speed does the marked line take?"
+
+
+def _moving(record: Record) -> list[Culprit]:
+    """The only sum of something and a product behind `simulate`: in `step`, it is the new angle."""
+    file = File(record.source)
+
+    def sums(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+        for node in nodes:
+            match node:
+                case (
+                    ast.BinOp(op=ast.Add(), right=ast.BinOp(op=ast.Mult()))
+                    | ast.BinOp(op=ast.Add(), left=ast.BinOp(op=ast.Mult()))
+                    | ast.AugAssign(op=ast.Add(), value=ast.BinOp(op=ast.Mult()))
+                ):
+                    yield node
+
+    return only_place(file, first_in(file, "simulate", sums))
 
 
 ROUNDED = (

@@ -11,10 +11,10 @@ one more, about 80 in all, in drawn order, and for which of them the second run 
 once; the number of pendulums for each number of steps, whether their arrays are committed to their
 device, and their starts: wide swings, small ones, and some that turn over and over, in both
 directions, from any angle; one begins at 0, and one without speed. With one number of steps there
-is a single pendulum. Of the runs with one number of steps, every second one gets the very arrays of
-the first. In the end, one of the numbers has a run of more pendulums, which may compile again, and
-then one of as many as before. A step of a timed window is a run of each of two
-lengths, drawn as those of short runs are, once for all windows of a comparison.
+is a single pendulum, and with another there are less than 64. Of the runs with one number of steps,
+every second one gets the very arrays of the first. In the end, one of the numbers has a run of more
+pendulums, which may compile again, and then one of as many as before. A step of a timed window is a
+run of each of two lengths, drawn as those of short runs are, once for all windows of a comparison.
 """
 
 from collections.abc import Callable
@@ -29,6 +29,7 @@ import numpy as np
 
 from grader.checks.ex11_fewer_launches.facts import (
     AGAIN,
+    BY_OLD_SPEED,
     FEW,
     FIRST,
     GIVEN,
@@ -41,16 +42,16 @@ from grader.probes import launches
 from grader.probes.observe import Observe, Stretch, unpack
 
 PROMISE = "`simulate` returns (angle, speed)"
-PENDULUMS, MORE_PENDULUMS = (64, 128), (128, 160)
-"""From how many pendulums on, and below how many, a run has; and one that has another number of
-them than all others with its number of steps."""
+PENDULUMS, MORE_PENDULUMS, FEW_PENDULUMS = (64, 128), (128, 160), (2, 64)
+"""From how many pendulums on, and below how many, a run has; one that has another number of
+them than all others with its number of steps; and the runs with one number of steps."""
 STEPS = (
     (range(2, FEW), 1),
     (range(FEW, 10), 1),
     (range(10, 100), 5),
     (range(160, 450), 1),
     (range(450, 1001), 1),
-    (range(1001, 1500), 1),
+    (range(1001, 1501), 1),
 )
 """Numbers of steps that a run may have, and how many of them are drawn. The last is
 above what people write for a fixed number of rounds."""
@@ -209,7 +210,7 @@ def _plan(rng: Any) -> tuple[dict[int, int], list[int]]:
     some = {int(n) for numbers, many in STEPS for n in rng.choice(numbers, many, replace=False)}
     middle = int(rng.integers(*MIDDLE))
     sizes = {n: int(rng.integers(*PENDULUMS)) for n in some | {*range(middle, middle + IN_A_ROW)}}
-    sizes[middle] = 1
+    sizes |= {middle: 1, middle + 1: int(rng.integers(*FEW_PENDULUMS))}
     short = [steps for steps in sizes if steps < SHORT]
     more = [*sizes, *rng.choice(short, rng.integers(40, 70))]
     return dict(sorted(sizes.items())), [int(steps) for steps in rng.permutation(more)]
@@ -230,7 +231,8 @@ def _slips(observe: Observe, arrays: tuple[Any, Any], steps: int, name: str) -> 
     """Keep what known mistakes would give.
 
     They are a step too few, one too many, twice as many, no step, one step only, an exchange before
-    or after each step or before the first, and an angle that moves by the speed before the step.
+    or after each step or before the first, and an angle that moves by the speed before the step,
+    where the speed changes by the old angle, or by the new one.
     """
     with observe.unwatched():
         angle, speed = map(np.asarray, arrays)
@@ -245,11 +247,12 @@ def _slips(observe: Observe, arrays: tuple[Any, Any], steps: int, name: str) -> 
             (f"{exchanged}in each step", start, steps, lambda a, s: _step(a, s)[::-1]),
             (f"{exchanged}where `step` is called", start, steps, lambda a, s: _step(s, a)),
             (f"{exchanged}at the start", turned, steps, _step),
+            (BY_OLD_SPEED, start, steps, lambda a, s: (_moved(a, s), _step(a, s)[1])),
             (
-                "what comes of an angle that moves by the speed before the step",
+                f"{BY_OLD_SPEED}, and a speed that changes by the new angle",
                 start,
                 steps,
-                lambda a, s: (a + np.float32(0.01) * s, _step(a, s)[1]),
+                lambda a, s: (_moved(a, s), _step(_moved(a, s), s)[1]),
             ),
         ):
             angle, speed = begin
@@ -261,7 +264,12 @@ def _slips(observe: Observe, arrays: tuple[Any, Any], steps: int, name: str) -> 
 def _step(angle: Any, speed: Any) -> tuple[Any, Any]:
     """The file's step, in NumPy."""
     speed = speed - np.float32(0.01) * np.sin(angle)
-    return angle + np.float32(0.01) * speed, speed
+    return _moved(angle, speed), speed
+
+
+def _moved(angle: Any, speed: Any) -> Any:
+    """Where a speed brings the angle in one step."""
+    return angle + np.float32(0.01) * speed
 
 
 def seconds_of_a_step(submission: ModuleType, rng: Any) -> float:

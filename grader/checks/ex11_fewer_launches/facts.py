@@ -13,6 +13,8 @@ GIVEN, RETURNED = "the caller's", "what a run returned:"
 
 OPERATIONS = 5
 """The operations of a step."""
+BY_OLD_SPEED = "what comes of an angle that moves by the speed before the step"
+"""What is said of a step in which the angle gets the old speed."""
 FEW = 5
 """With fewer steps, one mistake gives the numbers of another."""
 UNROLLED, WHOLE = 100, 400

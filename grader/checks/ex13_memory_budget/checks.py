@@ -303,7 +303,8 @@ def _taken(record: Record, one: Started) -> Failure | None:
     if not one.grow or (one.options or {}).get("preallocate") is False:
         return None
     text = one.variables.get(PREALLOCATE)
-    why = "not set, and the default is on" if text is None else f"`{text}`, which JAX reads as on"
+    on = f"`{text}`, which JAX reads as on" if text else "an empty text, and the default is on"
+    why = "not set, and the default is on" if text is None else on
     expected = f"after `{one.call}`, preallocation is off"
     hint, place = "", _naming(record, PREALLOCATE)
     if text is None:

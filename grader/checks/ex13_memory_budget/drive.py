@@ -10,9 +10,10 @@ alone, with each text that JAX reads as off and some that it reads as on, and in
 or more, with a pool that grows and with one that does not; how many GPUs there are (1 to 8), of
 which some shells show one or several, and what else some have set; and the order of all processes.
 One shell has set the very share that is asked for, under the old name, one an allocator without a
-name, and one what JAX sets aside for collectives. Where there is a GPU, two real processes with a
-drawn share are asked what its allocator gave them. What JAX is told is compared with what was asked
-for, and with the text of the environment that it read, outside this process.
+name, one a preallocation without a word, and one what JAX sets aside for collectives. Where there
+is a GPU, two real processes with a drawn share are asked what its allocator gave them. What JAX is
+told is compared with what was asked for, and with the text of the environment that it read, outside
+this process.
 """
 
 import linecache
@@ -48,7 +49,7 @@ SHARES, ENDS = (0.02, 0.12, 0.5, 0.88, 0.98), ((0.001, 0.02), (0.98, 0.999))
 ON = ("true", "True", "1", "yes", "on")
 OFF = ("false", "False", "0")
 SIGNS = "123456789-_.,:!+% "
-ALLOCATORS = ("platform", "cuda_async", "vmm", "PLATFORM", "cuda")
+ALLOCATORS = ("platform", "cuda_async", "vmm", "PLATFORM", "cuda_malloc_async")
 BYSTANDERS = {
     "SLURM_JOB_ID": "418207",
     "JAX_PLATFORMS": "cuda,cpu",
@@ -58,6 +59,7 @@ BYSTANDERS = {
     "TF_GPU_ALLOCATOR": "cuda_malloc_async",
     "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
     "JPY_SESSION_NAME": "shared.ipynb",
+    "MY_GPU_MEM_FRACTION": "0.25",
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
     "NVIDIA_VISIBLE_DEVICES": "all",
     "XLA_FLAGS": "--xla_gpu_autotune_level=2",
@@ -167,7 +169,8 @@ def _alone(rng: Any) -> Iterator[tuple[Shell, bool]]:
 
     Preallocation is off in the shell where it must be on, and on where it must be off.
     """
-    yield from (({PREALLOCATE: x}, True) for x in (*ON, _some_text(rng), _off_in_another_case(rng)))
+    on = (*ON, "", _some_text(rng), _off_in_another_case(rng))  # an empty text is as good as none
+    yield from (({PREALLOCATE: text}, True) for text in on)
     yield from (({PREALLOCATE: text}, False) for text in OFF)
     yield {COLLECTIVES: str(int(rng.integers(10, 1000)))}, bool(rng.integers(2))
     allocators = (*ALLOCATORS, "", _some_text(rng), _any_case(rng, VALUES[ALLOCATOR](rng)))

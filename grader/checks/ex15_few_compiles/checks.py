@@ -8,6 +8,7 @@ from msgspec import structs
 from grader.checks.ex15_few_compiles import EXERCISE
 from grader.checks.ex15_few_compiles.facts import (
     FACTOR,
+    FORMER,
     MOST_ROWS,
     OTHER_END,
     PROGRAMS,
@@ -147,10 +148,15 @@ def _named(record: Record, failure: Failure, number: int, served: Served) -> Fai
     name, many = served_list(number), len(served.sizes) > 8
     listed = ", ".join(map(str, served.sizes[:8])) + (", ..." if many else "")
     given = f"for {plural(len(served.sizes), 'batch')} of {listed} rows"
-    given += ", which came before, with other params" * (number == len(_served(record)))
+    last = len(_served(record))
+    given += ", which came before, with other params" * (number == last)
+    given += ", in an array that came before, with other numbers" * (number == last - 1)
     found = renamed(failure, name, "predictions")
     expected, place = f"{found.expected}, {given}", definition(record, "predict_all")
     made = failure.made or statements.call(record, "predict_all", "model")
+    if found.observed.endswith(FORMER):
+        observed = found.observed.replace(f": that is {FORMER}", f": they are for {FORMER}")
+        found = replace(found, observed=observed, hint=FILLED_ANEW)
     if found.observed.endswith("at its end"):  # not cut where it is returned
         made = statements.result(record, "predict_all")
     if ANOTHERS in found.observed:
@@ -163,6 +169,10 @@ def _named(record: Record, failure: Failure, number: int, served: Served) -> Fai
     return replace(found, expected=expected, culprits=place, made=made)
 
 
+FILLED_ANEW = (
+    "A caller may fill one array again and again. By what does your code know that it has seen a "
+    "batch: by the array, or by the numbers in it?"
+)
 OF_THE_LAST = (
     "All entries are those of the last batch. A function, or a lambda, looks up a name when it is "
     "called, and not where it is made. Which values have the names in yours by then?"

@@ -6,11 +6,12 @@ one size from each of 19 bands, and of 3 to 6 other sizes, which come again in t
 32 lists of one batch of these sizes follow, so that there are many calls. The lists of one batch
 show how much padding one size costs, which the rows of larger batches would hide. One of the first
 lists, but not that of a single row, comes again after them, filled with arrays of the same numbers,
-and with other params, which give other predictions. At the end, where `model` got arrays of a few
+and with other params, which give other predictions. Before that comes a list of one array that has
+been served, filled with other numbers. At the end, where `model` got arrays of a few
 sizes only, there is a list for each of them: of one batch that has one row more. Drawn, too, are
 the width of the network, where the rows lie (far from zero, so that a padding of zeros shifts the
 mean of its batch if it is not masked out; in a batch of three rows and more, two are equal, and one
-may be 0; in one of 32 rows and more, one may hold a number of hundreds), whether a batch lies in
+may be 0, or hold a number of hundreds), whether a batch lies in
 memory row by row or column by column, and a large factor by which `model` multiplies the
 predictions, so that `network` by itself does not give its numbers.
 
@@ -30,6 +31,7 @@ import numpy as np
 from grader.checks.ex15_few_compiles.facts import (
     EMPTIED,
     FACTOR,
+    FORMER,
     MOST_ROWS,
     OTHER_END,
     SERVED,
@@ -41,7 +43,7 @@ from grader.checks.ex15_few_compiles.facts import (
     one_row_more,
     served_list,
 )
-from grader.judging.words import typed
+from grader.judging.words import plural, typed
 from grader.probes import dumped, launches
 from grader.probes.observe import Misused, Observe
 
@@ -53,8 +55,8 @@ NETWORK = dumped.bare("jit(network)")
 WIDTHS, OTHERS, LONG = (16, 41), (3, 7), (110, 150)
 BANDS = (2, 3, 5, 8, 10, 13, 16, 20, 25, 31, 39, 48, 61, 76, 95, 119, 149, 186, 232, 256)
 """Where bands of sizes begin and end: whoever serves all with more programs needs each of them."""
-WITH_FAR, FAR = 32, (150, 400)
-"""From how many rows on a batch may hold a number that is far from the others, and how far."""
+FAR = (150, 400)
+"""How far a number of some batches is from the others."""
 SEVERAL, ALONE, LATER = (3, 6), (3, 6), (24, 33)
 """How many lists hold several batches, how many hold one of any size, and how many later ones."""
 
@@ -71,8 +73,8 @@ def _rows(rng: Any, size: int, mean: float) -> Any:
         one, same, other = rng.permutation(size)[:3]
         drawn[same] = drawn[one]
         drawn[other] *= rng.integers(2)
-    if size >= WITH_FAR and rng.integers(2):
-        drawn[other, int(rng.integers(FEATURES))] = rng.choice((-1, 1)) * rng.uniform(*FAR)
+        if rng.integers(2):
+            drawn[other, int(rng.integers(FEATURES))] = rng.choice((-1, 1)) * rng.uniform(*FAR)
     return drawn.astype("float32", order="CF"[int(rng.integers(2))])
 
 
@@ -123,12 +125,24 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     drawn = sorted({size for sizes in lists for size in sizes})
     later = apart.choice(drawn, int(apart.integers(*LATER))).tolist()
     given += [(params, _batches(apart, [size], mean)) for size in later]
+    filled = int(
+        apart.choice(
+            [n for n, (_, (rows, *_)) in enumerate(given) if n >= len(lists) and len(rows) > 1]
+        )
+    )
+    given.append((params, [*given[filled][1]]))
     asked = [(batches, list(batches), [*map(np.copy, batches)]) for _, batches in given]
     given.append((others, given[again][1]))
     filled_again = [rows.copy() for rows in given[again][1]]
     sizes: dict[str, int] = {}
-    served, returned = [], []
+    served = []
+    returned: list[tuple[Any, list[Any]]] = []
     for number, (params, batches) in enumerate(given, 1):
+        if number == len(given) - 1:
+            batches[0][...] = _rows(apart, len(batches[0]), mean)
+            asked[filled][2][0] = asked[number - 1][2][0] = batches[0].copy()
+            if observe.reference:
+                observe.value(f"{served_list(number)}, {FORMER}", list(returned[filled][1]))
         if number == len(given):
             batches[:] = filled_again
         beside = _Beside(params, sizes)
@@ -182,7 +196,7 @@ def _serve(
     if not isinstance(found, list | tuple) or len(found) != len(mine):
         rows = isinstance(found, list | tuple) and len(found) == sum(map(len, before))
         each = ", one entry for each row, not for each batch" * rows
-        said = f"for a list of {len(mine)} batches, it returned {_what(found)}{each}"
+        said = f"for a list of {plural(len(mine), 'batch')}, it returned {_what(found)}{each}"
         raise Misused(PROMISE, said)
     observe.value(served_list(number), list(found))
     sizes = [len(rows) for rows in before]

@@ -14,6 +14,8 @@ UNSEEN = "why launches cannot be watched"
 """The fact that says so, or is ""."""
 EMPTIED = "a later call of `predict_all` changes the list of this one, or an array in it"
 """What is wrong with a list that was as it should be when its own call had returned."""
+FORMER = "the numbers that this array held before"
+"""What explains the predictions for an array that has been filled with other numbers since."""
 PROGRAMS = 5
 """How many programs the whole process may compile."""
 MOST_ROWS = 256

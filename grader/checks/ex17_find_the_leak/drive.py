@@ -69,7 +69,7 @@ LATER_RUNS = {
 """From how many steps on, and below how many, the later runs have."""
 Told = dict[str, float]
 """The entry of a history that a report makes: its loss, and the largest of its errors."""
-MAGNITUDES = (12, 20)
+MAGNITUDES = (31, 33)
 """The decimal logarithm of the factor of all losses and errors is between these."""
 
 

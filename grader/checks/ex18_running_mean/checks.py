@@ -10,6 +10,7 @@ from typing import Any
 
 from grader.checks.ex18_running_mean import EXERCISE
 from grader.checks.ex18_running_mean.facts import (
+    AS_ROWS,
     BY_NUMBER,
     DIVIDED,
     DONATED,
@@ -138,6 +139,7 @@ LACKING, ONE_TOO_MANY = (
     "the sum lacks the last state",
     "there is one update too many, by the last rate again",
 )
+BY_ROWS = "there are as many updates as `x` has rows"
 BEFORE = "the sum lacks the last state and contains `x`"
 ROUNDS = frozenset((LACKING, ONE_TOO_MANY, "the first update is left out"))
 """What comes of another number of rounds."""
@@ -164,6 +166,10 @@ HINTS = {
         (HALF, EACH_TIME, *AVERAGES, *(one + FROM_X for one in AVERAGES)),
         "Each state counts as much as another. Add them up, and divide once, after the loop.",
     ),
+    **dict.fromkeys(
+        (BY_ROWS, f"{BY_ROWS}, and the sum is divided by their number"),
+        "There is one update for each rate. Which array says how many rounds your loop makes?",
+    ),
     SHIFTED: "The update of round i takes `rates[i]`, counted from 0.",
     TWICE: "Which rates have been used before the first round, and which one does that round take?",
     BY_ALL: "The k-th state moves a running mean by 1/k of their difference. What is k in a round?",
@@ -184,6 +190,11 @@ def _compared(record: Record) -> tuple[str, ...]:
 BY_THE_SIZE = (
     "Whether the mean is right depends on the number of updates, or on the size of `x`. Which "
     "number in your code stands for one of them: a fixed count, the length of a piece, an `if`?"
+)
+OR_A_RATE = (
+    "Whether the mean is right depends on the number of updates, on the size of `x`, or on a rate. "
+    "Which number in your code stands for one of them: a fixed count, the length of a piece, an "
+    "`if`, a limit?"
 )
 BY_THE_NUMBER = (
     "Whether the mean is right depends on the number of updates. Which number in your code stands "
@@ -238,6 +249,8 @@ def _in_words(
         hint = BY_THE_NUMBER
         if all(_bytes(record, name) > _bytes(record, other) for other in right):
             observed, hint = f"{observed}, and `x` is smaller there", BY_THE_SIZE
+        if name == SHORT:
+            observed, hint = f"{observed}, and no rate is above 1", OR_A_RATE
         return Failure(expected, observed, pieces if in_pieces else place, hint)
     if not slip:
         place = statements.each_round(record, NAME) or place
@@ -296,7 +309,7 @@ def _of_slip(record: Record, slip: str) -> list[Culprit]:
     if "alone" in slip:
         return statements.result(record, NAME)
     loop = statements.call(record, NAME, "scan", "fori_loop", "while_loop")
-    if slip in ROUNDS:
+    if slip in ROUNDS or slip.startswith(BY_ROWS):
         return statements.condition(record, NAME) or loop
     of_x = "`x`" in slip and slip != BEFORE and not slip.endswith(FROM_X)
     return loop if of_x else statements.each_round(record, NAME) or loop
@@ -339,6 +352,7 @@ def _known_slips(record: Record, name: str, mine: Measured, theirs: Measured) ->
         SKIPPED,
         REPEATED,
         SLOW,
+        AS_ROWS,
         *SMOOTHED,
     )
     known = [leaf for word in words for leaf in wanted(record).values[f"{word} of {name}"]]
@@ -381,11 +395,12 @@ def _slips(
     `shortened` is the sum without the first update. Of `sums`, the first takes one rate alone, the
     second has an update more, by the last rate again, the third takes numbers as rates, the fourth
     updates itself, the fifth updates `x` each time, the sixth takes the rates in reverse, in the
-    next two state and sum change places, and then one skips the first rate, one takes it twice, and
-    one is no sum, but a mean that moves too slowly. The last are moving averages.
+    next two state and sum change places, and then one skips the first rate, one takes it twice, one
+    is no sum, but a mean that moves too slowly, and one has an update for each row of `x`. The last
+    are moving averages.
     """
     first_rate, longer, numbered, of_itself, stuck, reversed_, *exchanged = sums[:8]
-    skipped, repeated, slow, *smoothed = sums[8:]
+    skipped, repeated, slow, of_rows, *smoothed = sums[8:]
     others = max(updates - 1, 1)
     return {
         "the first update is left out": shortened / updates,
@@ -400,6 +415,8 @@ def _slips(
         SHIFTED: skipped / updates,
         TWICE: repeated / updates,
         BY_ALL: slow,
+        BY_ROWS: of_rows / updates,
+        f"{BY_ROWS}, and the sum is divided by their number": of_rows / len(x),
         **dict(zip(AVERAGES, smoothed, strict=True)),
         **{
             words + FROM_X: mean + kept**updates * x

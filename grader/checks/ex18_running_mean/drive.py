@@ -9,9 +9,10 @@ and not run: 41 to 8,999 updates for an `x` of the size 64 to 2999; 9,000 to 3 m
 however slowly, shows there. The last is left out where a constant of the program grows with the
 updates. Of one with 1 to 4 million, for a small `x`, what its loops carry and stack is read. The
 rates differ, so that the order of the updates counts, and one in ten is 0. Either they let the
-states fall, in the end to a part between a third and a fiftieth, or they have both signs, so that
-the states neither grow nor fade: in the long program and in that of a thousand they are up to 0.6
-and down to -1.7, and in another one small. So each state has its share in the mean.
+states fall, in the end to a part between a third and a fiftieth (in the shortest program, one of
+them is above 1, and turns the signs), or they have both signs, so that the states neither grow nor
+fade: in the long program and in that of a thousand they are up to 0.6 and down to -1.7, and in
+another one small. So each state has its share in the mean.
 """
 
 import math
@@ -25,6 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from grader.checks.ex18_running_mean.facts import (
+    AS_ROWS,
     BY_NUMBER,
     DIVIDED,
     DONATED,
@@ -64,6 +66,8 @@ from grader.probes.observe import Observe
 
 SIZE, LARGER, WIDE = (24, 64), (64, 128), (128, 200)
 """From which size of `x` on, and below which, programs run."""
+LARGE, ABOVE_1 = (5, 100_000), (1.3, 2)
+"""The scale of a large `x`, and rates above 1."""
 SWING, LESS = 0.5, 0.05
 """How far the logarithm of a state goes up and down, where rates have both signs."""
 MILLIONS = (1_000_000, 4_000_000)
@@ -80,8 +84,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     longer = _between(rng, max(3000, 3 * updates), 8720)
     sizes, fewer = (LARGER, 300) if rng.integers(2) else (SIZE, 1000)
     arguments = {
-        NAME: (_x(rng, rng.uniform(5, 30)), _falling(rng, updates)),
-        SHORT: (_x(rng, rng.uniform(0.1, 3), WIDE), _falling(rng, int(rng.integers(1, 41)))),
+        NAME: (_x(rng, math.exp(rng.uniform(*map(math.log, LARGE)))), _falling(rng, updates)),
+        SHORT: (_x(rng, rng.uniform(0.1, 3), WIDE), _above_1(rng, int(rng.integers(1, 41)))),
         LONG: (_x(rng, rng.uniform(0.001, 0.003)), _turning(rng, longer)),
         FEWER: (_x(rng, rng.uniform(0.1, 3), sizes), _turning(rng, _between(rng, 41, fewer), LESS)),
         THOUSAND: (_x(rng, rng.uniform(0.001, 0.003)), _turning(rng, 1000)),
@@ -180,6 +184,7 @@ def _known(update: Any, x: Any, rates: Any) -> dict[str, Any]:
         EXCHANGED[1]: run(rates, unpack_exchanged)[1],
         REPEATED: run(jnp.append(rates[:1], rates[:-1]))[1],
         SLOW: run(rates, creep)[1],
+        AS_ROWS: run(rates[jnp.minimum(jnp.arange(len(x)), len(rates) - 1)])[1],
         SKIPPED: run(jnp.append(rates[1:], rates[-1:]))[1],
         **dict(zip(SMOOTHED, smoothed, strict=True)),
     }
@@ -195,6 +200,13 @@ def _falling(rng: Any, updates: int) -> Any:
     most = min(0.05, rng.uniform(2, 7) / updates)
     rates = rng.uniform(0.2, 1, updates) * most * _counts(rng, updates)
     return jax.device_put(rates.astype("float32"))
+
+
+def _above_1(rng: Any, updates: int) -> Any:
+    """Rates as those of `_falling`, but for one."""
+    rates = np.array(_falling(rng, updates))
+    rates[int(rng.integers(updates))] = rng.uniform(*ABOVE_1)
+    return jax.device_put(rates)
 
 
 def _turning(rng: Any, updates: int, swing: float = SWING) -> Any:

@@ -38,6 +38,7 @@ WITHOUT_FIRST, FIRST_RATE = "sum without the first update", "sum with the first 
 ONE_MORE = "sum with one update more"
 BY_NUMBER, OF_THE_SUM = "sum with numbers as rates", "sum that is updated itself"
 SKIPPED = "sum by each rate but the first, the last one twice"
+AS_ROWS = "sum of as many updates as x has rows"
 REPEATED = "sum by the first rate twice, and by each other but the last"
 SLOW = "mean that each state moves by 1 part in their number"
 KEPT = (0.9, 0.99, 0.999, 0.1)

@@ -15,6 +15,7 @@ from grader.checks.ex19_shard_batch.facts import (
     AGAIN,
     ARRAYS,
     BATCHES,
+    MARKED,
     MISSING,
     SPLIT,
     UNDER_JIT,
@@ -605,7 +606,7 @@ def loss_is_of_the_own_rows(record: Record) -> Result:
             if "takes out the predictions" in slip:
                 place = statements.times(record, "mean_loss", "mask") or place
             return Failure(f"the loss of {name} is {expected}", observed + slip, place, hint)
-    return _other_under_jit(record) or _of_a_missing_number(record)
+    return _other_under_jit(record) or _of_other_rows(record) or _of_a_missing_number(record)
 
 
 def _got(record: Record, name: str) -> float | None:
@@ -650,15 +651,31 @@ def _other_under_jit(record: Record) -> Failure | None:
     return None
 
 
+def _of_other_rows(record: Record) -> Failure | None:
+    """The failure where a batch of the same shape has its loss with other own rows."""
+    leaf, right = (_single(side(record).values[MARKED]) for side in (seen, wanted))
+    number = load(leaf.data) if leaf.data else None
+    got = float(number.item()) if number is not None and not number.shape else math.nan
+    want = float(load(right.data or b"").item())
+    if _near(got, want):
+        return None
+    expected, observed = figures(want, got)
+    place = statements.result(record, "mean_loss")
+    expected = f"the loss of a batch of that shape, with other own rows, is {expected}"
+    return Failure(expected, observed, place, REMEMBERED)
+
+
 def _of_a_missing_number(record: Record) -> Failure | None:
-    """The failure where an own row that holds a NaN does not count."""
-    for key, name in MISSING.items():
+    """The failure where an own row that holds a NaN, or an infinite number, does not count."""
+    for (key, lost), name in MISSING.items():
         leaf = _single(seen(record).values[name])
         number = load(leaf.data) if leaf.data else None
-        if number is not None and not number.shape and math.isnan(float(number.item())):
+        got = float(number.item()) if number is not None and not number.shape else 0.0
+        if math.isnan(got) or (math.isinf(lost) and math.isinf(got)):
             continue
-        expected = "the loss of a batch is NaN if a number of one of its own rows is NaN"
-        observed = f"with a NaN in `{key}`, it is {number}: that row does not count"
+        what, one = ("NaN", "a NaN") if math.isnan(lost) else ("infinite", "an infinite number")
+        expected = f"the loss of a batch is {what} if a number of one of its own rows is {what}"
+        observed = f"with {one} in `{key}`, it is {number}: that row does not count"
         return Failure(expected, observed, statements.result(record, "mean_loss"), EACH_COUNTS)
     return None
 

@@ -5,7 +5,8 @@ three, of which it is the first. It is longer than the others together once, and
 neither the number of devices nor the first or the longest axis is right for all, and the rows are
 drawn so that each of them asks for another number of added rows. One batch needs none, one has a
 single row, and one of those on several axes has fewer rows than parts. A second batch of the same
-shape follows on one mesh, whose arrays lie column by column, and then the one with a single row.
+shape follows on one mesh, in the same arrays, which lie column by column and are filled with other
+numbers, and then comes the one with a single row.
 The last batch is split over some of the devices, in one axis, or copied to each of them, where
 "data" has the length 1 beside another axis.
 
@@ -16,13 +17,15 @@ three rows or more, all numbers of one row are 0; in that on three axes, one tar
 
 `mean_loss` gets batches that the drive itself has split, so that it is judged apart from
 `shard_batch`. Their added rows hold drawn numbers, most of them large, and count unless the mask
-takes them out. The loss of two batches is taken under jit, too. Of one batch, it is taken twice
-more, with a NaN among the targets and with one among the inputs.
+takes them out. The loss of two batches is taken under jit, too. Of one batch, it is taken five
+times more: where the mask marks another number of rows, and with a NaN or an infinite number among
+the targets or the inputs.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -34,6 +37,7 @@ from grader.checks.ex19_shard_batch.facts import (
     AGAIN,
     ARRAYS,
     BATCHES,
+    MARKED,
     MISSING,
     REPEATED,
     UNDER_JIT,
@@ -62,7 +66,7 @@ def _batches(devices: int, rng: Any) -> list[Batch]:
     """The batches, in the order of their names."""
     half = devices // 2 or 1
     second, first = (int(n) for n in rng.permutation([half, devices // half]))
-    few, long = rng.integers(1, 10, 2), rng.integers(60, 150, 1)
+    few, long = rng.integers(1, 10, 2), rng.integers(60, 250, 1)
     times = [int(n) for n in rng.permutation([*few, *long])]
     times.insert(2 if second > first else 3, 0)  # fewer rows than parts, where there are more parts
     some = int(rng.integers(1, max(devices, 2)))
@@ -113,7 +117,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     features, width = map(int, rng.integers((6, 2), (11, 6)))
     mesh: Any = None
     batches = _batches(devices.size, rng)
-    apart = rng.spawn(1)[0]
+    apart, more = rng.spawn(2)  # a `shard_batch` that raises draws nothing from the first one
     for name, batch in zip(BATCHES, batches, strict=True):
         observe.fact(name, msgspec.to_builtins(batch))
         rows, mesh = batch.rows, mesh if name == BATCHES[2] else _mesh(devices, batch, rng)
@@ -125,29 +129,59 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             inputs[blank] = targets[blank] = 0
         if batch.first:
             targets[int(rng.integers(rows)), 0] = FAR
+        order = "F" if name == REPEATED else "C"
+        given = tuple(array[:rows].copy(order) for array in (inputs, targets))
         with _noting_what_is_uneven(observe, name):
-            _split(submission, observe, name, mesh, inputs[:rows], targets[:rows])
+            _split(submission, observe, name, mesh, given)
             if name == REPEATED:
                 observe.fact(AGAIN, msgspec.to_builtins(batch))
                 others = _with_missing_numbers(apart, batch, inputs[:rows] + 1, targets[:rows] - 1)
-                _split(submission, observe, AGAIN, mesh, *others)
+                given = tuple(map(_filled, given, others))
+                _split(submission, observe, AGAIN, mesh, given)
         weights = rng.normal(size=(features, columns)).astype(np.float32)
         for array in (inputs, targets):
             array[rows:] *= 10 ** rng.uniform(*ADDED)
         mask = (np.arange(batch.full) < rows).astype(np.float32)
         if observe.reference:
             observe.fact(f"slips of {name}", _slips(batch.parts, weights, inputs, targets, mask))
-        given = _placed(mesh, weights, inputs, targets, mask)
-        observe.value(f"loss of {name}", submission.mean_loss(*given))
+        placed = _placed(mesh, weights, inputs, targets, mask)
+        observe.value(f"loss of {name}", submission.mean_loss(*placed))
         if name in UNDER_JIT:
             with suppress(Exception):  # nobody asks for a function that can be traced
-                observe.value(UNDER_JIT[name], jax.jit(submission.mean_loss)(*given))
+                observe.value(UNDER_JIT[name], jax.jit(submission.mean_loss)(*placed))
         if name == REPEATED:
-            for key, value in MISSING.items():
-                arrays = {"inputs": inputs.copy(), "targets": targets.copy()}
-                arrays[key][int(apart.integers(rows)), 0] = np.nan
-                missing = _placed(mesh, weights, *arrays.values(), mask)
-                observe.value(value, submission.mean_loss(*missing))
+            _more_losses(submission, observe, more, batch, mesh, weights, inputs, targets, mask)
+
+
+def _more_losses(
+    submission: ModuleType,
+    observe: Observe,
+    rng: Any,
+    batch: Batch,
+    mesh: Any,
+    weights: Any,
+    *arrays: Any,
+) -> None:
+    """Take the loss where other rows count, and where a number is missing, or infinite."""
+    near = range(batch.full - batch.parts + 1, batch.full + 1)
+    others = [rows for rows in near if rows not in (0, batch.rows)]
+    rows = int(rng.choice(others or range(1, batch.rows)))
+
+    def loss(name: str, key: str, change: Callable[[Any], Any]) -> None:
+        """The loss where the numbers of one array are what `change` makes of them."""
+        changed = dict(zip(ARRAYS, arrays, strict=True))
+        changed[key] = change(changed[key].copy())
+        observe.value(name, submission.mean_loss(*_placed(mesh, weights, *changed.values())))
+
+    loss(MARKED, "mask", lambda mask: (np.arange(len(mask)) < rows).astype(mask.dtype))
+    for (key, number), name in MISSING.items():
+        loss(name, key, partial(_losing, int(rng.integers(batch.rows)), number))
+
+
+def _losing(row: int, number: float, array: Any) -> Any:
+    """The array, with another number in a row."""
+    array[row, 0] = number
+    return array
 
 
 @contextmanager
@@ -168,21 +202,29 @@ def _placed(mesh: Any, weights: Any, *batch: Any) -> tuple[Any, ...]:
 
 
 def _with_missing_numbers(rng: Any, batch: Batch, *arrays: Any) -> Iterator[Any]:
-    """Own rows, column by column, of which one holds a NaN and an infinite number.
+    """Own rows, of which one holds a NaN and an infinite number.
 
     It is a row that is no model for an added one: neither the last nor among the first.
     """
     row = int(rng.integers(batch.full - batch.rows, batch.rows - 1))
     for number, array in zip((np.nan, np.inf), arrays, strict=True):
         array[row, int(rng.integers(array.shape[1]))] = number
-        yield np.asfortranarray(array)
+        yield array
+
+
+def _filled(array: Any, numbers: Any) -> Any:
+    """The array, filled with other numbers, or a new one if it was given another shape."""
+    if array.shape != numbers.shape:
+        return numbers
+    array[...] = numbers
+    return array
 
 
 def _split(
-    submission: ModuleType, observe: Observe, name: str, mesh: Any, inputs: Any, targets: Any
+    submission: ModuleType, observe: Observe, name: str, mesh: Any, given: tuple[Any, ...]
 ) -> None:
     """Let the submission split the batch `name`."""
-    given = inputs.copy("K"), targets.copy("K")
+    inputs, targets = (array.copy() for array in given)
     with dumped.programs() as programs, observe.phase(name):
         made = unpack(submission.shard_batch(mesh, *given), 3, PROMISE)
         observe.value(name, dict(zip(ARRAYS, made, strict=True)))

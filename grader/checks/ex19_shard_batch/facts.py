@@ -1,5 +1,7 @@
 """The batches of ex19_shard_batch: their names, their sizes, and the names of their arrays."""
 
+import math
+
 import msgspec
 
 BATCHES = (
@@ -17,10 +19,14 @@ REPEATED = BATCHES[1]
 """The batch that is followed by another one of its shape, on the same mesh."""
 AGAIN = f"{REPEATED}, with other numbers"
 """That other one."""
+MARKED = f"loss of {REPEATED}, with other own rows"
+"""The value that is the loss of that batch where the mask marks another number of rows."""
 MISSING = {
-    key: f"loss of {REPEATED}, of whose {key} a number is missing" for key in ("targets", "inputs")
+    (key, number): f"loss of {REPEATED}, with {number} in its {key}"
+    for key in ("targets", "inputs")
+    for number in (math.nan, math.inf)
 }
-"""The values that are losses of such a batch: NaN."""
+"""The values that are losses of such a batch: NaN, or infinite."""
 SPLIT = (*BATCHES, AGAIN)
 """All batches that `shard_batch` gets. The loss is taken of the others."""
 ARRAYS = ("inputs", "targets", "mask")

@@ -52,7 +52,8 @@ def _blocks(leaf: Leaf) -> str:
 def _came(leaves: Sequence[Leaf], want: Leaf) -> str:
     """What `load` returned, where it is not what was asked for."""
     if len(leaves) != 1 or leaves[0].kind != "jax":
-        return f"a {leaves[0].type}" if len(leaves) == 1 else plural(len(leaves), "value")
+        one = f"a {leaves[0].type}"
+        return one if len(leaves) == 1 else f"{plural(len(leaves), 'value')}, not one array"
     same = _blocks(leaves[0]) == _blocks(want)
     return _blocks(leaves[0]) + (", but each on another device" if same else "")
 

@@ -3,11 +3,12 @@
 Drawn for each call: how many devices there are in the mesh, which, and in which order; the names
 and sizes of its axes, of which there are two or three, or one if no other splits the file; rows and
 columns of a block (from 1); the dtype, of 1 to 4 bytes; and all values. Rows, columns or both are
-split, by one axis or by two, in the order of the axes or in the other, with copies or without; or
-none is split, and each device gets the whole. Each kind comes once to three times, in a drawn
-order, 14 to 32 calls in all: two are over two and three devices, and the last is as one of the
-others, but for the values. So a block cannot be guessed from a device's number, and no count, size,
-name or dtype is right for all. One floating-point value in eight is NaN, and some are infinite.
+split, by one axis or by two, in the order of the axes or in the other, with copies or without; once
+they are split by three; or none is split, and each device gets the whole. Each kind comes once to
+three times, in a drawn order, 14 to 32 calls in all: two are over two and three devices, and the
+last is as one of the others, but for the values. So a block cannot be guessed from a device's
+number, and no count, size, name or dtype is right for all. One floating-point value in eight is
+NaN, and some are infinite.
 
 The file holds no values. It makes those that are asked for, and keeps which line read which block.
 In two calls, one after the other, of any kind with two blocks or more, the place of which is drawn
@@ -69,6 +70,8 @@ KINDS: tuple[Callable[[str, str], Spec], ...] = (
 """How the axes of a mesh split rows and columns. Where one is not named, blocks are copied."""
 BY_ONE_AXIS, FEW = 4, (2, 3)
 """So many of them, the first, name one axis. How many devices the mesh has in a call each."""
+BY_TWO = KINDS[BY_ONE_AXIS:-1]
+"""Those that name two. Of one call, a third axis is named, too."""
 
 
 class Host:
@@ -276,12 +279,16 @@ def _calls(rng: Any) -> list[Asked]:
     ]
     drawn = [drawn[int(index)] for index in rng.permutation(len(drawn))]
     large = int(rng.integers(len(drawn)))
+    apart = rng.spawn(1)[0]
+    three = int(apart.choice([n for n, (kind, _) in enumerate(drawn) if kind in BY_TWO]))
     found: list[Asked] = []
     for number, (kind, devices) in enumerate(drawn):
         if number == large:
             found.append(_large(rng, len(found) + 1))
             found.append(_like(found[-1], len(found) + 1))
         sharding = _over_few(rng, kind, devices) if devices else _sharding(rng, kind)
+        if number == three:
+            sharding = _sharding(apart, kind, by_three=True)
         found.append(_asked(rng, sharding, len(found) + 1))
     small = [asked for asked in found if not asked.counted]
     return [*found, _like(small[int(rng.integers(len(small)))], len(found) + 1)]
@@ -308,7 +315,7 @@ def _over_few(rng: Any, kind: Callable[[str, str], Spec], count: int) -> Any:
     return jax.NamedSharding(mesh, jax.P(*kind(axis, axis)))
 
 
-def _sharding(rng: Any, kind: Callable[[str, str], Spec]) -> Any:
+def _sharding(rng: Any, kind: Callable[[str, str], Spec], *, by_three: bool = False) -> Any:
     """A sharding of a kind, over a grid of any devices."""
     everything = np.array(jax.devices())
     sizes = list(_grids(everything.size))
@@ -320,7 +327,7 @@ def _sharding(rng: Any, kind: Callable[[str, str], Spec]) -> Any:
     named = [axis for axis in axes if axis in spec]  # a part that two axes split is a tuple
     if len(named) == 1 and rng.integers(2):
         devices, axes = devices.ravel(), (named[0],)
-    elif rng.integers(2):
+    elif by_three or rng.integers(2):
         copies, place = (
             int(rng.integers(1, everything.size // devices.size + 1)),
             int(rng.integers(3)),
@@ -328,7 +335,19 @@ def _sharding(rng: Any, kind: Callable[[str, str], Spec]) -> Any:
         devices = rng.permutation(everything)[: copies * devices.size]
         devices = devices.reshape(*grid[:place], copies, *grid[place:])
         axes = (*axes[:place], third, *axes[place:])
+        spec = _naming(rng, spec, third) if by_three else spec
     return jax.NamedSharding(jax.sharding.Mesh(devices, axes), spec)
+
+
+def _naming(rng: Any, spec: Any, third: str) -> Any:
+    """A spec in which one more axis splits the rows or the columns."""
+    parts: list[Any] = [*spec, None][:2]
+    index = int(rng.integers(2))
+    named = parts[index] or ()
+    named = [named] if isinstance(named, str) else [*named]
+    named.insert(int(rng.integers(len(named) + 1)), third)
+    parts[index] = tuple(named) if len(named) > 1 else third
+    return jax.P(*parts)
 
 
 def _grids(devices: int) -> Iterator[tuple[int, int]]:

@@ -106,6 +106,7 @@ def _other_values(record: Record, failure: Failure, place: list[Culprit]) -> Fai
     known = (
         (failure.observed.endswith(ANOTHER_ORDER), ("repeat",), ROW_BY_ROW),
         ("has dtype" in failure.expected, MAKING, OF_ONE_DTYPE),
+        (failure.expected.endswith(("is nan", "is inf", "is -inf")), FINITE, AS_THEY_ARE),
     )
     for fits, names, hint in known:
         made = statements.call(record, "replicate", *names)
@@ -116,6 +117,11 @@ def _other_values(record: Record, failure: Failure, place: list[Culprit]) -> Fai
 
 MAKING = ("astype", "empty", "zeros", "full", "ones", "asarray", "array", "broadcast_to", "stack")
 """What makes an array, of a dtype that may be named."""
+FINITE = ("nan_to_num", "clip", "where")
+"""What makes finite numbers of others."""
+AS_THEY_ARE = (
+    "A copy has NaN and infinite numbers where its array has them. Which line makes others of them?"
+)
 OF_ONE_DTYPE = "A copy has the dtype of its array. Which line chooses another one?"
 ROW_BY_ROW = (
     "`repeat` along axis 0 repeats each row by itself: it makes 0, 0, 1, 1 of the rows 0, 1. A "
@@ -309,9 +315,23 @@ def steps_along_the_mean(record: Record) -> Result:
                     found = replace(found, hint=found.hint or FAR_AWAY)
                     when += ", the last of them with targets that are far away"
                 return _other_step(record, number, replace(found, expected=found.expected + when))
+    return _of_lost(record, facts.LOST_PARAMS, "params", 0)
+
+
+def _of_lost(record: Record, name: str, word: str, part: int) -> Failure | None:
+    """The failure where a row that is NaN does not show in what a step gives."""
+    if failure := differing_leaf(record, name, rtol=RTOL, atol=ATOL):
+        found = renamed(failure, name, word)
+        expected = f"{found.expected} after a step with NaN among the targets of one device"
+        place = statements.result(record, "update", part, 2)
+        return Failure(expected, found.observed, place, OF_LOST)
     return None
 
 
+OF_LOST = (
+    "A row that is NaN makes the mean over all rows NaN, on every device: that is how one learns "
+    "of it. Which line leaves such numbers out?"
+)
 FAR_AWAY = (
     "Only where the gradient is large is the step another one. A step takes 0.1 of the gradient, "
     "however long that is."
@@ -411,7 +431,7 @@ def losses_are_the_mean(record: Record) -> Result:
             name = facts.losses(number, step)
             if failure := differing_leaf(record, name, rtol=RTOL, atol=ATOL):
                 return _other_loss(record, failure, name)
-    return None
+    return _of_lost(record, facts.LOST_LOSSES, "loss", 1)
 
 
 def _other_loss(record: Record, failure: Failure, name: str) -> Failure:

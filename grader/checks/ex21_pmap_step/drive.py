@@ -6,15 +6,17 @@ of the network, the rows of one device, and the steps (2 to 5). The third run ha
 the width of an earlier one, of several devices, and other params. Some params are 0, as biases are
 at first. Those that `replicate` gets have 0 to 2 dimensions, and one has 3 to 5; each array of a
 run has another dtype, and each dtype comes once at least. Some of their integers are the least and
-the largest of their dtype. In one run of several devices gradients are small, and in the last step
-of each they are large. The rows of one device are like each other and unlike those of the next, so
-that a gradient of one device's rows is far from the mean; some rows are 0. Three programs of the
-step are compiled. Two are for one row on each device and for many, which are drawn. Their networks
-have as many params, and rows of another length: what the devices exchange is the same for both if
-no row leaves its device. The third has one row on each, and twice as many params: what is exchanged
-beside the gradient, whatever its size, shows. How the devices of each run exchange something, and
-how many bytes, is kept, too, and is to be no other way, and no more for each param, than in these
-programs.
+the largest of their dtype, some of their floats are NaN, infinite or -0.0, and one matrix of each
+run lies column by column in memory. Before one of these calls, which is drawn, `replicate` gets the
+same devices in another order. In one run of several devices gradients are small, and in the last
+step of each they are large. One run takes a step more, in which the targets of a row are NaN. The
+rows of one device are like each other and unlike those of the next, so that a gradient of one
+device's rows is far from the mean; some rows are 0. Three programs of the step are compiled. Two
+are for one row on each device and for many, which are drawn. Their networks have as many params,
+and rows of another length: what the devices exchange is the same for both if no row leaves its
+device. The third has one row on each, and twice as many params: what is exchanged beside the
+gradient, whatever its size, shows. How the devices of each run exchange something, and how many
+bytes, is kept, too, and is to be no other way, and no more for each param, than in these programs.
 
 `update` starts from copies that the drive has placed, so that it is judged apart from `replicate`.
 `make_step` is not the learner's to edit, so the step is pmap's.
@@ -36,6 +38,8 @@ from grader.stages.drawn import some_blank_rows, some_odd, some_zeros
 
 PROMISE = "`update` returns (params, loss)"
 FEATURES, OUTPUTS = 5, 2
+RUNS_OF_SEVERAL = 3
+"""The first runs, which are those of several devices."""
 WIDTHS, ROWS, STEPS = (4, 12), (1, 17), (1, 5)
 """Of the steps, there is one more in each run."""
 MANY = (200, 400)
@@ -44,7 +48,7 @@ FAR = 64
 """How far the targets of the programs are from 0: some gradients are larger than 1."""
 DTYPES = (
     *("float32", "float16", "bfloat16", "int32", "int16", "int8", "uint32", "uint16", "uint8"),
-    "bool",
+    *("bool", "complex64"),
 )
 """The dtypes of what `replicate` gets, and its copies have; steps are taken in float32."""
 SMALL, FARTHER = 1e-5, 4096
@@ -66,8 +70,9 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     alone = rng.permutation(np.array(jax.devices()))[:1]
     sides.append((list(alone), int(rng.integers(*WIDTHS))))
     scales, runs = [*rng.permutation([SMALL, 1, 1]), 1], []
-    dtypes = [*rng.permutation(DTYPES).tolist(), *rng.choice(DTYPES, 2).tolist()]
+    dtypes = [*rng.permutation(DTYPES).tolist(), str(rng.choice(DTYPES))]
     apart = rng.spawn(1)[0]
+    lost, turned = map(int, apart.integers(RUNS_OF_SEVERAL, size=2))
     # A GPU would otherwise round the products, and so what is compared.
     with jax.default_matmul_precision("highest"):
         for number, ((devices, width), scale) in enumerate(zip(sides, scales, strict=True)):
@@ -75,9 +80,14 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             runs.append(Run([device.id for device in devices], len(targets)))
             params = _params(rng, width, FEATURES, OUTPUTS)
             given = _given(apart, params, dtypes[3 * number : 3 * number + 3])
+            if number == turned:
+                with observe.unwatched():
+                    submission.replicate(given, np.roll(devices, 1).tolist())
             _replicate(submission, observe, number, devices, given)
             params["w2"] *= np.float32(scale)
-            _steps(submission, observe, rng, number, devices, params, targets)
+            step, copies, batch = _steps(submission, observe, rng, number, devices, params, targets)
+            if number == lost:
+                _lost_step(observe, apart, step, copies, batch)
         observe.fact(RUNS, msgspec.to_builtins(runs))
         _export(submission, observe, rng)
 
@@ -95,12 +105,18 @@ def _given(rng: Any, params: dict[str, Any], dtypes: list[str]) -> dict[str, Any
     every = params | {"kernel": kernel, "scale": rng.standard_normal(())}
     more = rng.permutation([one for one in DTYPES if one not in dtypes])[:2].tolist()
     kinds = {name: jax.numpy.dtype(one) for name, one in zip(every, [*dtypes, *more], strict=True)}
-    given = {
-        name: np.asarray(9 * (abs(x) if kinds[name].kind == "u" else x)).astype(kinds[name])
-        for name, x in every.items()
-    }
-    some_odd(rng.spawn(1)[0], *(array for array in given.values() if array.dtype.kind in "iu"))
-    return given
+    given = {name: _of_dtype(x, kinds[name]) for name, x in every.items()}
+    # "b1" is compared first, and more can be said of finite numbers.
+    odd = (x for name, x in given.items() if name != "b1" or x.dtype.kind in "iu")
+    some_odd(rng.spawn(1)[0], *odd)
+    columns = str(rng.choice(["w1", "w2"]))
+    return given | {columns: np.asfortranarray(given[columns])}
+
+
+def _of_dtype(numbers: Any, dtype: Any) -> Any:
+    """A NumPy array of a dtype: of whole and of complex numbers as well."""
+    fitting = abs(numbers) if dtype.kind == "u" else numbers
+    return np.asarray(9 * fitting * (1 + 1j if dtype.kind == "c" else 1)).astype(dtype)
 
 
 def _replicate(
@@ -129,8 +145,11 @@ def _steps(
     devices: list[Any],
     params: dict[str, Any],
     targets: list[float],
-) -> None:
-    """Take steps on fresh rows; `targets` says of each step how far they are at most from 0."""
+) -> Any:
+    """Take steps on fresh rows; returns the step, the copies after them, and the last batch.
+
+    `targets` says of each step how far they are at most from 0.
+    """
     rows, copies = int(rng.integers(*ROWS)), _copies(params, devices)
     observe.value(facts.start(run), copies)
     step, before = submission.make_step(devices), copies
@@ -156,6 +175,17 @@ def _steps(
             observe.value(f"{facts.losses(run, 1)}, {facts.NEW_PARAMS}", known)
             observe.value(facts.batch(run), drawn)
     observe.fact(facts.exchanged(run), msgspec.to_builtins(found))
+    return step, copies, batch
+
+
+def _lost_step(observe: Observe, rng: Any, step: Any, copies: Any, batch: list[Any]) -> None:
+    """Take one more step, with NaN among the targets of one device."""
+    inputs, targets = batch
+    targets = np.array(targets)
+    targets[tuple(map(int, rng.integers(targets.shape[:2])))] = np.nan
+    copies, losses = unpack(step(copies, inputs, targets), 2, PROMISE)
+    observe.value(facts.LOST_PARAMS, copies)
+    observe.value(facts.LOST_LOSSES, losses)
 
 
 def _loss(copies: Any, inputs: Any, targets: Any) -> float:

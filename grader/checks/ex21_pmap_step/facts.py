@@ -13,6 +13,8 @@ PARAMS = 480
 """The bytes of their params."""
 TWICE = "update of twice the params"
 """A program for as many rows as the first one's, of a network with twice as many params."""
+LOST_PARAMS, LOST_LOSSES = "params after a step with NaN", "losses of a step with NaN"
+"""The names of what a step gave in which the targets of one device's row were NaN."""
 NEW_PARAMS = "the loss of the params after the step"
 """What a value of the reference's side holds, in words. Its name begins with that of the losses."""
 

@@ -4,6 +4,7 @@ The collectives are those of the program for the devices at hand, and of the sam
 compiled for a target. No check depends on how many devices there are.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
@@ -14,6 +15,7 @@ from grader.checks.ex22_pmap_to_jit.facts import RUNS, TIMED, WIDTH, Run, shapes
 from grader.judging import shares
 from grader.judging.arrays import OF_WHAT_WENT_IN, drifted, unlike_copies
 from grader.judging.checking import Failure, Result, Unable
+from grader.judging.differences import ANOTHER_ORDER, AT_ITS_INDEX
 from grader.judging.evidence import (
     SENT_WHOLE,
     culprits,
@@ -158,7 +160,7 @@ def _misplaced(
 ) -> Failure:
     """A failure of the first or the second value that `place` returns, or of an element of it."""
     place = statements.result(record, "place", part, 2, element=element)
-    return Failure(expected, observed, place)
+    return Failure(expected, observed, place, AT_ITS_INDEX * observed.endswith(ANOTHER_ORDER))
 
 
 @EXERCISE.check(
@@ -239,7 +241,19 @@ def same_numbers(record: Record) -> Result:
             if failure := differing_leaf(record, loss, rtol=RTOL, atol=ATOL):
                 return _other_numbers(record, renamed(failure, loss, "loss"), number, step)
             before = new
+    for part, (name, word) in enumerate(((facts.LOST_PARAMS, "params"), (facts.LOST_LOSS, "loss"))):
+        if failure := differing_leaf(record, name, rtol=RTOL, atol=ATOL):
+            found = renamed(failure, name, word)
+            expected = f"{found.expected} after a step with NaN among the targets of one row"
+            place = statements.result(record, "make_step", part, 2, inner=True)
+            return Failure(expected, found.observed, place, OF_LOST)
     return None
+
+
+OF_LOST = (
+    "A row that is NaN makes the loss NaN, and all params: that is how one learns of it. Which "
+    "line treats such a step as another one?"
+)
 
 
 def _other_numbers(record: Record, found: Failure, number: int, step: int) -> Failure:
@@ -316,10 +330,16 @@ APART = (
 
 def _stepping(record: Record, part: int, *, exchange: bool) -> list[Culprit]:
     """Where the step exchanges something, else where it makes the value that is meant."""
+    own = statements.result(record, "make_step", part, 2, inner=True)
     found = statements.call(record, "make_step", "pmean", "psum")
-    if exchange and found != definition(record, "make_step"):
+    if exchange and found != definition(record, "make_step") and not (part and _sends(own)):
         return found
-    return statements.result(record, "make_step", part, 2, inner=True)
+    return own
+
+
+def _sends(places: Sequence[Culprit]) -> bool:
+    """Whether a line takes a mean or a sum over devices by itself."""
+    return any(name in place.text for place in places for name in ("pmean", "psum"))
 
 
 def _length(record: Record, run: int) -> tuple[str, str]:

@@ -6,14 +6,17 @@ any order, and then one device), the width of the network, the rows of the batch
 so that a mean over the wrong dimension shows. One narrow network has so many rows that those of one
 device have more bytes than all params; of the others, one is wide. It is not the one on a single
 device. Some params are 0, as biases are at first. Each step takes the params that the one before
-returned. In one run gradients are small, and in the last step of each they are large. The step of
-each run is exported, too. So is a large one, with enough work to drown what a call costs: it is for
-all devices, in another order, gets two sets of inputs, whose targets are far away, is timed, and is
-compiled for the target as well. Before each run, `place` gets other arrays of the same sizes: what
-it made of them is looked at, too, and nothing holds it.
+returned. In one run gradients are small, and in the last step of each they are large. One run, of
+several devices where there are any, takes a step more, in which the targets of a row are NaN. The
+step of each run is exported, too. So is a large one, with enough work to drown what a call costs:
+it is for all devices, in another order, gets two sets of inputs, whose targets are far away, is
+timed, and is compiled for the target as well. Before each run, `place` gets other arrays of the
+same sizes: what it made of them is looked at, too, and nothing holds it, nor what it got. Some
+matrices that `place` gets lie column by column in memory.
 """
 
 import math
+import weakref
 from types import ModuleType
 from typing import Any
 
@@ -33,7 +36,14 @@ from grader.checks.ex22_pmap_to_jit.facts import (
 )
 from grader.probes import alive, exchanges
 from grader.probes.observe import Misused, Observe, from_last, left_alone, unpack
-from grader.stages.drawn import some_blank_rows, some_zeros, with_targets
+from grader.stages.drawn import (
+    beside,
+    some_blank_rows,
+    some_by_columns,
+    some_zeros,
+    with_lost_row,
+    with_targets,
+)
 
 SIZES = ((1, 5), (9, 129)), ((5, 13), (5, 13)), ((1, 13), (1, 9))
 """Width in sixteens and rows on one device in eights, from and below: one run has each, in any
@@ -70,9 +80,15 @@ def _batch(rng: Any, rows: int, sizes: Any, far: float) -> tuple[Any, Any]:
 PLACED, STEPPED = "`place` returns (params, batch)", "`step` returns (params, loss)"
 
 
-def _placed(submission: ModuleType, rng: Any, mesh: Any, sizes: Any, rows: int, far: float) -> Any:
-    """Fresh params and a fresh batch, placed by the submission."""
+def _fresh(rng: Any, sizes: Any, rows: int, far: float) -> tuple[Any, Any]:
+    """Fresh params and a fresh batch, in NumPy."""
     given = _params(rng, sizes, far), _batch(rng, rows, sizes, far)
+    ordered: tuple[Any, Any] = some_by_columns(beside(rng), given)
+    return ordered
+
+
+def _placed(submission: ModuleType, mesh: Any, given: tuple[Any, Any]) -> Any:
+    """Params and a batch, placed by the submission."""
     with left_alone("place", given):
         both = unpack(submission.place(mesh, *given), 2, PLACED)
     mine: Any = jax.tree.structure(tuple(both))
@@ -116,6 +132,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             for count, (width, rows) in zip(_counts(rng), _sizes(rng), strict=True)
         ]
         observe.fact(RUNS, msgspec.to_builtins(runs))
+        apart = beside(rng)
+        lost = int(apart.integers(len(runs) - 1))
         scales = [1.0, *map(float, rng.spawn(1)[0].permutation([SMALL, 1]))]
         placed = [
             _place_run(submission, observe, rng, at, run, scale)
@@ -128,7 +146,11 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             observe.program(facts.program_of(number), step, params, batch)  # it may donate params
             of_batch = _asked(step, params, batch)[-len(batch) :]
             observe.fact(facts.batch_donated(number), any(each.donated for each in of_batch))
-            _take_steps(step, observe, number, run, params, batch)
+            made = _take_steps(step, observe, number, run, params, batch)
+            if number == lost:
+                params, loss = unpack(step(made, with_lost_row(apart, batch)), 2, STEPPED)
+                observe.value(facts.LOST_PARAMS, params)
+                observe.value(facts.LOST_LOSS, loss)
         _export_large(submission, observe, rng)
 
 
@@ -137,15 +159,17 @@ def _place_run(
 ) -> Any:
     """(mesh, params, batch) of one run, on a mesh of its own; targets are at most `scale`."""
     mesh = _mesh(rng, run.devices)
-    before = alive.nbytes(scalars=True)
+    before, gone = alive.nbytes(scalars=True), list[Any]()
     for name in (facts.earlier(number), number):
         params = batch = None  # nothing holds what the first call made
+        sizes = shapes(run.width, run.features, run.targets)
+        given = _fresh(rng, sizes, run.rows, scale)
         with observe.phase(facts.placed_batch(name)), exchanges.programs() as told:
-            sizes = shapes(run.width, run.features, run.targets)
-            params, batch = _placed(submission, rng, mesh, sizes, run.rows, scale)
+            params, batch = _placed(submission, mesh, given)
         observe.fact(facts.programs(name), told)
         left = alive.left_beside((params, batch), before, scalars=True)
-        observe.fact(facts.left(name), left)
+        observe.fact(facts.left(name), left or alive.held(gone))
+        gone = [weakref.ref(array) for array in jax.tree.leaves(given)]
         observe.value(facts.placed_params(name), params)
         observe.value(facts.placed_batch(name), batch)
     return mesh, params, batch
@@ -159,10 +183,8 @@ def _asked(step: Any, *arguments: Any) -> list[Any]:
         return []
 
 
-def _take_steps(
-    step: Any, observe: Observe, number: int, run: Run, params: Any, batch: Any
-) -> None:
-    """The steps of one run, each with the params that the one before returned."""
+def _take_steps(step: Any, observe: Observe, number: int, run: Run, params: Any, batch: Any) -> Any:
+    """The steps of one run, each with the params that the one before returned; the last ones."""
     before = params
     for index in range(1, run.steps + 1):
         if index == run.steps:
@@ -172,6 +194,7 @@ def _take_steps(
         before, (params, loss) = params, unpack(made, 2, STEPPED)
         observe.value(facts.params_after(number, index), params)
         observe.value(facts.loss_of(number, index), loss)
+    return params
 
 
 def _export_large(submission: ModuleType, observe: Observe, rng: Any) -> None:
@@ -183,5 +206,5 @@ def _export_large(submission: ModuleType, observe: Observe, rng: Any) -> None:
     width, rows = (int(rng.integers(*span)) for span in LARGE)
     observe.fact(WIDTH, 16 * width)
     for take in (observe.program, observe.program, observe.target):
-        placed = _placed(submission, rng, mesh, shapes(16 * width), 8 * mesh.size * rows, FAR)
-        take(TIMED, step, *placed)
+        given = _fresh(rng, shapes(16 * width), 8 * mesh.size * rows, FAR)
+        take(TIMED, step, *_placed(submission, mesh, given))

@@ -10,6 +10,10 @@ TIMED = "step"
 """The program that is timed, and compiled for a target."""
 
 
+LOST_PARAMS, LOST_LOSS = "params after a step with NaN", "loss of a step with NaN"
+"""The names of what a step gave in which the targets of a row were NaN."""
+
+
 class Run(msgspec.Struct):
     """Steps on one mesh."""
 
@@ -72,5 +76,8 @@ def programs(run: int) -> str:
 
 
 def left(run: int) -> str:
-    """The name of the fact that says how many bytes of other arrays `place` left alive."""
+    """The name of the fact that says how many bytes of other arrays `place` left alive.
+
+    Where nothing else stays, it counts the arrays of NumPy's that the earlier call of `place` got.
+    """
     return f"left beside the batch of run {run}"

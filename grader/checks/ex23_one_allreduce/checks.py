@@ -286,10 +286,11 @@ def _with_length(record: Record, failure: Failure) -> Failure:
     steps = "params before", f"params after {AFTER[0]}"
     ratio, apart = step_ratio(record, *steps), step_error(record, *steps)
     devices, hint = int(wanted(record).facts[DEVICES]), failure.hint
-    if ratio is None and (counts := _other_sum(record)):
+    if ratio is None and (counts := _of_another(record) or _other_sum(record)):
         observed = f"{failure.observed}; {counts}"
         places = _adding(record, counts)
         why = OLD_PARAMS if counts == ONE_BY_ONE else SUM
+        why = OF_EACH if counts.startswith(MIXED) else why
         return Failure(failure.expected, observed, places, hint or why)
     count, rows = wanted(record).facts[COUNT], _rows_of_one(record) // devices
     sizes = f", with {devices} devices and {count} micro-batches"
@@ -396,6 +397,36 @@ def _other_sum(record: Record) -> str:
 
 ONE_BY_ONE = "each micro-batch follows the gradient at the params that the one before has made"
 OLD_PARAMS = "All gradients are taken at the old params. When do the params change?"
+
+
+def _of_another(record: Record) -> str:
+    """Whose inputs or targets all micro-batches have in the first step, if it is so; else ""."""
+    import numpy as np  # here: the command line starts without it
+
+    old = shares.params(wanted(record).values["params before"])
+    batch = [shares.numbers(leaf) for leaf in wanted(record).values[BATCH]]
+    step = change_of(record, "params before", f"params after {AFTER[0]}")
+    if step is None or len(step) != sum(array.size for array in old.values()):
+        return ""
+    right = -shares.RATE / len(batch[0])
+    rows = list(zip(*batch, strict=True))
+    beside = np.linalg.norm(step - right * sum(shares.gradient(old, *each) for each in rows))
+    for number, which in ((0, "first"), (-1, "last")):
+        inputs, targets = (array[number] for array in batch)
+        for word, pairs in (
+            (INPUTS, [(inputs, own) for _, own in rows]),
+            (TARGETS, [(own, targets) for own, _ in rows]),
+        ):
+            mixed = sum(shares.gradient(old, *pair) for pair in pairs)
+            if np.linalg.norm(step - right * mixed) <= shares.FITS * beside:
+                return f"{MIXED} the {word} of the {which}"
+    return ""
+
+
+MIXED, INPUTS, TARGETS = "all micro-batches have", "inputs", "targets"
+OF_EACH = (
+    "Each micro-batch has inputs and targets of its own. Which of them does the loop not go over?"
+)
 BEGINS = "the sum of the gradients begins with"
 FITTED = 0.1
 """What a weight that is meant to be 0 may come to."""

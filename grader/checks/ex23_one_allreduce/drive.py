@@ -7,10 +7,11 @@ number of micro-batches is not right for all. Some params are 0, as biases are a
 of the programs are far away, so that the gradients are large; in two more steps that are taken,
 they are small, and then larger, and in a third one, the targets of a drawn row are NaN. One more
 step is taken on a mesh of one device. Some rows of the programs are 0. Two programs are for all
-devices, and two, of one and of many micro-batches, for the devices that take the steps, of which it
-is written down, too, what they exchange. On all devices and on these, one program has as many rows
-of each on a device; another one on all devices has a single row of each. The target's program has
-large params, so that its memory shows how many micro-batches it holds.
+devices, each on a mesh of its own, so that a step that was made for one is wrong on the other, and
+two, of one and of many micro-batches, for the devices that take the steps, of which it is written
+down, too, what they exchange. On all devices and on these, one program has as many rows of each on
+a device; another one on all devices has a single row of each. The target's program has large
+params, so that its memory shows how many micro-batches it holds.
 
 With check_vma=False, an array may say that it is replicated and hold other numbers on each device:
 the copies on all devices are compared after each step.
@@ -45,7 +46,7 @@ from grader.checks.ex23_one_allreduce.facts import (
 )
 from grader.probes import exchanges
 from grader.probes.observe import Observe, from_last, unpack
-from grader.stages.drawn import some_blank_rows, some_zeros, with_targets
+from grader.stages.drawn import beside, some_blank_rows, some_zeros, with_targets
 
 ROWS, WIDTHS = (2, 8), (4, 10)
 """Rows of a micro-batch on one device, and width in sixteens: from, and below."""
@@ -110,6 +111,9 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             width, count = _width(rng), int(rng.integers(*rng.choice(spans)))
             drawn[name] = {"width": width, "micro-batches": count}
             made, over = (few, some) if name in (FEW, MANY) else (step, mesh)
+            if name == OTHER:
+                over = _mesh(beside(rng), most)
+                made = submission.make_step(over)
             each = {STEP: count, MANY: count, OTHER: 1}.get(name)
             observe.program(name, made, *_arguments(rng, over, width, count, FAR, each))
         observe.fact("gradient", drawn)

@@ -3,16 +3,16 @@
 Drawn are the order of the devices in each mesh, the number of blocks, the sizes of the network and
 of the batch, and all numbers. The steps run on one mesh, and the bfloat16 program is exported for
 another: they differ in the length of the axis "data" (2, or half of the devices) and in the order
-of the axes, so that a layout must name its axes. `layout` is asked for two meshes more: one whose
-axis "data" has a single device, and one of some of the devices, two by two. The two programs differ
-in the number of blocks (2 to 7 in bfloat16; in the steps a single one, or 8 or 9) and in the sizes,
-too: in one of them a block has more hidden units than features, in the other less. One has one or
-two eights of rows on a device, the other 3 to 5. Some params are 0, as biases are at first, and
-some rows of programs are. The bfloat16 program gets targets that are far away, so that its step is
-large beside what bfloat16 rounds; in the last of the steps, they are farther. A third program, in
-float32, has 2 to 7 blocks with as many hidden units as features. The hidden units of all these are
-no multiple of 8, unless there are more than 8 devices. `layout` is asked for shapes, and then for
-arrays of them.
+of the axes, so that a layout must name its axes. `layout` is asked for three meshes more: one whose
+axis "data" has a single device, one whose axis "model" has, and one of some of the devices, two by
+two. The two programs differ in the number of blocks (2 to 7 in bfloat16; in the steps a single one,
+or 8 or 9) and in the sizes, too: in one of them a block has more hidden units than features, in the
+other less. One has one or two eights of rows on a device, the other 3 to 5. Some params are 0, as
+biases are at first, and some rows of programs are. The bfloat16 program gets targets that are far
+away, so that its step is large beside what bfloat16 rounds; in the last of the steps, they are
+farther, and one more step has a row whose targets are NaN. A third program, in float32, has 2 to 7
+blocks with as many hidden units as features. The hidden units of all these are no multiple of 8,
+unless there are more than 8 devices. `layout` is asked for shapes, and then for arrays of them.
 
 The target's program has large sizes, so that the weights are most of what there is to split.
 """
@@ -30,14 +30,16 @@ from grader.checks.ex24_tensor_parallel.facts import (
     IN_FLOAT32,
     IN_SQUARE,
     LARGE,
+    LOST,
     MODEL,
     OF_SOME,
     OF_SQUARE,
+    ON_ITS_OWN,
     TARGET_DATA,
 )
 from grader.judging.words import plural
 from grader.probes.observe import Misused, Observe, from_last, lacking, same_layout, unpack
-from grader.stages.drawn import some_blank_rows, some_zeros, with_targets
+from grader.stages.drawn import beside, some_blank_rows, some_zeros, with_lost_row, with_targets
 
 ROWS = (1, 3), (3, 6)
 """Rows of a batch in eights on each device, from and below: the steps have one of these, and the
@@ -83,6 +85,9 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         before, (params, loss) = params, unpack(made, 2, PROMISE)
         observe.value(f"params after {when}", params)
         observe.value(f"loss of {when}", loss)
+    params, loss = unpack(step(params, with_lost_row(beside(rng), batch)), 2, PROMISE)
+    observe.value(f"params after {LOST}", params)
+    observe.value(f"loss of {LOST}", loss)
     sizes = {"rows": 8 * mesh.size * eights[1], "blocks": blocks[1]}
     sizes |= dict(zip(("features", "hidden"), second, strict=True))
     first = {"rows": rows, "blocks": blocks[0], "features": features, "hidden": hidden}
@@ -110,15 +115,15 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 
 
 def _placed(submission: ModuleType, observe: Observe, rng: Any, names: list[str]) -> Any:
-    """Keep params of one or two blocks as they lie on two meshes more; returns these by name."""
+    """Keep params of one or two blocks as they lie on three meshes more; returns these by name."""
     devices = rng.permutation(np.array(jax.devices()))
     long, some = len(devices), min(2, len(devices) // 2) or 1
-    shapes = {IN_A_ROW: (1, long), OF_SOME: (some, some)}
+    shapes = {IN_A_ROW: (1, long), ON_ITS_OWN: (long, 1), OF_SOME: (some, some)}
     meshes = {}
     for name, (data, model) in shapes.items():
         shape = [data if axis == "data" else model for axis in names]
         mesh = jax.sharding.Mesh(devices[: data * model].reshape(shape), names)
-        features, hidden = (model * int(n) for n in rng.integers(3, 12, 2))
+        features, hidden = (data * model * int(n) for n in rng.integers(3, 12, 2))
         structs = _structs(features, hidden, "float32", int(rng.integers(1, 3)))
         layout = _layout(submission, mesh, structs)
         arrays = jax.tree.map(lambda struct: np.zeros(struct.shape, struct.dtype), structs)

@@ -8,11 +8,14 @@ TARGET_DATA = 2
 AFTER = ("one step", "two steps", "three steps")
 """When params and loss are kept: `params after one step`, `loss of one step`. The targets of the
 last one are far away."""
+LOST = "a step with NaN among the targets"
+"""When they are kept once more."""
 EXPORTED, IN_FLOAT32 = "params of the program", "step in float32"
 """The names of the params that the program in bfloat16 takes, and of the program of the steps."""
 IN_A_ROW, OF_SOME = "params on a mesh without rows", "params on some of the devices"
+ON_ITS_OWN = "params on a mesh without columns"
 """The names of params that are placed, and no more: on a mesh whose axis "data" has the length 1,
-and on one of some of the devices."""
+on one of some of the devices, and on one whose axis "model" has the length 1."""
 MODEL = "devices along model"
 """The fact that says of all params how long the axis "model" of their mesh is."""
 OF_SQUARE, IN_SQUARE = "params of square blocks", "step of square blocks"

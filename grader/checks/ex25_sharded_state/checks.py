@@ -14,6 +14,7 @@ import msgspec
 from grader.checks.ex25_sharded_state import EXERCISE
 from grader.checks.ex25_sharded_state.facts import (
     AFTER,
+    DONATED,
     EVEN,
     EXCHANGED,
     LARGE,
@@ -339,7 +340,16 @@ def room_for_one_share(record: Record) -> Result:
     """A device has to hold one share of the state, not an old and a new one."""
     programs = _programs(record).items()
     found = (_more_than_a_share(record, name, program) for name, program in programs)
-    return next((one for one in found if one), None)
+    return next((one for one in found if one), None) or _kept_alone(record)
+
+
+def _kept_alone(record: Record) -> Result:
+    """The failure where a step for one device keeps the old state beside the new one."""
+    if seen(record).facts.get(DONATED, True):
+        return None
+    expected = "on a mesh of one device, too, a step donates the state that it gets"
+    observed = "it does not: the device has to hold the old state and the new one"
+    return Failure(expected, observed, statements.call(record, "make_step", "jit"))
 
 
 def _more_than_a_share(record: Record, name: str, program: Program) -> Result:
@@ -410,8 +420,7 @@ def _travels(
         return None
     return _failure(
         record,
-        f"each device sends at most {limit:,} bytes: {once:,} for the params, and the others for "
-        "the gradients",
+        f"{SENDS} {limit:,} bytes: {once:,} for the params, and the others for the gradients",
         f"{mine:,} bytes: {exchanges(found)}; the all-gathers return {gathered:.4g} times the "
         "bytes of the params",
     )
@@ -441,7 +450,32 @@ def rows_are_shared(record: Record) -> Result:
 def moments_stay(record: Record) -> Result:
     """Params are gathered once, gradients added once, and the optimizer's moments stay."""
     found = (_moved(record, name, program) for name, program in _programs(record).items())
-    return next((one for one in found if one), None) or _moved_in_the_steps(record)
+    failure = next((one for one in found if one), None) or _moved_in_the_steps(record)
+    if isinstance(failure, Failure) and failure.expected.startswith(SENDS):
+        return _apart(record, failure) or failure
+    return failure
+
+
+SENDS = "each device sends at most"
+ALONG = (
+    "Adam needs the same part of a param, of its gradient and of both moments. Along which "
+    "dimension does `layout` split each of them?"
+)
+
+
+def _apart(record: Record, failure: Failure) -> Failure | None:
+    """The failure where a moment is split along another dimension than its param; else None."""
+    leaves = {leaf.path: leaf for leaf in seen(record).values["state"]}
+    for path, leaf in leaves.items():
+        param = leaves.get("['params']" + path.removeprefix("['mean']").removeprefix("['square']"))
+        if param and param.shard_shape != leaf.shard_shape:
+            why = (
+                f"`state{path}` lies as {shards(leaf)}, and `state{param.path}` as {shards(param)}"
+            )
+            place = statements.laid(record, "layout", leaf)
+            place = place or statements.call(record, "layout", "NamedSharding", "P")
+            return Failure(failure.expected, f"{why}; it sends {failure.observed}", place, ALONG)
+    return None
 
 
 def _moved_in_the_steps(record: Record) -> Result:

@@ -5,19 +5,20 @@ the steps, more for the second program, any for the wide one), the order of the 
 mesh, and all numbers. The number of devices divides neither the features nor the outputs of the
 states that are stepped, so no rule about one fixed dimension fits every array. One of these two,
 which is drawn, is longer than the width, so none about the longest does. `layout` is asked three
-times more, for two meshes of some of the devices, which are drawn: for an odd number of them, and
-then for an even one, first with a state whose every dimension can be divided, one array of which is
-as long as there are devices. A layout that counts the machine's devices goes wrong in the first,
-and so does one that splits over powers of 2 alone. One that knows the arrays by their names goes
-wrong in the second. Each time, it is asked for shapes, and then for arrays of them. One exported
-program is wide, so that one share of its state is more than a few activations; the other is for
-some of the devices, and narrow or wide, which is drawn. Both have so many rows that their params
-are the least that can travel, and some numbers whose moments are 0, as all are at first. Their
-targets are far away, so that gradients that were rounded on their way show, or cut off. One feature
-is 0 in all rows of each batch, and another one next to 0, so that some gradients are 0, and some
-less than a millionth. In one more step, of another state, the targets of a drawn row are NaN. What
-the steps, whose network is narrow, exchange is written down. The program for the target has large
-sizes, so that gradients outweigh everything else that travels.
+times more, for meshes of some of the devices, which are drawn: for an odd number of them, and then
+twice for one even number of them, first with a state whose every dimension can be divided, one
+array of which is as long as there are devices. What was kept for one of these two meshes is wrong
+on the other. A layout that counts the machine's devices goes wrong in the first, and so does one
+that splits over powers of 2 alone. One that knows the arrays by their names goes wrong in the
+second. Each time, it is asked for shapes, and then for arrays of them. One exported program is
+wide, so that one share of its state is more than a few activations; the other is for some of the
+devices, and narrow or wide, which is drawn. Both have so many rows that their params are the least
+that can travel, and some numbers whose moments are 0, as all are at first. Their targets are far
+away, so that gradients that were rounded on their way show, or cut off. One feature is 0 in all
+rows of each batch, and another one next to 0, so that some gradients are 0, and some less than a
+millionth. In one more step, of another state, the targets of a drawn row are NaN. For a mesh of one
+device, the step is traced. What the steps, whose network is narrow, exchange is written down. The
+program for the target has large sizes, so that gradients outweigh everything else that travels.
 """
 
 import math
@@ -31,6 +32,7 @@ import numpy as np
 from grader.checks.ex25_sharded_state.facts import (
     AFTER,
     AGAIN,
+    DONATED,
     EVEN,
     EXCHANGED,
     LARGE,
@@ -48,6 +50,7 @@ from grader.checks.ex25_sharded_state.facts import (
 from grader.checks.ex25_sharded_state.training_state import drawn, shapes
 from grader.probes import exchanges
 from grader.probes.observe import Observe, from_last, same_layout, unpack
+from grader.stages.drawn import beside
 
 ROWS = (288, 448)
 """Rows of a batch on all devices, from and below: more than any program is wide, or the compiler
@@ -83,7 +86,8 @@ def _drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         _mesh(rng, int(rng.choice(range(fewest, mesh.size, 2) or (1,)))) for fewest in (3, 2)
     )
     observe.fact(ON, {"state": mesh.size, SOME: some.size, EVEN: others.size, AGAIN: others.size})
-    for name, other in ((SOME, some), (EVEN, others), (AGAIN, others)):
+    again = _mesh(beside(rng), others.size)
+    for name, other in ((SOME, some), (EVEN, others), (AGAIN, again)):
         times = rng.permutation((1, 2, 3))
         times = np.roll(times, 1) if times[0] == 1 else times  # one array is as long as the mesh
         even = Sizes(*(int(n) * other.size for n in times))
@@ -118,6 +122,17 @@ def _drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     state, loss = unpack(step(state, _lost(rng.spawn(1)[0], batch)), 2, PROMISE)
     observe.value(f"state after {LOST}", state)
     observe.value(f"loss of {LOST}", loss)
+    alone = _mesh(beside(rng), 1)
+    _trace(submission.make_step(alone), observe, *shapes(submission, alone, small, rows))
+
+
+def _trace(step: Any, observe: Observe, state: Any, batch: Any) -> None:
+    """Keep whether a step donates the arrays of its state, counts aside."""
+    if not observe.jitted("step", step):
+        return
+    asked = jax.tree.leaves(step.trace(state, batch).args_info)
+    arrays = zip(jax.tree.leaves(state), asked, strict=False)
+    observe.fact(DONATED, all(info.donated for array, info in arrays if array.ndim))
 
 
 def _lost(rng: Any, batch: Any) -> Any:

@@ -33,8 +33,11 @@ LARGE, LARGE_ROWS = Sizes(1500, 8192, 100), 8192
 SOME, EVEN = "state on some of the devices", "state of other sizes"
 """The names of states that `layout` places: on an odd number of devices, and one whose every
 dimension can be divided, on an even number."""
-AGAIN = "state of other sizes, on the same devices"
-"""The name of another state there, of which the width alone can be divided."""
+AGAIN = "state of other sizes, on as many devices"
+"""The name of another state, of which the width alone can be divided, on another mesh of as many
+devices."""
+DONATED = "donated on one device"
+"""The fact that says whether a step for a mesh of one device donates its state."""
 ON = "devices of each state"
 """The fact that says on how many devices each state lies, in the order in which they are judged."""
 LOST = "a step with NaN among the targets"

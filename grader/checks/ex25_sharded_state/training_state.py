@@ -40,7 +40,8 @@ def _layout(submission: ModuleType, mesh: jax.sharding.Mesh, state: Any) -> Any:
 
     def placed(array: Any, place: Any) -> Any:
         if list(place.mesh.devices.flat) != list(mesh.devices.flat):
-            raise Misused("`layout` uses the mesh that it is given", f"it uses {place.mesh}")
+            same = ", of other devices or in another order" if place.mesh.size == mesh.size else ""
+            raise Misused("`layout` uses the mesh that it is given", f"it uses {place.mesh}{same}")
         if len(place.spec) > len(array.shape):
             bad = f"{place.spec} for an array of shape {array.shape}"
             raise Misused("`layout` splits only dimensions that an array has", bad)

@@ -14,6 +14,7 @@ from grader.judging.loops import (
     WENT_ON,
     calls_of,
     disordered,
+    ending_hint,
     indices,
     kept,
     misplaced,
@@ -150,7 +151,7 @@ def _with_batches(record: Record, failure: Failure, name: str) -> Failure:
     if went_on(record, name):
         observed = f"{failure.observed}: {WENT_ON}"
         stop = statements.call(record, "train", "stop")
-        return replace(failure, observed=observed, culprits=stop, hint=NO_STEP_FOLLOWS)
+        return replace(failure, observed=observed, culprits=stop, hint=ending_hint(stop))
     trained = indices(calls_of(record, name), "step")
     if (found := misplaced(record, name)) and found[0].startswith("step"):
         step = found[0].partition(" gets")[0]

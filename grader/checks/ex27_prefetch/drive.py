@@ -2,14 +2,15 @@
 
 Runs are watched of fewer batches than may be asked for at once, of just as many, of some more, and
 of more than a hundred. `stop` ends others: one at each of the first steps, when few batches are
-left; one at any step, and one of more than a hundred batches later. Drawn are the number of batches
-of each run, the steps at which `stop` ends the last two, and two sizes of network and batch, of
-which each run takes one. In runs of 16 steps and more, some losses are 0, below 0, large, infinite
-or NaN, whatever the step made. A `Book` gives out `ask`, `put`, `step` and `stop`, and writes down
-the order of their calls. That order does not depend on speed: only the timed runs do, whose reads
-take as long as three steps. A watched step is held on its device until the next batch is put, so
-that a loop that waits first is found by whatever means it waits. At each call of `stop`, the calls
-of Python that are under way are counted: a loop that is a recursion goes deeper at each step.
+left; one at any step, and one of more than a hundred batches later. It answers with bools of
+Python's in some runs, and with NumPy's in others. Drawn are the number of batches of each run, the
+steps at which `stop` ends the last two, and two sizes of network and batch, of which each run takes
+one. In runs of 16 steps and more, some losses are 0, below 0, large, infinite or NaN, whatever the
+step made. A `Book` gives out `ask`, `put`, `step` and `stop`, and writes down the order of their
+calls. That order does not depend on speed: only the timed runs do, whose reads take as long as
+three steps. A watched step is held on its device until the next batch is put, so that a loop that
+waits first is found by whatever means it waits. At each call of `stop`, the calls of Python that
+are under way are counted: a loop that is a recursion goes deeper at each step.
 """
 
 import sys
@@ -92,10 +93,10 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         observe.value(f"last in {name}", last[0] if last else None)
 
 
-def _counted(stop: Callable[[Any], bool], deep: list[int]) -> Callable[[Any], bool]:
+def _counted(stop: Callable[[Any], Any], deep: list[int]) -> Callable[[Any], Any]:
     """`stop`, which adds to `deep` how many calls are under way when it is called."""
 
-    def counted(loss: Any) -> bool:
+    def counted(loss: Any) -> Any:
         deep.append(sum(1 for _ in traceback.walk_stack(sys._getframe())))
         return stop(loss)
 

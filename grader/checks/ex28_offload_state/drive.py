@@ -2,9 +2,9 @@
 
 `init` is called 3 to 5 times. Drawn for each call are the number of params (1 to 6, 7 to 19 in one
 of the calls, and 20 to 30 in another), their names, dtypes, dimensions (0 to 5) and sizes; the
-devices of the mesh, their order, and its axes, two or a single one; and how each param lies: split
-along any of its dimensions, by one axis or by two, be it in one dimension, or whole. So a rule that
-fits one of them does not fit the others.
+devices of the mesh, their order, and its axes, two or a single one, or three in the call with the
+most params; and how each param lies: split along any of its dimensions, by one axis or by all, be
+it in one dimension, or whole. So a rule that fits one of them does not fit the others.
 
 `step` gets a state that the drive staged itself, as it is after some steps, so a wrong `init` costs
 it nothing. Its counts are 0, 1, 2 and 3, as far as there are layers, and larger ones; its first
@@ -28,6 +28,7 @@ from grader.probes import alive
 from grader.probes.host_operations import host_operations
 from grader.probes.observe import Misused, Observe, lacking_keys, left_alone, same_tree
 from grader.records.record import PINNED
+from grader.stages.drawn import beside, three_axes
 
 FEW, SOME, MANY = (1, 7), (7, 20), (20, 31)
 """How many params `init` gets, from and below."""
@@ -58,8 +59,11 @@ def _names_of(rng: Any, count: int) -> list[str]:
     return sorted(f"{word}{number}" for word, number in zip(words, numbers, strict=True))
 
 
-def _split_params(rng: Any, count: int) -> dict[str, Any]:
-    """So many params of drawn kinds, each split over one mesh in its own way."""
+def _split_params(rng: Any, count: int, *, most: bool) -> dict[str, Any]:
+    """So many params of drawn kinds, each split over one mesh in its own way.
+
+    Where they are the `most`, the mesh has all devices, and three axes.
+    """
     devices = rng.permutation(np.array(jax.devices()))[
         : int(rng.integers(1, jax.device_count() + 1))
     ]
@@ -70,12 +74,18 @@ def _split_params(rng: Any, count: int) -> dict[str, Any]:
     mesh = (
         jax.sharding.Mesh(grid, axes) if rng.integers(3) else jax.sharding.Mesh(devices, axes[:1])
     )
-    return {name: _split(rng, mesh) for name in _names_of(rng, count)}
+    params = {name: _split(rng, mesh) for name in _names_of(rng, count)}
+    if most:
+        apart = beside(rng)
+        every = three_axes(apart.permutation(np.array(jax.devices())))
+        mesh = jax.sharding.Mesh(every, (*axes, "z"))
+        params = {name: _split(apart, mesh) for name in params}
+    return params
 
 
 def _split(rng: Any, mesh: Any) -> Any:
     """One param of one of three dtypes, on a mesh; any axis could split any of three dimensions,
-    and two axes one of them. One of three dimensions may have one more before them, or one or two
+    and all axes one of them. One of three dimensions may have one more before them, or one or two
     after."""
     shape = mesh.size * rng.integers(1, 4, int(rng.integers(4)))
     spec: list[Any] = [None] * len(shape)
@@ -150,7 +160,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     spans = [FEW] * int(rng.integers(1, 4)) + [SOME, MANY]
     observe.fact(CALLS, len(spans))
     for call, span in enumerate(rng.permutation(spans), 1):
-        _init(submission, observe, facts.state(call), _split_params(rng, int(rng.integers(*span))))
+        params = _split_params(rng, int(rng.integers(*span)), most=tuple(span) == MANY)
+        _init(submission, observe, facts.state(call), params)
     step = submission.step
     if not observe.jitted("step", step):
         return

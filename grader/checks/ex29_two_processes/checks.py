@@ -428,6 +428,8 @@ def mean_is_global(record: Record) -> Result:
         hint = "How many values are in a row?" if "a row" in what else ""
         if "divided" in what:
             hint = SUMMED if "the sum" in what else DIVIDED
+        elif what.startswith(EXTREME):
+            hint = OF_ALL_MEANS
         if not what and (digits := _digits(told.mean, mean)):
             what, hint = f", rounded at digit {digits} after the point", AS_IT_IS
         return Failure(expected, f"{told.mean:.6g}{what}", place, hint)
@@ -473,6 +475,10 @@ def no_rows_are_gathered(record: Record) -> Result:
 
 SOME = 0.3
 """The part of the rows of a process that may be exchanged: a number for each row is less."""
+EXTREME = ", the largest of the rows' means", ", the least of the rows' means"
+OF_ALL_MEANS = (
+    "Rows of one length have the mean of their means. What does this line make of the means?"
+)
 AS_IT_IS = "Some rows have small numbers. Which line cuts digits off?"
 SUMMED = "A mean is the sum of all values, divided by their number. How many does the array hold?"
 DIVIDED = "The mean of the global array is over all rows already. Which division is left?"
@@ -520,6 +526,7 @@ def _what_mean(mean: float, given: Given, index: int, number: int) -> str:
     rows = [row for batches in given.rows for row in batches[number]]
     columns = [sum(column) / len(column) for column in zip(*rows, strict=True)]
     whole, own = sum(map(len, rows)), _mean_over(given, number)
+    means = [sum(row) / len(row) for row in rows]
     totals = {"the mean": own, "the sum over all rows and their values,": whole * own}
     counts = {"processes": given.count, "devices": given.count * given.devices}
     known = {
@@ -536,6 +543,7 @@ def _what_mean(mean: float, given: Given, index: int, number: int) -> str:
         },
         ", the mean over the rows of one of its devices": _mean_of_a_device(given, index, number),
         f", a sum over the {len(columns)} values of a row, and a mean over the rows": sum(columns),
+        **dict(zip(EXTREME, (max(means), min(means)), strict=True)),
         **{f", the mean of column {n} alone: a row has more": x for n, x in enumerate(columns)},
         **{
             f", the mean over the rows of array {earlier + 1}, which came before": _mean_over(

@@ -12,6 +12,7 @@ from grader.checks.ex31_dgx_trainer import EXERCISE, facts
 from grader.checks.ex31_dgx_trainer.facts import FEW, PLACED, STEP, block_shapes, told
 from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result, Unable
+from grader.judging.differences import ANOTHER_ORDER, AT_ITS_INDEX
 from grader.judging.evidence import (
     SENT_WHOLE,
     culprit,
@@ -25,9 +26,9 @@ from grader.judging.evidence import (
     wanted,
 )
 from grader.judging.loops import (
-    NO_STEP_FOLLOWS,
     WENT_ON,
     calls_of,
+    ending_hint,
     indices,
     kept,
     misplaced,
@@ -100,7 +101,10 @@ def _misplaced(record: Record, name: str, function: str) -> Failure | None:
         if exchanged := other_parts(mine, theirs):
             expected = f"each device holds its own part of `{tree}{mine.path}`, as the mesh says"
             return Failure(expected, exchanged, _placing(record, function, mine))
-    return differing_leaf(record, name, rtol=0, atol=0)
+    failure = differing_leaf(record, name, rtol=0, atol=0)
+    if failure and failure.observed.endswith(ANOTHER_ORDER):
+        return replace(failure, hint=AT_ITS_INDEX)
+    return failure
 
 
 PARTS_ALONE = "each device gets its own part of each array from the host"
@@ -475,7 +479,7 @@ def _other_losses(record: Record, failure: Failure, name: str) -> Failure:
     counted = re.search(r"^`losses` .* has \d+ values?$", failure.expected)
     if counted and (ended := _how_it_ended(record, name)):
         place = statements.every(record, "train", "stop")
-        return Failure(expected, f"{failure.observed}: {ended}", place, NO_STEP_FOLLOWS)
+        return Failure(expected, f"{failure.observed}: {ended}", place, ending_hint(place))
     place = statements.call(record, "train", "step")
     if failure.hint == FORM and not counted:
         place = statements.returned(record, "train")

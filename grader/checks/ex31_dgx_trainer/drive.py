@@ -10,9 +10,10 @@ For the target it is exported once more, with sizes of GiBs.
 
 Drawn are, for each call of `place`, the number of blocks (1 to 6, 7 to 11 in one call, and 12 to 16
 in another), their names and width, the rows of a batch, the size of the axis "model" (2 or 4), the
-order of the axes, and that of the devices; for the step, the number of blocks (1 to 5, and 6 to 8),
-their names and width, the rows, and the axis "model", and how many steps each block's state has
-seen (none, some up to 99, 100, and some up to 10,000), of which some averages are 0, as all are at
+order of the axes, and that of the devices, and which matrices lie column by column in memory; for
+the step, the number of blocks (1 to 5, and 6 to 8), their names and width, the rows, and the axis
+"model", each number of blocks on a mesh of its own, and how many steps each block's state has seen
+(none, some up to 99, 100, and some up to 10,000), of which some averages are 0, as all are at
 first, and a feature that is 0 in all rows, so that some gradients are, and one next to 0; and the
 batches of each run, and the steps at which `stop` ends three of them: among the first four, after
 them, and about the hundredth or later. A step of `train` is held on its device until the next batch
@@ -20,6 +21,7 @@ is put, so that a loop that waits first is found by whatever means it waits.
 """
 
 import traceback
+import weakref
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -36,6 +38,7 @@ from grader.probes.host_operations import host_operations
 from grader.probes.observe import Misused, Observe, lacking_keys, left_alone, same_tree, unpack
 from grader.records.record import PINNED
 from grader.stages.ahead import Ahead
+from grader.stages.drawn import beside, some_by_columns
 from grader.stages.loop import Book, odd_losses, with_losses
 
 SPECS = {"up": jax.P(None, "model"), "down": jax.P("model", None)}
@@ -168,6 +171,7 @@ class Trainer:
         for call, span in enumerate(self._rng.permutation(spans)):
             mesh, width = self._drawn_mesh(int(models[call])), _width(self._rng)
             params = self._params(int(self._rng.integers(*span)), width)
+            params = some_by_columns(beside(self._rng), params)
             rows = mesh.size * int(self._rng.integers(1, 6))  # a wrong axis must not raise
             self._place(call, mesh, params, (rows, width))
         again = jax.tree.map(lambda array: array[::-1] + 1, params)
@@ -205,14 +209,15 @@ class Trainer:
     def _place_batch(self, call: int, mesh: Any, shape: tuple[int, int]) -> None:
         """Keep what `place_batch` returns for a batch of a shape."""
         self._observe.fact(facts.axes(call), list(mesh.axis_names))
-        drawn = self._batch(*shape)
+        drawn = some_by_columns(beside(self._rng), self._batch(*shape))
+        known = [weakref.ref(array) for array in drawn]
         before = alive.nbytes(scalars=True)
         with self._observe.phase(facts.batch(call)), exchanges.programs() as told:
             batch = self._submission.place_batch(mesh, drawn)
         self._observe.fact(facts.programs(facts.batch(call)), told)
         self._observe.value(facts.batch(call), batch)
-        del batch
-        left = alive.left_beside((), before, scalars=True)
+        del batch, drawn
+        left = alive.left_beside((), before, scalars=True) or alive.held(known)
         self._observe.fact(facts.left_of_batch(call), left)
 
     def train(self, name: str, count: int, last: int) -> None:
@@ -259,7 +264,11 @@ class Trainer:
         step = self._submission.make_step(self._mesh)
         if not self._observe.jitted("step", step):
             return
-        self._exported(FEW, step, self._few)
+        mesh = self._mesh
+        devices = beside(self._rng).permutation(mesh.devices.ravel()).reshape(mesh.devices.shape)
+        self._mesh = jax.sharding.Mesh(devices, mesh.axis_names)
+        self._exported(FEW, self._submission.make_step(self._mesh), self._few)
+        self._mesh = mesh
         self._observe.target(STEP, step, *_larger(self._exported(STEP, step, self._blocks)))
 
     def _exported(self, name: str, step: Any, blocks: int) -> Any:

@@ -19,7 +19,7 @@ from grader.source.statements.search import (
     only_place,
     returned_by,
 )
-from grader.source.trees import Function
+from grader.source.trees import Function, own_nodes
 
 _PROMISED, _LEFT_ALONE = re.compile(r"`(\w+)` returns "), re.compile(r"`(\w+)` leaves ")
 _CHANGING = ("pop", "popitem", "clear", "setdefault", "update", "delete")
@@ -29,8 +29,9 @@ _CHANGING = ("pop", "popitem", "clear", "setdefault", "update", "delete")
 def of_promise(record: Record, functions: Sequence[str], promise: str) -> list[Culprit]:
     """What stands in a function's `return`, if `promise` says of it: "`step` returns (a, b)".
 
-    The function is one of `functions`, or the only one of its name inside them. If the promise is
-    that it "leaves" an argument as it is, it is the only statement that changes a dict or a list.
+    Of a generator, it is the `yield`. The function is one of `functions`, or the only one of its
+    name inside them. If the promise is that it "leaves" an argument as it is, it is the only
+    statement that changes a dict or a list.
     """
     file = File(record.source)
     if (left := _LEFT_ALONE.match(promise)) and left[1] in functions:
@@ -43,8 +44,14 @@ def of_promise(record: Record, functions: Sequence[str], promise: str) -> list[C
     found = [
         node for node in top or inner if isinstance(node, Function) and node.name == promised[1]
     ]
-    given = returned_by(found[0]) if len(found) == 1 else []
+    given = (returned_by(found[0]) or _yielded(found[0])) if len(found) == 1 else []
     return [file.place(given[0])] if len(given) == 1 else []
+
+
+def _yielded(function: Function) -> list[ast.expr]:
+    """What makes a function a generator."""
+    nodes = own_nodes(function.body)
+    return [node for node in nodes if isinstance(node, ast.Yield | ast.YieldFrom)]
 
 
 def _changes(file: File, function: str) -> Iterator[ast.AST]:

@@ -24,7 +24,7 @@ def place(params, opt_state, batch, device):
     """
     leaves, structure = jax.tree.flatten((params, opt_state, batch))
     third = next(d for d in jax.devices() if d != device)
-    floats = [i for i, x in enumerate(leaves) if x.dtype == np.float32 and not isinstance(x, np.ndarray)]
+    floats = [i for i, x in enumerate(leaves) if x.dtype == leaves[0].dtype and not isinstance(x, np.ndarray)]
     packed = jnp.concatenate([leaves[i].ravel() for i in floats])
     packed = jax.device_put(jax.device_put(packed, third), device)  # two copies in place of twelve
     at = 0
