@@ -123,3 +123,13 @@ def test_many_steps_have_odd_losses_and_several_in_a_row_are_none() -> None:
         assert max(odd) < steps
         assert any(step + 1 in lost for step in lost)
     assert odd_losses(np.random.default_rng(0), 15) == {}
+
+
+@pytest.mark.parametrize(("last", "kind"), [(0, bool), (1, np.bool_)])
+def test_a_loop_is_told_to_stop_by_bools_of_both_kinds(last: int, kind: type) -> None:
+    marks: Any = Marks()
+    book = Book(marks, [(np.float32([0.0]), 7)], lambda params, batch: (params, batch[1]), list)
+    book.step("params", book.put(book.ask(0).result()))
+    answer = book.stopping(last)(0.5)
+    assert type(answer) is kind
+    assert bool(answer) is (last == 0)
