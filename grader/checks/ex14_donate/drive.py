@@ -2,7 +2,7 @@
 
 Drawn: the width of the network and the rows of a batch, for five programs (a narrow network, a wide
 one and one between, two of them with 3 to 6 rows, and one with 1 or 2, and one of any width with 7
-or 8, in any order, and then one between with 61 to 299), and of another network, which is run
+or 8, in any order, and then one between with 61 to 500), and of another network, which is run
 twice, with 8 to 59 rows, for 2 to 19 and for 100 to 139 steps; the count that a state begins with
 (0 in one run, where the momentum is 0, too; hundreds to millions in two programs, and more
 elsewhere; in the second run it passes a number that 10,000 and 4096 divide); how many batches a run
@@ -36,7 +36,7 @@ WIDTHS = ((24, 200), (200, 1100), (1100, 1700))
 """From which width on, and below which, the network of each program is."""
 LENGTHS = ((2, 20), (facts.LONG, 140))
 FEWEST_ROWS, ROWS, MANY_ROWS = (1, LEAST), (LEAST, FEW + 1), (FEW + 1, MANY + 1)
-MORE_ROWS = (61, 300)
+MORE_ROWS = (61, 501)
 COUNTS, SMALLER = (1 << 25, 1 << 30), (140, 1 << 25)
 """From which number on, and below which, the counts are with which most states begin: float32 has
 not all of the larger ones."""
@@ -47,7 +47,7 @@ INPUTS = (0.25, 4.0)
 no network diverges: that would make much of a difference of rounding."""
 ZEROS = 0.05
 """The part of the numbers in a state, and in the inputs, that are 0."""
-FAR = 1e8
+FAR = 1e16
 """The target that is far from all others in the last step of a run."""
 FAR_NUMBERS = {"w1": (1, 2), "b1": (1, 2), "momentum": (2, 4), "batch": (2, 3)}
 """The decimal logarithm of numbers that are far from all others of their array, in one program."""

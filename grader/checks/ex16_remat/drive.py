@@ -4,8 +4,8 @@ Drawn for each network are the rows n (144 to 240), the width d (60 to 96), the 
 (3.4 to 4.2 times d; all in fours), the layers (5 to 7 of one network, 10 to 14 of the other, in any
 order), the scale of the inputs (0.03 to 0.1 in one, 0.1 to 3 in the other) and of each array of
 weights, and all numbers, of which a weight in a hundred is 0. The inputs are small enough in one
-network that the 1e-6 of the norm counts, and may be so large in the other that nothing may be cut
-off. All inputs of one row are 0.
+network that the 1e-6 of the norm counts, and one row of them is so large in the other that nothing
+may be cut off: the targets of that row are near its inputs. All inputs of one row are 0.
 
 Memory and work are read from the exported programs, as compiled where the learner's file never
 was. What stands in a loop counts as often as it runs.
@@ -29,6 +29,8 @@ ZEROS = 0.01
 """The part of the weights that are 0."""
 LAYERS = ((5, 8), (10, 15))
 INPUTS, WEIGHTS = ((0.03, 0.1), (0.1, 3.0)), (0.4, 1.6)
+FAR = 1000
+"""How large the inputs of one row are."""
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
@@ -51,7 +53,11 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         ]
         scale = math.exp(rng.uniform(*map(math.log, ends)))
         inputs, targets = (_array(rng, (rows, width), scale) for _ in range(2))
-        inputs = inputs.at[int(rng.integers(rows))].set(0)
+        blank, far = map(int, rng.permutation(rows)[:2])
+        inputs = inputs.at[blank].set(0)
+        if ends[0] == INPUTS[1][0]:
+            inputs = inputs.at[far].multiply(FAR / scale)
+            targets = targets.at[far].add(inputs[far])
         observe.program(facts.program(number), submission.gradients, params, inputs, targets)
     observe.program(facts.RESULT, jax.jit(submission.thrifty), inputs, params[0])
     observe.fact(NETWORKS, msgspec.to_builtins(networks))
