@@ -62,10 +62,6 @@ print(_json.dumps({{_text: _figure(_text) for _text in {figures!r}}}))
 """
 
 
-class NotHeldError(LessonError):
-    """An assertion of a lesson did not hold."""
-
-
 @dataclass(frozen=True)
 class Run:
     """What a lesson gave: nbformat outputs of each code cell, and `name:spec` -> text."""
@@ -99,9 +95,6 @@ def lesson_paths(folder: Path = LESSONS) -> list[Path]:
 def load(path: Path, cache: Path = CACHE, cell_seconds: float = CELL_SECONDS) -> Run:
     """The run of a lesson on CPU, from the cache where nothing has changed.
 
-    Lessons assert what they measure, and what else the machine does may disturb that. So a lesson
-    with an assertion that does not hold is run once more, and must fail twice.
-
     Raises LessonError with file, cell and line when a cell raises, runs longer than
     `cell_seconds` or kills its kernel, and when prose names a figure that does not exist.
     """
@@ -110,11 +103,7 @@ def load(path: Path, cache: Path = CACHE, cell_seconds: float = CELL_SECONDS) ->
     kept = cache / f"{this.name}-{cache_key(this, installed_versions(), helpers)}.json"
     if kept.exists():
         return Run(**json.loads(kept.read_text(encoding="utf-8")))
-    try:
-        outputs, figures = execute(this, cell_seconds, _PAGE)
-    except NotHeldError as error:
-        print(f"{error}\nThe lesson is run once more.", file=sys.stderr, flush=True)
-        outputs, figures = execute(this, cell_seconds, _PAGE)
+    outputs, figures = execute(this, cell_seconds, _PAGE)
     run = Run(outputs, _checked(this, figures))
     keep(kept, this.name, json.dumps(asdict(run)))
     return run
@@ -164,9 +153,7 @@ def execute(
     try:
         client.execute(env=_environment(environment))
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
-        asserted = isinstance(error, CellExecutionError) and error.ename == "AssertionError"
-        kind = NotHeldError if asserted else LessonError
-        raise kind(_explain(this, at[0], error, cell_seconds)) from None
+        raise LessonError(_explain(this, at[0], error, cell_seconds)) from None
     *cells, last = [cell for cell in notebook.cells if cell.cell_type == "code"]
     figures = json.loads("".join(output["text"] for output in last.outputs))
     return [cell.outputs for cell in cells], figures

@@ -94,6 +94,8 @@ class Held:
         held = ahead and not (self._ended or self.waited)
         if held and not (_came(self._free[number]) or self._ended):
             self.waited.append(number)
+        if self._ended or self.waited:
+            return np.int32(0)  # nothing is held any more
         if not ahead:
             self._products = min(2 * self._products, _MOST_PRODUCTS)
         return np.int32(self._products)

@@ -107,29 +107,6 @@ def test_a_failed_run_is_not_kept(folder):
     assert not list(folder.parent.rglob("*.json"))
 
 
-COUNTS = """
-from pathlib import Path
-with Path("runs").open("a") as runs:
-    runs.write("x")
-count = len(Path("runs").read_text())
-print(count)"""
-"""A cell that counts, in a file, how often it was run."""
-
-
-def test_a_lesson_whose_assertion_was_disturbed_is_run_once_more(folder, capsys):
-    path = written(folder, cells(COUNTS, "assert count > 1"))
-    assert text_of(loaded(path).outputs[0]) == "2\n"
-    assert "cell 2 raised" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("statement", "runs"), [("assert 1 > 2", 2), ("1 / 0", 1)])
-def test_an_assertion_must_fail_twice_and_anything_else_once(folder, statement, runs):
-    path = written(folder, cells(COUNTS, statement))
-    with pytest.raises(lesson.LessonError, match="cell 2 raised"):
-        loaded(path)
-    assert len((folder / "runs").read_text()) == runs
-
-
 # Figures.
 
 

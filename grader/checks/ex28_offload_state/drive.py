@@ -99,7 +99,7 @@ def _split(rng: Any, mesh: Any) -> Any:
     values = rng.standard_normal(shape).astype("float32").astype(jax.numpy.dtype(dtype))
     if len(shape) == 3:
         more = [2] * (shape[-1] // mesh.size - 1)
-        apart = np.random.Generator(rng.bit_generator.jumped())  # `rng` goes on as before
+        apart = beside(rng)
         first = bool(apart.integers(2))
         more = [mesh.size for _ in more[:1]] if first else more  # a wrong axis must not raise
         values = np.resize(values, (*more, *shape) if first else (*shape, *more))

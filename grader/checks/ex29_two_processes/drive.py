@@ -22,7 +22,7 @@ import numpy as np
 from grader.checks.ex29_two_processes.facts import Given
 from grader.checks.ex29_two_processes.joining import part
 from grader.probes.observe import Observe
-from grader.stages.drawn import some_zeros
+from grader.stages.drawn import beside, some_zeros
 from grader.stages.hosts import together
 
 LARGE = 2000.0
@@ -66,7 +66,7 @@ def _given(rng: Any, count: int, devices: int) -> Given:
     shapes.append((devices * int(rng.choice([n for n in range(4, 20) if n % count])), odd))
     shapes.append((devices, one))
     apart = rng.uniform(10, 20, len(shapes))
-    own = np.random.Generator(rng.bit_generator.jumped())  # `rng` goes on as before
+    own = beside(rng)
     scales = np.ones(len(shapes))
     scales[int(own.integers(len(shapes)))] = 10 ** own.uniform(*SMALL)
     kinds = list(zip(apart, shapes, scales.tolist(), strict=True))
