@@ -104,8 +104,6 @@ class Prepared:
     """The last it printed while it started."""
     stood_by: bool = False
     """Whether an earlier command has left it behind."""
-    under_way: bool = False
-    """Whether that has given it its job already."""
 
 
 @dataclass
@@ -364,7 +362,7 @@ class Session(AbstractContextManager["Session"]):
 
     def _begun(self, origin: Launcher, worker: Worker, setup: Setup) -> Prepared:
         """Tell a worker its setup, and wait until it is ready; as `prepare`."""
-        stood_by, under_way = worker.told > 0, worker.told > 1
+        stood_by = worker.told > 0
         self._workers.add(worker)
         if self._cancelled:
             worker.cancel()
@@ -383,7 +381,7 @@ class Session(AbstractContextManager["Session"]):
             raise NoDevice(problem)
         said = _said(worker.output())
         worker.forget_output()
-        return Prepared(worker, ready.machine, said, stood_by, under_way)
+        return Prepared(worker, ready.machine, said, stood_by)
 
     def _asked(
         self,

@@ -31,8 +31,8 @@ MEASURE_SECONDS = 60.0
 SAID_BY_WORKERS = ("finished", "raised", "exited", "unusable")
 """How a run ended, as far as its own process may say. Whether the grader broke is seen from
 outside: in a learner's process, the learner's code could say so."""
-ENDED_BY_OTHERS = ("killed", "garbled")
-"""How a run ends whose process was killed, alone or together with what watches over it."""
+MAYBE_BY_OTHERS = ("killed", "garbled", "exited")
+"""How a run ends whose process was ended, alone or together with what watches over it."""
 TARGET_SECONDS = 120.0
 
 
@@ -151,7 +151,7 @@ def drive(session: Session, place: Place, job: DriveJob, *, hide: bool) -> tuple
         observed.outcome.output = worker.output()
     except Failed as failed:
         # It may have ended while nobody waited for it.
-        if prepared.under_way or (prepared.stood_by and failed.outcome.kind in ENDED_BY_OTHERS):
+        if prepared.stood_by and failed.outcome.kind in MAYBE_BY_OTHERS:
             return drive(session, place, job, hide=hide)
         frames = frames_in(worker.stack(), job.path, job.source)
         observed = Observed(msgspec.structs.replace(failed.outcome, frames=frames))
