@@ -33,7 +33,7 @@ from grader.running.sides import (
     time_programs,
     timed_place,
 )
-from grader.source import inspection
+from grader.source import inspection, numbers
 
 Progress = Callable[[str], None]
 
@@ -65,7 +65,7 @@ def grade(
     """Grade the file at `path` as a submission of `entry`; never raises for its faults.
 
     `target` is a machine to compile for. `ahead` is what `look_ahead` returned; its seed
-    is used, once.
+    is used, once. Both sides meet what is drawn from the seed and from the numbers in the file.
     """
     label = label or submitted.shown(path)
     if seed is None:
@@ -96,8 +96,9 @@ def _observed(
     """
     record = copy.deepcopy(blank)
     try:
-        if ahead is None or ahead.seed != record.seed:
-            ahead = Reference(entry, session, record.seed, record.target)
+        named = numbers.own(record.source, entry.exercise.model)
+        if ahead is None or (ahead.seed, ahead.named) != (record.seed, named):
+            ahead = Reference(entry, session, record.seed, record.target, named)
         _run(entry, record, session, ahead, progress)
     except NotNextDoor:
         return _observed(entry, blank, session, None, progress)
@@ -177,14 +178,15 @@ def _run(
     where = plural(devices, f"{kind} device")
     progress(f"{entry.id}: running on {where}")
     for_target = reference.target is not None
-    job = DriveJob(entry.drive_module, record.path, record.source, record.seed, for_target)
+    asked = (entry.drive_module, record.path, record.source, record.seed, for_target)
+    job = DriveJob(*asked, named=reference.named)
     if for_target:
         session.start_compilers()  # they import JAX while the submission runs
     try:
         mine = _drive_both(session, job, reference)
         if mine.finished and not reference.side.finished:
             # The submission may have kept the reference from its time or its memory.
-            reference = Reference(entry, session, record.seed, record.target)
+            reference = Reference(entry, session, record.seed, record.target, reference.named)
             reference.side.wait()
             mine = _drive_both(session, job, reference)
         instead = session.instead_of_next_door(entry.exercise)

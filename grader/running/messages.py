@@ -120,6 +120,8 @@ class DriveJob(msgspec.Struct, tag="drive"):
     """Export what is to be compiled for a target."""
     reference: bool = False
     """The file is the reference solution."""
+    named: tuple[float, ...] = ()
+    """Numbers that the submission names and its model does not."""
 
 
 class Left(msgspec.Struct):

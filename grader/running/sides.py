@@ -87,16 +87,23 @@ class Side:
 class Reference:
     """The reference solution on one seed, and for a target if there is one.
 
-    `target` is None where the exercise has no check for it.
+    `target` is None where the exercise has no check for it. `named` are the numbers that what is
+    drawn reaches: those of the submission.
     """
 
     def __init__(
-        self, entry: Entry, session: Session, seed: int, target: Target | None = None
+        self,
+        entry: Entry,
+        session: Session,
+        seed: int,
+        target: Target | None = None,
+        named: tuple[float, ...] = (),
     ) -> None:
         self.seed = seed
+        self.named = named
         self.target = target if entry.exercise.has_target else None
         self.place = place_for(entry, session, self.target)
-        job = reference_job(entry, seed, target)
+        job = msgspec.structs.replace(reference_job(entry, seed, target), named=named)
         self.side = Side(session, self.place, job, hide=False)
         self._session = session
         self._targeted: Future[Targeted] | None = None

@@ -6,6 +6,10 @@ What it may hold, before it runs:
     allowed     the policy's table                 scopes     what names stand for
     own         what a file itself makes           imported_names  what it imported, by any name
 
+What it may wait for, while it runs:
+
+    numbers     the numbers that a file names, which what is drawn has to reach
+
 Where a failure's cause stands, after it ran:
 
     file        what a file defines, and where     places     the line that a failure is about

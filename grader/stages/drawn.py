@@ -1,14 +1,72 @@
-"""Draws what a submission may take for granted: that no number is exactly 0, and no error large.
+"""Draws what a submission may take for granted, and reaches the numbers that its file names.
 
-Biases begin with zeros, and so do an optimizer's averages. A row may be blank. A model that has
-diverged holds numbers that are none.
+No number is exactly 0, it may think, and no error large: but biases begin with zeros, and so do an
+optimizer's averages. A row may be blank. A model that has diverged holds numbers that are none. And
+what happens only from the two hundredth step on, for more than a thousand rows, or for numbers
+above a million, is seen where a run is as long, an array as large, and a number as far from 0.
 """
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+
+class Draw(np.random.Generator):
+    """NumPy's generator, which knows the numbers that the submission names and its model does not.
+
+    The reference gets the same ones, so both meet the same inputs.
+    """
+
+    def __init__(self, bits: Any, named: Sequence[float] = ()) -> None:
+        super().__init__(bits)
+        self.named = tuple(named)
+
+
+def draw(seed: int, named: Sequence[float] = ()) -> Draw:
+    """A generator that gives what `numpy.random.default_rng(seed)` gives."""
+    return Draw(np.random.PCG64(seed), named)
+
+
+def beyond(rng: Any, usual: int, most: int, *, each: int = 0) -> int:
+    """`usual`, or a number above all that the file names, up to `most`, if that is larger.
+
+    A number n of the file's stands for n, and where a row has `each` numbers of four bytes, for as
+    many rows as have n numbers, or n bytes. Nothing is drawn where the file names none.
+    """
+    meant = _meant(rng, range(usual, most), each)
+    return int(rng.integers(meant[-1] + 1, min(meant[-1] + 3, most) + 1)) if meant else usual
+
+
+def one_of(rng: Any, usual: int, possible: range, *, each: int = 0) -> int:
+    """`usual`, or every second time one of the numbers that the file names, if they are possible.
+
+    For `each`, and for what is drawn, see `beyond`.
+    """
+    meant = _meant(rng, possible, each)
+    return int(rng.choice(meant)) if meant and rng.integers(2) else usual
+
+
+def _meant(rng: Any, possible: range, each: int) -> list[int]:
+    """Which of the numbers may be meant by those that the file names, in order."""
+    parts = {number / part for number in named(rng) for part in (1, each, 4 * each) if part}
+    whole = {around for part in parts for around in (math.floor(part), math.ceil(part))}
+    return sorted(number for number in whole if number in possible)
+
+
+def named(rng: Any) -> tuple[float, ...]:
+    """The numbers that the file names, without their signs."""
+    return rng.named if isinstance(rng, Draw) else ()
+
+
+def far(rng: Any, most: float) -> float:
+    """A number further from 0 than all that the file names, up to `most`; 0.0 if there is none."""
+    reached = [number for number in named(rng) if number < most]
+    return min(most, max(reached) * rng.uniform(1, 2)) if reached else 0.0
+
 
 ODD = (np.nan, np.inf, -np.inf, -0.0, 1e-30)
 """Floats that a careless copy loses."""
@@ -26,11 +84,15 @@ def some_zeros(rng: Any, array: Any) -> Any:
 def some_odd(rng: Any, *arrays: Any) -> None:
     """Write ODD into NumPy arrays of floats, and the ends of their range into those of integers.
 
-    The places are drawn. At most half of an array is written, so a single number stays.
+    The places are drawn. At most half of an array is written, so a single number stays. Into
+    floats go two numbers, too, that are further from 0 than all that the file names.
     """
     for array in arrays:
         odd: tuple[float, ...] = ODD
-        if jnp.issubdtype(array.dtype, np.integer):
+        if jnp.issubdtype(array.dtype, np.floating):
+            large = far(rng, float(jnp.finfo(array.dtype).max))  # type: ignore[no-untyped-call]
+            odd = (*odd, large, -large) if large else odd
+        elif jnp.issubdtype(array.dtype, np.integer):
             odd = (np.iinfo(array.dtype).min, np.iinfo(array.dtype).max)
         if array.dtype != bool:
             places = rng.permutation(array.size)[: min(len(odd), array.size // 2)]
@@ -47,7 +109,7 @@ def some_blank_rows(rng: Any, *arrays: Any) -> None:
 
 def beside(rng: Any) -> Any:
     """A generator of its own, made from `rng`, which goes on as before."""
-    return np.random.Generator(rng.bit_generator.jumped())
+    return Draw(rng.bit_generator.jumped(), named(rng))
 
 
 def some_by_columns(rng: Any, tree: Any) -> Any:

@@ -15,6 +15,7 @@ import numpy as np
 from grader.probes.observe import Drive, Stretch, TimedDrive
 from grader.records.record import Observed, Outcome
 from grader.running.messages import Done, DriveJob, PaceJob, Turn
+from grader.stages.drawn import draw
 from grader.worker.learner import LearnersCode, Stopped, load
 from grader.worker.observer import Observer
 
@@ -27,7 +28,7 @@ def drive(job: DriveJob, observer: Observer) -> Observed:
         try:
             module = load(job.path, job.source, observer.follow)
             with LearnersCode(job.path):
-                exercise.drive(module, observer, np.random.default_rng(job.seed))
+                exercise.drive(module, observer, draw(job.seed, job.named))
             observer.prove_again()
             outcome = Outcome("finished")
         except Stopped as stopped:

@@ -1,4 +1,4 @@
-"""What several drives draw: rows that are lost, memory orders, meshes of three axes."""
+"""What several drives draw: rows that are lost, memory orders, and what a file names."""
 
 from typing import Any
 
@@ -50,3 +50,52 @@ def test_one_row_of_the_targets_is_lost_and_stays_where_it_was(committed: bool, 
 
 def test_what_is_no_batch_stays_as_it_is(rng: Any) -> None:
     assert drawn.with_lost_row(rng, None) is None
+
+
+def test_what_reaches_numbers_gives_what_numpy_gives() -> None:
+    ours, theirs = drawn.draw(7, [100]), np.random.default_rng(7)
+    assert ours.integers(1 << 60, size=4).tolist() == theirs.integers(1 << 60, size=4).tolist()
+    assert drawn.named(drawn.beside(ours)) == (100,)
+
+
+def test_without_numbers_nothing_more_is_drawn(rng: Any) -> None:
+    state = rng.bit_generator.state
+    assert drawn.beyond(rng, 30, 1000) == 30
+    assert drawn.one_of(rng, 30, range(1, 1000)) == 30
+    assert drawn.far(rng, 1e9) == 0
+    assert rng.bit_generator.state == state
+
+
+@pytest.mark.parametrize("named", [[200.0], [3.0, 200.0, 199.5], [200.0, 1e6], [0.5, 200.0]])
+def test_a_number_beyond_all_that_are_possible(named: list[float]) -> None:
+    for seed in range(20):
+        assert drawn.beyond(drawn.draw(seed, named), 30, 1000) in (201, 202, 203)
+        assert drawn.beyond(drawn.draw(seed, named), 300, 1000) == 300
+        assert drawn.beyond(drawn.draw(seed, named), 30, 201) == 201
+        assert drawn.beyond(drawn.draw(seed, named), 30, 150) == 30
+
+
+def test_sizes_and_bytes_are_reached_by_rows() -> None:
+    assert drawn.beyond(drawn.draw(1, [1000]), 2, 90, each=16) in (64, 65, 66)
+    assert drawn.beyond(drawn.draw(1, [1000]), 2, 40, each=16) in (17, 18, 19)
+    assert drawn.beyond(drawn.draw(1, [1000]), 2, 10, each=16) == 2
+
+
+def test_a_named_number_comes_every_second_time() -> None:
+    found = [drawn.one_of(drawn.draw(n, [64, 5000]), 7, range(1, 100)) for n in range(200)]
+    assert {*found} == {7, 64}
+    assert 60 < found.count(64) < 140
+
+
+def test_odd_numbers_are_further_from_0_than_those_of_the_file() -> None:
+    array = np.ones(40, np.float32)
+    drawn.some_odd(drawn.draw(3, [1e6]), array)
+    large = array[np.isfinite(array) & (abs(array) > 1)]
+    assert sorted(np.sign(large)) == [-1, 1]
+    assert (abs(large) > 1e6).all()
+
+
+def test_what_no_half_precision_float_can_hold_is_not_drawn() -> None:
+    array = np.ones(40, np.float16)
+    drawn.some_odd(drawn.draw(3, [1e6, 500.0]), array)
+    assert 500 < abs(array[np.isfinite(array)]).max() <= 1000

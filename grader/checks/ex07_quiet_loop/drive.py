@@ -6,12 +6,14 @@ the first), for each of them a batch that comes twice in turn, and a factor by w
 multiplies the loss, so that no other function gives its numbers; and all numbers, also those of the
 timed runs. In every second run the factor is negative. In the third run some losses are no number,
 infinite with either sign, large or small, two in turn are 0, and the params have one more array, of
-a drawn name. A run counts its steps, because a read after the last step is no stall. What `step`
-returned is kept, too: no rounding is in it. After each run, the caller's params are looked at. What
-all runs return is looked at when they have ended, so a list that is filled again later shows. The
-long run holds each step until the next one is called (`grader.stages.held`), so a wait is found
-that no probe sees. In the timed runs, preparing a batch takes the host three quarters of a step:
-this is what a loop that does not wait can hide.
+a drawn name. Where the file names numbers, the long run has more steps than each of them that is
+below MOST_STEPS, the short one a wider network, and the third one more rows. A run counts its
+steps, because a read after the last step is no stall. What `step` returned is kept, too: no
+rounding is in it. After each run, the caller's params are looked at. What all runs return is looked
+at when they have ended, so a list that is filled again later shows. The long run holds each step
+until the next one is called (`grader.stages.held`), so a wait is found that no probe sees. In the
+timed runs, preparing a batch takes the host three quarters of a step: this is what a loop that does
+not wait can hide.
 """
 
 import time
@@ -29,6 +31,7 @@ from grader.probes.describe import same_numbers
 from grader.probes.devices import is_next_door
 from grader.probes.observe import Misused, Observe, Stretch, own_list, unpack
 from grader.stages.busy_step import staged
+from grader.stages.drawn import beyond, one_of
 from grader.stages.held import Held
 
 PROMISE = "`train` returns (params, losses)"
@@ -43,6 +46,8 @@ ODD = (np.nan, np.inf, -np.inf, 1e6, -1e6, 1e-6, -1e-30)
 """What single losses of the third run are multiplied by; and 0, twice in turn."""
 WIDTHS, ROWS = (96, 256), (2, 120)
 """Each array of the params holds more bytes than the losses of twenty steps may be read as."""
+MOST_STEPS, MOST_ROWS, MOST_WIDTH = 2000, 8192, 8192
+"""Up to where the runs reach the numbers that the file names."""
 
 
 def _parameters(rng: Any, width: int) -> dict[str, Any]:
@@ -189,13 +194,22 @@ def _factors(rng: Any, steps: int, usual: float, odd: Sequence[float]) -> Any:
     return factors
 
 
+def _drawn(rng: Any, low: int, high: int) -> int:
+    """A number from `low` on and below `high`."""
+    return one_of(rng, int(rng.integers(low, high)), range(low, high))
+
+
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Train over several sizes, and mark each step: a late read is told from an early one."""
     runs, waited, results = list[_Run](), list[int](), list[tuple[str, Any]]()
     spans = [*rng.permutation(LENGTHS), BETWEEN]
-    lengths, sign = [*(int(rng.integers(*span)) for span in spans), 1], rng.choice([-1, 1])
-    sizes = [(int(rng.integers(*WIDTHS)), int(rng.integers(*ROWS))) for _ in LENGTHS]
-    for steps, (width, rows) in zip(lengths, [*sizes, sizes[0], sizes[0]], strict=True):
+    lengths, sign = [*(_drawn(rng, *span) for span in spans), 1], rng.choice([-1, 1])
+    sizes = [(_drawn(rng, *WIDTHS), _drawn(rng, *ROWS)) for _ in LENGTHS]
+    long = lengths.index(max(lengths))
+    lengths[long] = beyond(rng, lengths[long], MOST_STEPS)
+    sizes.append((sizes[0][0], beyond(rng, sizes[0][1], MOST_ROWS, each=16)))
+    sizes[1 - long] = beyond(rng, sizes[1 - long][0], MOST_WIDTH, each=16), sizes[1 - long][1]
+    for steps, (width, rows) in zip(lengths, [*sizes, sizes[0]], strict=True):
         sign, third = -sign, len(runs) == len(LENGTHS)
         factors = _factors(rng, steps, sign * rng.uniform(0.5, 2), ODD if third else ())
         run = _Run(submission, observe, rng, factors, width, rows, more=third)

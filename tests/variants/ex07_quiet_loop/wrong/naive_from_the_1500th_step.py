@@ -18,7 +18,7 @@ def train(step, params, batches):
     losses = []
     for batch in batches:
         params, loss = step(params, batch)
-        losses.append(loss if len(losses) < 40 else float(loss))
+        losses.append(loss if len(losses) < 1500 else float(loss))
     return params, [float(loss) for loss in jax.device_get(losses)]
 
 
