@@ -31,14 +31,21 @@ def draw(seed: int, named: Sequence[float] = ()) -> Draw:
     return Draw(np.random.PCG64(seed), named)
 
 
+MORE = 3
+"""What begins at a step that a file names is seen two steps later, if not before."""
+
+
 def beyond(rng: Any, usual: int, most: int, *, each: int = 0) -> int:
-    """`usual`, or a number above all that the file names, up to `most`, if that is larger.
+    """`usual`, or a number larger by MORE or more than all that the file names, up to `most`.
 
     A number n of the file's stands for n, and where a row has `each` numbers of four bytes, for as
     many rows as have n numbers, or n bytes. Nothing is drawn where the file names none.
     """
-    meant = _meant(rng, range(usual, most), each)
-    return int(rng.integers(meant[-1] + 1, min(meant[-1] + 3, most) + 1)) if meant else usual
+    meant = _meant(rng, range(usual, most - MORE), each)
+    if not meant:
+        return usual
+    least = meant[-1] + MORE
+    return int(rng.integers(least, min(least + least // 16, most) + 1))
 
 
 def one_of(rng: Any, usual: int, possible: range, *, each: int = 0) -> int:

@@ -69,15 +69,15 @@ def test_without_numbers_nothing_more_is_drawn(rng: Any) -> None:
 @pytest.mark.parametrize("named", [[200.0], [3.0, 200.0, 199.5], [200.0, 1e6], [0.5, 200.0]])
 def test_a_number_beyond_all_that_are_possible(named: list[float]) -> None:
     for seed in range(20):
-        assert drawn.beyond(drawn.draw(seed, named), 30, 1000) in (201, 202, 203)
+        assert drawn.beyond(drawn.draw(seed, named), 30, 1000) in range(203, 216)
         assert drawn.beyond(drawn.draw(seed, named), 300, 1000) == 300
-        assert drawn.beyond(drawn.draw(seed, named), 30, 201) == 201
+        assert drawn.beyond(drawn.draw(seed, named), 30, 204) in (203, 204)
         assert drawn.beyond(drawn.draw(seed, named), 30, 150) == 30
 
 
 def test_sizes_and_bytes_are_reached_by_rows() -> None:
-    assert drawn.beyond(drawn.draw(1, [1000]), 2, 90, each=16) in (64, 65, 66)
-    assert drawn.beyond(drawn.draw(1, [1000]), 2, 40, each=16) in (17, 18, 19)
+    assert drawn.beyond(drawn.draw(1, [1000]), 2, 95, each=16) in range(66, 71)
+    assert drawn.beyond(drawn.draw(1, [1000]), 2, 40, each=16) in (19, 20)
     assert drawn.beyond(drawn.draw(1, [1000]), 2, 10, each=16) == 2
 
 
