@@ -113,6 +113,8 @@ def print_report(report: Report, out: "Console", site: str = "", *, verbose: boo
             _print_line(verdict, out)
     else:
         _print_others(report.verdicts, out)
+    if report.unrun:
+        _print_unrun(report, out)
     out.print(_summary(report), style="bold")
     if report.left_out:
         out.print(f"  {_more(report.left_out)}", style="dim")
@@ -146,6 +148,17 @@ def _print_others(verdicts: Sequence[Verdict], out: "Console") -> None:
         if verdict.status == "could not check":
             text = f"{verdict.check}: {verdict.title} ({verdict.reason})"
             print_folded("  could not check: ", text, out)
+
+
+def _print_unrun(report: Report, out: "Console") -> None:
+    """What a pass says nothing about."""
+    for part in report.unrun[:MAX_CULPRITS]:
+        more = "" if part.line == part.last else f" to {part.last}"
+        lines = f"line{'s' * bool(more)} {part.line}{more}"
+        print_folded("  never ran: ", f"{lines}, `{part.text}`", out)
+    left = len(report.unrun) - MAX_CULPRITS
+    more = f"Nor did {left} more, which `--format json` lists. " if left > 0 else ""
+    print_folded("  ", f"{more}A pass says nothing about what never ran.", out)
 
 
 def print_brief(report: Report, out: "Console") -> None:

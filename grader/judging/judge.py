@@ -27,7 +27,7 @@ from grader.judging.said import (
 from grader.judging.steps import TURNED
 from grader.judging.unlike import difference
 from grader.records.record import Outcome, Record
-from grader.records.verdict import Culprit, Ground, Report, Status, Verdict
+from grader.records.verdict import Culprit, Ground, Report, Status, Unrun, Verdict
 from grader.source import statements
 from grader.source.file import File, given_names
 from grader.source.places import (
@@ -47,6 +47,7 @@ from grader.source.places import (
 from grader.source.returns import Missing, missing
 from grader.source.slips import OTHER_ORDER, Slip, slips
 from grader.source.sole_difference import Parting, parting
+from grader.source.unrun import unrun
 
 SOURCE = "source"
 RUNS = "runs"
@@ -91,6 +92,7 @@ def judge(record: Record, exercise: Exercise) -> Report:
         verdicts.append(_check(record, check, exercise, done, made))
     _place(record, exercise, verdicts, made)
     printed = record.submission.outcome.output if record.submission else ""
+    passes = all(verdict.status == "pass" for verdict in verdicts)
     return Report(
         exercise=record.exercise,
         title=exercise.title,
@@ -101,7 +103,14 @@ def judge(record: Record, exercise: Exercise) -> Report:
         output=printed,
         target=record.target.title if record.target and exercise.has_target else "",
         left_out=len(exercise.checks) - len(_judged(record, exercise)),
+        unrun=_unrun(record, exercise) if passes else [],
     )
+
+
+def _unrun(record: Record, exercise: Exercise) -> list[Unrun]:
+    """What of the learner's functions never ran, if it is known what ran."""
+    ran = record.submission.ran if record.submission else []
+    return unrun(record.source, ran, exercise.model, exercise.edits) if ran else []
 
 
 def hints_for(exercise: Exercise, name: str) -> tuple[str, ...]:

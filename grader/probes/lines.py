@@ -1,4 +1,4 @@
-"""Knows which line of the learner's file runs, through `sys.monitoring`.
+"""Knows which line of the learner's file runs, and what of it ran, through `sys.monitoring`.
 
 Only the learner's own code objects are instrumented, so JAX runs at full speed.
 """
@@ -22,6 +22,8 @@ class Lines:
     def __init__(self, passed: Callable[[int], None]) -> None:
         self._passed = passed
         self._followed: list[CodeType] = []
+        self._offsets: dict[CodeType, set[int]] = {}
+        """The instructions that ran."""
         self.path = ""
         """The name of the learner's file, as its code objects have it."""
         self._here = threading.local()
@@ -39,6 +41,7 @@ class Lines:
             _EVENTS.PY_RESUME: self._resumed,
             _EVENTS.PY_RETURN: self._left,
             _EVENTS.PY_YIELD: self._left,
+            _EVENTS.INSTRUCTION: self._first_time,
         }
         for event, callback in callbacks.items():
             _MONITORING.register_callback(_TOOL, event, callback)
@@ -53,6 +56,7 @@ class Lines:
     def follow(self, code: CodeType) -> None:
         """Instrument a code object, and all those nested in it."""
         wanted = _EVENTS.LINE | _EVENTS.PY_RESUME | _EVENTS.PY_RETURN | _EVENTS.PY_YIELD
+        wanted |= _EVENTS.INSTRUCTION
         _MONITORING.set_local_events(_TOOL, code, wanted)
         self._followed.append(code)
         for constant in code.co_consts:
@@ -62,6 +66,20 @@ class Lines:
     def line_on_stack(self, frame: FrameType | None) -> int:
         """The innermost learner's line at `frame` or in a frame that called it, or 0."""
         return line_on_stack(frame, self.path) or 0
+
+    def ran(self) -> list[tuple[int, int]]:
+        """Where the pieces of the code begin that ran: lines from 1, columns in bytes from 0."""
+        found = set()
+        for code, offsets in self._offsets.items():
+            for number, (line, _, column, _) in enumerate(code.co_positions()):
+                if 2 * number in offsets and line is not None and column is not None:
+                    found.add((line, column))
+        return sorted(found)
+
+    def _first_time(self, code: CodeType, offset: int) -> object:
+        """An instruction runs; nothing is said of it again."""
+        self._offsets.setdefault(code, set()).add(offset)
+        return _MONITORING.DISABLE
 
     def _move(self, line: int) -> None:
         self._passed(self.current)

@@ -165,6 +165,8 @@ class Observed(msgspec.Struct, omit_defaults=True):
     witnessed: Witnessed | None = None
     """The counts of the second witness, if there is one. What a worker says here is taken as a
     trace's, and replaced where this ran on a device next door."""
+    ran: list[tuple[int, int]] = []
+    """Where the pieces of the file begin that ran: lines from 1, columns in bytes from 0."""
 
 
 class Collective(msgspec.Struct):

@@ -61,6 +61,18 @@ class Verdict(msgspec.Struct, omit_defaults=True):
     """How many hints there are for this check."""
 
 
+class Unrun(msgspec.Struct):
+    """Lines of the learner's file that never ran while it was observed."""
+
+    line: int
+    last: int
+    """The last of the lines."""
+    column: int
+    """From 1: where it begins in its first line."""
+    text: str
+    """How it begins."""
+
+
 class Report(msgspec.Struct, omit_defaults=True):
     """All verdicts of one exercise."""
 
@@ -81,6 +93,8 @@ class Report(msgspec.Struct, omit_defaults=True):
     """Who made the record that was judged, when and on what."""
     saved: str = ""
     """The file that holds the record, if it was saved."""
+    unrun: list[Unrun] = []
+    """Of a pass: what it says nothing about, as it never ran."""
 
     @property
     def exit_code(self) -> int:

@@ -6,9 +6,10 @@ What it may hold, before it runs:
     allowed     the policy's table                 scopes     what names stand for
     own         what a file itself makes           imported_names  what it imported, by any name
 
-What it may wait for, while it runs:
+What it waits for, and what of it ran:
 
     numbers     the numbers that a file names, which what is drawn has to reach
+    unrun       what never ran of it, about which a pass says nothing
 
 Where a failure's cause stands, after it ran:
 

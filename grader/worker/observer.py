@@ -259,6 +259,7 @@ class Observer:
             missing_probes=self.missing,
             targeted=self._targeted,
             witnessed=self._witnessed(outcome),
+            ran=self._lines.ran(),
         )
 
     def _witnessed(self, outcome: Outcome) -> Witnessed | None:

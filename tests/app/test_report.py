@@ -15,7 +15,7 @@ from rich.console import Console
 
 from grader.app import report
 from grader.records.record import Frame, Machine
-from grader.records.verdict import Culprit, Report, Reports, Verdict
+from grader.records.verdict import Culprit, Report, Reports, Unrun, Verdict
 
 SITE = "https://course.example"
 LESSON = "lessons/04-the-inner-loop#reading-stops-the-loop"
@@ -97,6 +97,13 @@ REPORTS = {
         output="step 0\nstep 1\n",
     ),
     "left_out": aimed(left_out=2),
+    "pass_in_part": aimed(
+        unrun=[
+            Unrun(21, 21, 38, "float(loss)"),
+            Unrun(30, 33, 9, "for part in parts:"),
+            *(Unrun(line, line, 5, "return 0") for line in range(40, 45)),
+        ]
+    ),
     "target": aimed(
         verdict(
             "one_exchange",

@@ -167,6 +167,7 @@ def test_the_starter_fails(stem: str, grading: Grading) -> None:
 def test_the_solution_passes(stem: str, grading: Grading) -> None:
     record, report = graded(stem, Entry(stem).solution, grading)
     assert not problem(report, "")
+    assert report.unrun == [], "the drive leads to every line of the solution"
     no_target = judge(msgspec.structs.replace(record, target=None), Entry(stem).exercise)
     assert not problem(no_target, "")
     assert bool(no_target.left_out) == Entry(stem).exercise.has_target

@@ -7,13 +7,13 @@ multiplies the loss, so that no other function gives its numbers; and all number
 timed runs. In every second run the factor is negative. In the third run some losses are no number,
 infinite with either sign, large or small, two in turn are 0, and the params have one more array, of
 a drawn name. Where the file names numbers, the long run has more steps than each of them that is
-below MOST_STEPS, the short one a wider network, and the third one more rows. A run counts its
-steps, because a read after the last step is no stall. What `step` returned is kept, too: no
-rounding is in it. After each run, the caller's params are looked at. What all runs return is looked
-at when they have ended, so a list that is filled again later shows. The long run holds each step
-until the next one is called (`grader.stages.held`), so a wait is found that no probe sees. In the
-timed runs, preparing a batch takes the host three quarters of a step: this is what a loop that does
-not wait can hide.
+below MOST_STEPS, the short one a wider network, and the third one more rows and losses further from
+0. A run counts its steps, because a read after the last step is no stall. What `step` returned is
+kept, too: no rounding is in it. After each run, the caller's params are looked at. What all runs
+return is looked at when they have ended, so a list that is filled again later shows. The long run
+holds its first and its last steps until the next one is called (`grader.stages.held`), so a wait is
+found that no probe sees. In the timed runs, preparing a batch takes the host three quarters of a
+step: this is what a loop that does not wait can hide.
 """
 
 import time
@@ -31,7 +31,7 @@ from grader.probes.describe import same_numbers
 from grader.probes.devices import is_next_door
 from grader.probes.observe import Misused, Observe, Stretch, own_list, unpack
 from grader.stages.busy_step import staged
-from grader.stages.drawn import beyond, one_of
+from grader.stages.drawn import beyond, far, one_of
 from grader.stages.held import Held
 
 PROMISE = "`train` returns (params, losses)"
@@ -48,6 +48,8 @@ WIDTHS, ROWS = (96, 256), (2, 120)
 """Each array of the params holds more bytes than the losses of twenty steps may be read as."""
 MOST_STEPS, MOST_ROWS, MOST_WIDTH = 2000, 8192, 8192
 """Up to where the runs reach the numbers that the file names."""
+HELD = (LENGTHS[-1][1], 60)
+"""How many steps at the beginning of the long run are held, and how many at its end."""
 
 
 def _parameters(rng: Any, width: int) -> dict[str, Any]:
@@ -169,10 +171,19 @@ class _Run:
         params = params | self._more
         with self._observe.unwatched():
             loss = _times(loss, self._factors[(self.calls - 1) % len(self._factors)])
-            result = (params, loss) if self.held is None else self.held.hold((params, loss))
+            result = self._held((params, loss))
             self._gave.append(result[1])
             self.last = result[0]
             return result
+
+    def _held(self, result: tuple[Any, Any]) -> tuple[Any, Any]:
+        """(params, loss) of a step, held if it is one of those that are."""
+        if self.held is None:
+            return result
+        if HELD[0] < self.calls <= len(self._factors) - HELD[1]:
+            self.held.let_go()
+            return result
+        return self.held.hold(result)
 
 
 TRACED = "it calls it with tracers: the loop is compiled, by scan or jit, as part of something else"
@@ -211,7 +222,9 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     sizes[1 - long] = beyond(rng, sizes[1 - long][0], MOST_WIDTH, each=16), sizes[1 - long][1]
     for steps, (width, rows) in zip(lengths, [*sizes, sizes[0]], strict=True):
         sign, third = -sign, len(runs) == len(LENGTHS)
-        factors = _factors(rng, steps, sign * rng.uniform(0.5, 2), ODD if third else ())
+        usual, large = sign * rng.uniform(0.5, 2), far(rng, 1e30)
+        odd = [*ODD, *([large, -large] if large else [])] if third else []
+        factors = _factors(rng, steps, usual, odd)
         run = _Run(submission, observe, rng, factors, width, rows, more=third)
         try:
             with observe.phase(facts.phase(steps)):
