@@ -29,7 +29,6 @@ _TWO: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.LShift: lambda left, right: left * math.pow(2, right),
     ast.RShift: lambda left, right: left // math.pow(2, right),
 }
-_ONE = {"int", "float", "abs", "round"}
 _Known = dict[str, float]
 
 
@@ -87,12 +86,27 @@ def _computed(node: ast.expr, known: _Known, depth: int) -> float | None:
             return None if value is None else -value
         case ast.BinOp(left=left, op=op, right=right):
             return _of_two(op, _value(left, known, depth), _value(right, known, depth))
-        case ast.Call(func=ast.Name(id="len"), args=[one]):
+        case ast.Call(func=ast.Name(id=name), args=arguments):
+            return _called(name, arguments, known, depth)
+    return None
+
+
+def _called(name: str, arguments: list[ast.expr], known: _Known, depth: int) -> float | None:
+    """What one of Python's own functions returns."""
+    match name, arguments:
+        case "len", [one]:
             return _length(one, known, depth)
-        case ast.Call(func=ast.Name(id="int" | "float"), args=[ast.Constant(value=str() as text)]):
+        case "int" | "float", [ast.Constant(str() as text)]:
             return float(text)
-        case ast.Call(func=ast.Name(id=name), args=[one]) if name in _ONE:
+        case "int", [ast.Constant(str() as text), base]:
+            return float(int(text, int(_value(base, known, depth) or 0)))
+        case "int" | "float" | "abs" | "round", [one]:
             return _value(one, known, depth)
+        case "ord", [ast.Constant(str() as text)]:
+            return float(ord(text)) if len(text) == 1 else None
+        case "sum", [ast.List(parts) | ast.Tuple(parts)]:
+            values = [_value(one, known, depth) for one in parts]
+            return sum(value for value in values if value is not None)
     return None
 
 

@@ -23,6 +23,9 @@ from grader.source.numbers import HOW_MANY, own
         ("if loss < 0.37: read()", 0.37),
         ("if step == 5 - -4: read()", 9),
         ("f(*[0] * 77)", 77),
+        ("if step > int('c8', 16): read()", 200),
+        ("if step > 2 * ord('d'): read()", 200),
+        ("if step > sum([50, 60, 90]): read()", 200),
     ],
 )
 def test_a_number_is_found_however_it_is_written(text: str, expected: float) -> None:
@@ -39,6 +42,8 @@ def test_a_number_is_found_however_it_is_written(text: str, expected: float) -> 
         "step = float('nan')",
         "step = int('two hundred')",
         "step = (-8) ** 0.5 if 1 else True",
+        "step = int('c8', 1)",
+        "step = ord('ab')",
         "this is no Python",
         "\0",
     ],
