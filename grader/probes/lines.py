@@ -70,7 +70,7 @@ class Lines:
     def ran(self) -> list[tuple[int, int]]:
         """Where the pieces of the code begin that ran: lines from 1, columns in bytes from 0."""
         found = set()
-        for code, offsets in self._offsets.items():
+        for code, offsets in list(self._offsets.items()):  # a thread may be left that adds to it
             for number, (line, _, column, _) in enumerate(code.co_positions()):
                 if 2 * number in offsets and line is not None and column is not None:
                     found.add((line, column))
