@@ -2,7 +2,8 @@
 
 A loop that puts the next batch before it waits never notices, by whatever means it waits: see
 `grader.stages.held`, which holds the steps. What the loop calls is given out by
-`grader.stages.loop`. Steps are held on CPU devices only.
+`grader.stages.loop`. Steps are held on CPU devices only, and in a run of very many batches the
+first and the last ones alone: while it is held, a step takes a while of the device.
 """
 
 import functools
@@ -13,6 +14,9 @@ import jax
 
 from grader.probes.devices import is_next_door
 from grader.stages.held import Held
+
+ENDS = 150
+"""So many steps are held from the first one on, and so many up to the last one."""
 
 
 class Ahead:
@@ -26,6 +30,7 @@ class Ahead:
         self._step, self._place, self._left = step, place, count
         self.step = functools.wraps(step)(lambda *given: self._held_step(*given))
         self._steps = self._puts = 0
+        self._between = range(ENDS, count - ENDS)
         self._numbers: list[int] = []
 
     def place(self, batch: Any) -> Any:
@@ -40,7 +45,8 @@ class Ahead:
         """A step, held unless the next batch is on its way already; its loss comes last."""
         *results, loss = self._step(*given)
         self._steps += 1
-        if self._held and self._puts <= self._steps:
+        is_held = self._puts <= self._steps and self._steps - 1 not in self._between
+        if self._held and is_held:
             self._numbers.append(self._steps - 1)
             results, loss = self._held.hold((results, loss))
         return *results, loss

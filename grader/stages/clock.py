@@ -114,9 +114,15 @@ class Staged:
         finally:
             self._polls = polls
 
-    def arguments(self, rng: Any, count: int = 3, dtypes: Sequence[Any] = (np.float32,)) -> Any:
-        """NumPy arrays (SIDE, SIDE) of `dtypes`, in turn, whose products stay small."""
-        drawn = rng.standard_normal((count, SIDE, SIDE))
+    def arguments(
+        self, rng: Any, count: int = 3, dtypes: Sequence[Any] = (np.float32,), rows: int = SIDE
+    ) -> Any:
+        """NumPy arrays (SIDE, SIDE) of `dtypes`, in turn, whose products stay small.
+
+        The first one has `rows`, SIDE or more. The program takes SIDE of them.
+        """
+        sizes = [rows, *[SIDE] * (count - 1)]
+        drawn = np.split(rng.standard_normal((sum(sizes), SIDE)), np.cumsum(sizes)[:-1])
         kinds = [np.dtype(dtypes[n % len(dtypes)]) for n in range(count)]
         pairs = zip(drawn, kinds, strict=True)
         return tuple((x / SIDE if kind.kind == "f" else x > 1).astype(kind) for x, kind in pairs)
@@ -188,7 +194,8 @@ class Staged:
 
 
 def _small(array: Any) -> Any:
-    """An argument as float32, small enough to be multiplied often."""
+    """SIDE rows of an argument as float32, small enough to be multiplied often."""
+    array = array[:SIDE]
     whole = not jax.numpy.issubdtype(array.dtype, np.floating)
     return array.astype(np.float32) / (SIDE if whole else 1)
 

@@ -25,6 +25,10 @@ class Draw(np.random.Generator):
         super().__init__(bits)
         self.named = tuple(named)
 
+    def spawn(self, n_children: int) -> list["Draw"]:
+        """Generators that are made from this one, and know the same numbers."""
+        return [Draw(one.bit_generator, self.named) for one in super().spawn(n_children)]
+
 
 def draw(seed: int, named: Sequence[float] = ()) -> Draw:
     """A generator that gives what `numpy.random.default_rng(seed)` gives."""
@@ -35,7 +39,7 @@ MORE = 3
 """What begins at a step that a file names is seen two steps later, if not before."""
 
 
-def beyond(rng: Any, usual: int, most: int, *, each: int = 0) -> int:
+def beyond(rng: Any, usual: int, most: int, *, each: float = 0) -> int:
     """`usual`, or a number larger by MORE or more than all that the file names, up to `most`.
 
     A number n of the file's stands for n, and where a row has `each` numbers of four bytes, for as
@@ -48,7 +52,7 @@ def beyond(rng: Any, usual: int, most: int, *, each: int = 0) -> int:
     return int(rng.integers(least, min(least + least // 16, most) + 1))
 
 
-def one_of(rng: Any, usual: int, possible: range, *, each: int = 0) -> int:
+def one_of(rng: Any, usual: int, possible: range, *, each: float = 0) -> int:
     """`usual`, or every second time one of the numbers that the file names, if they are possible.
 
     For `each`, and for what is drawn, see `beyond`.
@@ -57,7 +61,7 @@ def one_of(rng: Any, usual: int, possible: range, *, each: int = 0) -> int:
     return int(rng.choice(meant)) if meant and rng.integers(2) else usual
 
 
-def _meant(rng: Any, possible: range, each: int) -> list[int]:
+def _meant(rng: Any, possible: range, each: float) -> list[int]:
     """Which of the numbers may be meant by those that the file names, in order."""
     parts = {number / part for number in named(rng) for part in (1, each, 4 * each) if part}
     whole = {around for part in parts for around in (math.floor(part), math.ceil(part))}

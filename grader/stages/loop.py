@@ -21,6 +21,7 @@ import numpy as np
 
 from grader.judging.loops import Call
 from grader.probes.observe import Observe
+from grader.stages.drawn import far
 
 
 class Future:
@@ -56,17 +57,22 @@ ODD = (0.0, -1.0, 1e6, math.inf, math.nan)
 """By what the losses of some steps are multiplied: a loop goes on until `stop` ends it."""
 LONG = 16
 """From so many steps on, a run has such losses."""
+MOST, BESIDE = 1e30, 1e3
+"""Up to which number losses are drawn that are further from 0 than those that a file names, and by
+how much more, as a loss is about 1 or less."""
 
 
 def odd_losses(rng: Any, steps: int) -> dict[int, float]:
     """At which of so many steps, from 0, the loss is another one, and by what it is multiplied.
 
-    The first one is not. NaN comes once by itself, and once at several steps in a row.
+    The first one is not. NaN comes once by itself, and once at several steps in a row. Where the
+    submission names numbers, two losses are further from 0 than most of these.
     """
     if steps < LONG:
         return {}
-    apart = rng.spawn(1)[0]
-    odd = dict(zip(apart.permutation(range(1, steps))[: len(ODD)].tolist(), ODD, strict=True))
+    apart, large = rng.spawn(1)[0], BESIDE * far(rng, MOST)
+    by = (*ODD, large, -large) if large else ODD
+    odd = dict(zip(apart.permutation(range(1, steps))[: len(by)].tolist(), by, strict=True))
     own = apart.spawn(1)[0]
     row, begin = int(own.integers(2, LONG // 2)), int(own.integers(1, steps - LONG // 2))
     return odd | dict.fromkeys(range(begin, begin + row), math.nan)

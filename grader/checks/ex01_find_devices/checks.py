@@ -5,6 +5,7 @@ them was wrong.
 """
 
 import ast
+import re
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -99,7 +100,7 @@ def _judged(record: Record, function: str, concerns: Callable[[str], bool]) -> R
     """The failure for the first wrong answer, where the right answer `concerns` this check."""
     for mine, want in _pairs(record, function):
         if not want.raised and concerns(want.answer) and mine.answer != want.answer:
-            expected = f"`{mine.call}` is {want.answer} on {mine.machine}"
+            expected = f"`{mine.call}` is {_short(want.answer)} on {mine.machine}"
             right = _right_line(record, mine, want, function)
             if right:
                 place = statements.deciding(record, mine.line or 0, right)
@@ -204,7 +205,21 @@ def _said(mine: Answer, want: Answer) -> str:
     if mine.raised:
         return f"it raised {cleaned(mine.raised[0])}"
     in_a_list = mine.answer.startswith("[") and not want.answer.startswith("[")
-    return f"a list: {mine.answer}" if in_a_list else mine.answer
+    return f"a list: {_short(mine.answer)}" if in_a_list else _short(mine.answer)
+
+
+LONG = re.compile(r"\[[^\]]{200,}\]")
+"""A list of more devices than a line shows."""
+
+
+def _short(answer: str) -> str:
+    """An answer, with the middle of a long list left out."""
+
+    def shortened(found: re.Match[str]) -> str:
+        words = found[0][1:-1].split(", ")
+        return f"[{', '.join(words[:2])}, ..., {words[-1]}] of length {len(words)}"
+
+    return LONG.sub(shortened, answer)
 
 
 def _place(record: Record, mine: Answer, function: str) -> list[Culprit]:

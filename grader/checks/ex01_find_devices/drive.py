@@ -18,7 +18,10 @@ before the CPU or after it. What a plugin says that fails is drawn: each of the 
 runtime has comes, with a word of its own or with what plugins often say.
 
 An answer is kept as words, such as "GPU 2", and looked at again when all has been asked on its
-machine: a list that is changed by a later call shows. A device counts as GPU 2 if it is that very
+machine: a list that is changed by a later call shows. Where the file names numbers, one machine has
+more GPUs than each of them that is below MOST_GPUS, others have just so many, and `try_gpu` is
+asked for them and for numbers far beyond; one machine is asked again and again, and some plugins
+say more. A device counts as GPU 2 if it is that very
 object, so a name or an object made to look like a device does not pass.
 """
 
@@ -50,6 +53,7 @@ from grader.judging.words import plural, typed
 from grader.probes.observe import Observe
 from grader.probes.returned import returned
 from grader.stages import machines
+from grader.stages.drawn import beyond, named, one_of
 
 type _Given = tuple[tuple[int, ...], dict[str, int]]
 """The arguments of a call, by their places and by their names."""
@@ -57,8 +61,15 @@ NOTHING: _Given = ((), {})
 MAKES = machines.NVIDIA, machines.AMD, machines.CPU_FIRST, machines.AMD_AFTER_CPU
 DEFAULTS = ("", "", "CPU device", "GPU")
 """What JAX's default device is on the machines of one make, in drawn order; "" is not set."""
+MANY = (9, 21)
+"""From how many GPUs on, and below how many, a machine with many has, if no number is named."""
 FARTHEST = 10_000
 """How far beyond the GPUs the numbers are drawn for which `try_gpu` is asked."""
+MOST_GPUS, MOST_CALLS, MOST_LETTERS = 300, 400, 2000
+"""Up to where the numbers are reached that the file names: by GPUs, by calls on one machine, and by
+letters of a word of a plugin that fails."""
+MOST_NUMBER, SOME = (1 << 31) - 1, 4
+"""Up to where `try_gpu` is asked for them; and for how many just as they are, on each machine."""
 CODES = (
     "ABORTED",
     "ALREADY_EXISTS",
@@ -105,8 +116,9 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
                     name += f", where JAX's default device is set to {device!r}"
                 elif default:
                     name += f", where a {default} is JAX's default device"
+                module, asked = machines.fresh(submission), gpus == 8 and made is MAKES[0]
                 with jax.default_device(device) if default else nullcontext():
-                    answers += _questions(name, machines.fresh(submission), stage, rng)
+                    answers += _questions(name, module, stage, rng, often=asked)
         said = zip(cycle(rng.permutation(CODES)), cycle(rng.permutation(SAID)))
         for name, (fault, plugin, platforms) in FAULTS.items():
             made = machines.AMD if plugin == machines.AMD.plugin else machines.NVIDIA
@@ -128,8 +140,13 @@ def _staged(rng: Any) -> list[tuple[int, machines.Made, str]]:
     """
     some, staged = rng.permutation(range(2, 8)).tolist(), list[tuple[int, machines.Made, str]]()
     for made in MAKES:
-        counts = [1, 8, int(rng.integers(9, 21)), some.pop()]
+        many = one_of(rng, int(rng.integers(*MANY)), range(MANY[0], MOST_GPUS // 2))
+        many = beyond(rng, many, MOST_GPUS) if made is MAKES[0] else many
+        counts = [1, 8, many, some.pop()]
         defaults = rng.permutation(DEFAULTS).tolist()
+        if many >= MANY[1]:  # a mistake that shows there has nothing to do with it
+            unset = defaults.index("")
+            defaults[unset], defaults[2] = defaults[2], ""
         staged += [(gpus, made, one) for gpus, one in zip(counts, defaults, strict=True)]
     staged += [(gpus, MAKES[rng.integers(len(MAKES))], DEFAULTS[-1]) for gpus in some]
     staged.sort(key=lambda one: bool(one[-1]))
@@ -153,8 +170,20 @@ def _of_two_kinds(stage: machines.Stage, made: machines.Made, rng: Any) -> None:
 def _of_the_broken(rng: Any) -> list[tuple[str, _Given]]:
     """What a machine with a fault is asked: a function, and its arguments."""
     spans = ((-30, 0), (-FARTHEST, -30), (0, 1), (1, 30), (30, FARTHEST))
-    numbers = [_number(int(rng.integers(*span)), rng) for span in spans]
+    drawn = [int(rng.integers(*span)) for span in spans]
+    drawn[1], drawn[-1] = -beyond(rng, -drawn[1], MOST_NUMBER), beyond(rng, drawn[-1], MOST_NUMBER)
+    numbers = [_number(index, rng) for index in drawn]
     return [*((name, NOTHING) for name in EXERCISE.edits), *(("try_gpu", one) for one in numbers)]
+
+
+def _named(rng: Any) -> list[int]:
+    """Some of the whole numbers that the file names, with a drawn sign, and two beyond."""
+    found = [int(n) for n in named(rng) if n <= MOST_NUMBER and n == int(n)]
+    if not found:
+        return []
+    some = rng.permutation(found)[:SOME] * rng.choice([-1, 1])
+    most = beyond(rng, FARTHEST, MOST_NUMBER)
+    return [*some.tolist(), most, -most]
 
 
 def _number(index: int, rng: Any) -> _Given:
@@ -164,7 +193,8 @@ def _number(index: int, rng: Any) -> _Given:
 
 def _failing(rng: Any, code: str, said: str) -> str:
     """What a plugin says that fails: a code of JAX's runtime, and one of SAID."""
-    return f"{code}: {said.format(word=''.join(rng.choice([*ascii_lowercase], 6)))}"
+    letters = one_of(rng, 6, range(7, MOST_LETTERS))
+    return f"{code}: {said.format(word=''.join(rng.choice([*ascii_lowercase], letters)))}"
 
 
 def _machine(count: int, made: machines.Made) -> str:
@@ -173,15 +203,18 @@ def _machine(count: int, made: machines.Made) -> str:
     return name + (f" and JAX_PLATFORMS={made.platforms}" if made.platforms else "")
 
 
-def _questions(machine: str, module: ModuleType, stage: machines.Stage, rng: Any) -> list[Answer]:
+def _questions(
+    machine: str, module: ModuleType, stage: machines.Stage, rng: Any, *, often: bool = False
+) -> list[Answer]:
     """Ask all three functions; `try_gpu` for all GPUs that are there, and on both sides of them.
 
-    Then all of it is asked again.
+    Then all of it is asked again. With `often`, each function is asked so many more times, if the
+    file names numbers.
     """
     gpus = len(stage.gpus)
     from_zero = [*range(gpus + 1), gpus + int(rng.integers(1, FARTHEST))]
     below = {-1, -int(rng.integers(1, gpus + 2)), -gpus - int(rng.integers(1, FARTHEST))}
-    negative = sorted(below, reverse=True)
+    negative = [*sorted(below, reverse=True), *_named(rng)]
     order = rng.permutation(EXERCISE.edits).tolist()
     came = list[tuple[Answer, Any]]()
     for name in (machine, f"{machine}{ASKED_AGAIN}"):
@@ -189,6 +222,8 @@ def _questions(machine: str, module: ModuleType, stage: machines.Stage, rng: Any
         for function in order:
             asked = [NOTHING, *numbers] if function == "try_gpu" else [NOTHING]
             came += [_ask(name, module, stage, function, given) for given in asked]
+    for _ in range(beyond(rng, 2, MOST_CALLS) - 2 if often else 0):
+        came += [_ask(name, module, stage, function, NOTHING) for function in order]
     return [_seen_again(*one, stage) for one in came]
 
 

@@ -14,7 +14,9 @@ before was copied, even where no copy between devices was seen. It counts what p
 beside the steps, before the first one only where it lies on the device asked for: they may copy
 what no step gets. When the first step begins, it counts the bytes of all other arrays that the run
 has made. What the caller has is looked at in each step, and once more when all runs have ended, as
-are the states that they returned.
+are the states that they returned. Where the file names numbers, the longest run has more steps than
+each of them that is below MOST_STEPS, `run` is called more often before the last run, and others
+have just so many steps, rows or columns.
 """
 
 from collections.abc import Sequence
@@ -32,12 +34,15 @@ from grader.judging.words import where
 from grader.probes import alive, dumped, launches
 from grader.probes.describe import describe, in_other_order
 from grader.probes.observe import Observe
-from grader.stages.drawn import some_odd
+from grader.stages.drawn import beyond, one_of, some_odd
 
 WHOLE, HALVES = (np.int32, np.uint8, bool), (jnp.bfloat16, np.float16)
 """The dtypes of bias and scale, of which one is of the first ones, and the other of the others."""
 LENGTHS = ((1, 2), (2, 30), (2, 30), (30, 100), (100, 110))
 """From how many steps on, and below how many, the runs have."""
+MOST_STEPS, MOST_CALLS, SIZES = 1000, 300, range(2, 65)
+"""Up to where the longest run, and the calls of `run`, reach the numbers that the file names; and
+which rows and columns there are."""
 WITH_ODD = ROUNDS[-2:]
 """The runs whose arrays hold numbers such as NaN."""
 
@@ -72,9 +77,12 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     sizes = {device: rng.integers(2, 65, 2) for device in devices}
     for size, device in zip((1, 64), rng.permutation([*sizes]), strict=False):
         sizes[device][rng.integers(2)] = size
+    sizes = {device: [_size(rng, int(n)) for n in both] for device, both in sizes.items()}
     pairs = zip(cycle(rng.permutation(WHOLE)), cycle(rng.permutation(HALVES)))
     kinds = {device: rng.permutation(next(pairs)).tolist() for device in sizes}
-    numbers = rng.permutation([int(rng.integers(*span)) for span in LENGTHS]).tolist()
+    numbers = [one_of(rng, int(rng.integers(*span)), range(*span)) for span in LENGTHS]
+    numbers[-1] = beyond(rng, numbers[-1], MOST_STEPS)
+    numbers = rng.permutation(numbers).tolist()
     through, runs, dicts = 0, list[_Run](), dict[Any, dict[str, Any]]()
     with observe.unwatched():
         programs = launches.Places()
@@ -97,6 +105,9 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
                 odd = target in WITH_ODD
                 arrays, state = _inputs(rng, sizes[device], kinds[device], homes, odd=odd)
             dicts.setdefault(device, arrays).update(arrays)
+            if target == ROUNDS[-1]:
+                for _ in range(beyond(rng, 0, MOST_CALLS)):
+                    submission.run(submission.layer, {**arrays}, state, 1, device)
             run = _Run(submission, observe, device)
             with programs.launched(run.launched):
                 run.take(target, steps, (dicts[device], state))
@@ -113,6 +124,11 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.fact(facts.CHANGED, [sorted(map(str, run.changed)) for run in runs])
     observe.fact(facts.UNSEEN, programs.problem)
     observe.fact(facts.STEPS, numbers)
+
+
+def _size(rng: Any, usual: int) -> int:
+    """Rows or columns: the usual ones, or as many as the file names."""
+    return usual if usual in (1, max(SIZES)) else one_of(rng, usual, SIZES)
 
 
 class _Run:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from grader.checks.ex03_create_in_place import EXERCISE
 from grader.checks.ex03_create_in_place.facts import (
+    CALLS,
     MADE_BEFORE,
     ROUNDS,
     UNSEEN,
@@ -175,7 +176,7 @@ def _copied(record: Record, kind: EventKind, expected: str) -> Failure | None:
     found = list(events(seen(record), kind))
     if not found:
         return None
-    expected += f", in {len(ROUNDS)} calls of `create`"
+    expected += f", in {wanted(record).facts[CALLS]} calls of `create`"
     small = all((event.nbytes or NUMBER + 1) <= NUMBER for event in found)
     places = culprits(record, found)
     like = kind == "d2d" and places and all("_like(" in place.text for place in places)
@@ -302,7 +303,7 @@ def nothing_beside(record: Record) -> Result:
     if not (found := to_host(seen(record))):
         return probe_gap(seen(record), "reads")
     total = sum(event.count for event in found)
-    observed = f"{plural(total, 'read')} in {len(ROUNDS)} calls of `create`"
+    observed = f"{plural(total, 'read')} in {wanted(record).facts[CALLS]} calls of `create`"
     return Failure("the host reads no array", observed, culprits(record, found))
 
 

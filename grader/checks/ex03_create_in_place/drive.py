@@ -17,7 +17,9 @@ that is returned, lay in another place before. One that a program got, and that 
 `create` returned, is counted if nothing that is returned lies where it lay. What the file made when
 it was imported lies somewhere else: the bytes of such arrays are counted before the first layer.
 Once a layer is made, the bytes of all other arrays are counted that were made with it. The layers
-are looked at when all are made, and whether two of them share an array.
+are looked at when all are made, and whether two of them share an array. Where the file names
+numbers, the layer with most rows has more than each of them that is below MOST_ROWS, others have
+just so many, and the fifth layer is made again and again.
 """
 
 import re
@@ -45,10 +47,13 @@ from grader.checks.ex03_create_in_place.facts import (
 from grader.probes import alive, dumped, launches
 from grader.probes.describe import address
 from grader.probes.observe import Observe
+from grader.stages.drawn import beyond, one_of
 
 _CONSTANT = re.compile(r"constant(?: dense)?<(.*?)> : tensor<((?:\d+x)*)")
 ROWS, BETWEEN = ((1, 8), (1000, 4100)), (8, 1000)
 """From how many rows on, and below how many, the layers have, and the last two."""
+MOST_ROWS, MOST_CALLS = 20_000, 40
+"""Up to where rows, and calls, reach the numbers that the file names."""
 OF_JAX = "_identity_fn"
 """The program in which jnp.asarray(array, device=...) ends, which is given that array alone."""
 MAX_LISTED, MAX_SHOWN = 300, 60
@@ -59,8 +64,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Create layers, and read the programs that JAX compiles for them."""
     observe.fact(facts.MADE_BEFORE, alive.nbytes())
     default, one, two = rng.permutation(jax.devices())[:3]
-    few, many = (int(rng.integers(*span)) for span in rng.permutation(ROWS))
-    between = int(rng.integers(*BETWEEN))
+    few, many = (_rows(rng, span) for span in rng.permutation(ROWS).tolist())
+    between = _rows(rng, BETWEEN)
     words = rng.integers(1 << 20, 1 << 30, (3, 2), dtype=np.uint32)
     words[rng.integers(len(words)), 0] = 0
     with observe.unwatched():
@@ -70,15 +75,23 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.fact(facts.UNSEEN, watch.problem)
     layers = [(default, one, few, 0), (default, two, many, 1), (two, one, few, 2)]
     layers += [(rng.choice([default, two]), one, between, 2)] * 2
-    made = []
+    made, calls = [], beyond(rng, len(ROUNDS), MOST_CALLS)
+    observe.fact(facts.CALLS, calls)
     for name, (elsewhere, device, rows, key) in zip(ROUNDS, layers, strict=True):
         observe.fact(facts.key(name), words[key].tolist())
         with jax.default_device(elsewhere):
-            made.append(_create(submission, observe, name, keys[key], device, rows, watch))
+            times = 1 if name != ROUNDS[-1] else 1 + calls - len(ROUNDS)
+            made.append(_create(submission, observe, name, keys[key], device, rows, watch, times))
     for index, (name, created) in enumerate(zip(ROUNDS, made, strict=True)):
         observe.value(name, created)
         with observe.unwatched():
             observe.fact(shared(name), _shared(created, made[:index]))
+
+
+def _rows(rng: Any, span: Sequence[int]) -> int:
+    """The rows of a layer: just so many as the file names, or more if it has most."""
+    rows = one_of(rng, int(rng.integers(*span)), range(*span), each=16)
+    return rows if span[0] < ROWS[-1][0] else beyond(rng, rows, MOST_ROWS, each=16)
 
 
 def _create(
@@ -89,7 +102,9 @@ def _create(
     device: Any,
     rows: int,
     watch: launches.Places,
+    times: int,
 ) -> Any:
+    """The layer of the last of so many calls; all of them are watched."""
     ran, given, lay = set[str](), list[Any](), list[dict[int, int]]()
 
     def launched(program: str, devices: Sequence[str], arrays: Sequence[Any]) -> None:
@@ -102,7 +117,8 @@ def _create(
     with observe.unwatched():
         before = alive.memory()
     with dumped.programs() as texts, watch.launched(launched), observe.phase(name):
-        created = submission.create(key, rows, device)
+        for _ in range(times):
+            created = submission.create(key, rows, device)
     if type(created) is OrderedDict:
         created = dict(created)  # its arrays are the same; only their order may be another
     observe.fact(programs(name), len(texts))

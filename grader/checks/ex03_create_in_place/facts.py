@@ -4,6 +4,8 @@ A layer's name is the name of the value that `create` returned, and of the phase
 """
 
 ROUNDS = ("first layer", "second layer", "third layer", "fourth layer", "fifth layer")
+CALLS = "calls of create"
+"""The fact that counts them; there are more than layers if the file names numbers."""
 MADE_BEFORE = "arrays alive before the first layer"
 """The fact that counts the bytes that the file had made when it was imported, in JAX's arrays."""
 

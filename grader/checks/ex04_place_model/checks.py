@@ -6,6 +6,7 @@ from grader.checks.ex04_place_model import EXERCISE
 from grader.checks.ex04_place_model.facts import (
     AGAIN,
     BATCHES_CHANGED,
+    CALLS,
     FORM_OF_BATCH,
     IN_OTHER_ORDER,
     MODELS,
@@ -81,15 +82,17 @@ def same_trees(record: Record) -> Result:
             failure = failure or zeros_of_other_sign(record, model + tree)
             if failure:
                 found = renamed(failure, model + tree, tree)
-                return _in_the_tree(record, tree, found, _call(model))
+                return _in_the_tree(record, tree, found, _call(record, model))
             if other := seen(record).facts[model + OTHER_NODES].get(tree):
-                expected = f"`{tree}` has nodes of the types that it was given with{_call(model)}"
+                expected = (
+                    f"`{tree}` has nodes of the types that it was given with{_call(record, model)}"
+                )
                 place = statements.call(record, "place")
                 return Failure(expected, other, place, NODES, _made(record, tree))
         mine, theirs = (side(record).facts[model + FORM_OF_BATCH] for side in (seen, wanted))
         if mine != theirs:
             return Failure(
-                f"`batch` is a {theirs}, as it was given{_call(model)}",
+                f"`batch` is a {theirs}, as it was given{_call(record, model)}",
                 f"a {mine}",
                 definition(record, "place"),
                 FORM,
@@ -155,9 +158,17 @@ EMPTY_PARTS = (
 )
 
 
-def _call(model: str) -> str:
+def _call(record: Record, model: str) -> str:
     """`, in the third call of `place``; nothing for the first call."""
-    return f", in the {model.strip()} call of `place`" if model else ""
+    which, last = f"the {model.strip()} call", _models(record)[-2:]
+    if model in last and int(wanted(record).facts[CALLS]) > len(_models(record)):
+        which = ("the last call but one", "the last call")[last.index(model)]
+    return f", in {which} of `place`" if model else ""
+
+
+def _calls(record: Record) -> str:
+    """`7 calls`: how often `place` is called."""
+    return plural(int(wanted(record).facts[CALLS]), "call")
 
 
 def _models(record: Record) -> tuple[str, ...]:
@@ -256,13 +267,20 @@ def on_the_device(record: Record) -> Result:
             elsewhere = f"{len(wrong)} of {len(leaves)} are elsewhere"
             trees = list(dict.fromkeys(tree for tree, _ in wrong))
             numpy = any(leaf.kind == "numpy" for _, leaf in wrong)
-            hint = NO_DEVICE if nowhere else _whose({*trees}, model, moved=moved, numpy=numpy)
+            some = len(wrong) < len(leaves) and all(_as_it_came(leaf) for _, leaf in wrong)
+            hint = (
+                NO_DEVICE
+                if nowhere
+                else THE_REST
+                if some and len(trees) == len(TREES)
+                else _whose({*trees}, model, moved=moved, numpy=numpy)
+            )
             if model in _models(record)[-2:] and trees != ["batch"]:
                 hint = KEPT
             by_default = hint == THE_REST and statements.uses(record, "place", "default_device")
             made = {place.line: place for tree in trees[::-1] for place in _made(record, tree)}
             return Failure(
-                f"every array is on {where(leaves[0][2])}{_call(model)}",
+                f"every array is on {where(leaves[0][2])}{_call(record, model)}",
                 f"{elsewhere if moved else 'nothing was moved'}. {_listed(wrong)}",
                 nowhere or definition(record, "place"),
                 NOT_MOVED if by_default else hint,
@@ -291,7 +309,7 @@ def not_through_the_host(record: Record) -> Result:
     total = sum(event.count for event in reads)
     return Failure(
         "0 device-to-host reads in `place`",
-        f"{plural(total, 'read')} in {plural(len(_models(record)), 'call')} of `place`",
+        f"{plural(total, 'read')} in {_calls(record)} of `place`",
         culprits(record, reads),
     )
 
@@ -325,8 +343,7 @@ def copied_once(record: Record) -> Result:
     # A batch that goes to the default device first makes as many bytes more as it has.
     detour = more > 0 and more != weight(_of_kind(theirs, "h2d"))[1]
     return Failure(
-        f"{plural(fewest, 'copy')} of {least:,} bytes in {plural(len(_models(record)), 'call')} "
-        "of `place`",
+        f"{plural(fewest, 'copy')} of {least:,} bytes in {_calls(record)} of `place`",
         f"{plural(total, 'copy')} of {size:,} bytes: {total - between} from host to device, "
         f"{between} from device to device",
         _heaviest_first(record, mine if detour or not more else _of_kind(mine, "h2d")),
@@ -398,7 +415,7 @@ def step_copies_nothing(record: Record) -> Result:
     copies = sum(e.count for e in events(seen(record), "h2d", "d2d", phase="step"))
     for model in _models(record):
         if ordered := seen(record).facts[model + IN_OTHER_ORDER]:
-            return in_other_order(record, f"`{ordered[0]}`", "place", _call(model))
+            return in_other_order(record, f"`{ordered[0]}`", "place", _call(record, model))
     for name in (model + STEPPED for model in _models(record)):
         if name not in wanted(record).values:
             continue  # a model with which no step is taken
@@ -431,7 +448,7 @@ def committed(record: Record) -> Result:
             count, listed = len(uncommitted), ", ".join(uncommitted)
             trees = {tree for tree, mine, _ in leaves if not mine.committed}
             return Failure(
-                f"every array is committed{_call(model)}",
+                f"every array is committed{_call(record, model)}",
                 f"{count} of {len(leaves)} are on the device, but uncommitted: {listed}",
                 definition(record, "place"),
                 made=_made(record, trees.pop()) if len(trees) == 1 else (),

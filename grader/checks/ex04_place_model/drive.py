@@ -17,7 +17,9 @@ about the placement, and no error of the run; with other optimizers, a step is t
 Drawn: how many models are placed (7 or 8), with which a step is taken, the default device and the
 device asked for each time, the optimizers, their order and what they clip at, the features and rows
 of each batch, once 1, its dtypes, and all numbers, some of them 0, negative or large. But for the
-first model, some are none, infinite, -0.0 or tiny.
+first model, some are none, infinite, -0.0 or tiny. Where the file names numbers, one model has more
+features, one more rows, and one more layers than each of them, up to MOST_..., and before the last
+two calls, `place` is called more often.
 """
 
 import traceback
@@ -33,6 +35,7 @@ import optax
 from grader.checks.ex04_place_model.facts import (
     AGAIN,
     BATCHES_CHANGED,
+    CALLS,
     FORM_OF_BATCH,
     IN_OTHER_ORDER,
     MODELS,
@@ -50,11 +53,15 @@ from grader.checks.ex04_place_model.facts import (
 from grader.probes import alive, dumped, launches
 from grader.probes.describe import in_other_order
 from grader.probes.observe import Observe, other_part, unpack
-from grader.stages.drawn import some_odd
+from grader.stages.drawn import beyond, one_of, some_odd
 
 PROMISE = "`place` returns (params, opt_state, batch)"
 SIZES = (range(1, 2), range(3, 64), range(64, 200), range(60, 200, 60))
 """Features are drawn from one of these; rows from each of them at least once."""
+MOST_FEATURES, MOST_ROWS, MOST_LAYERS, MOST_CALLS = 20_000, 20_000, 80, 300
+"""Up to where the numbers are reached that the file names."""
+NARROW = 6
+"""How many features the model with more rows has at most."""
 TRACED = 9973
 """Features of the network that is traced: no other size of its parameters."""
 FEWEST = 7
@@ -159,11 +166,30 @@ def _inputs(
     return *jax.device_put(drawn), (inputs, labels.astype(dtypes[1]))
 
 
-def _sizes(rng: Any, rows: range) -> tuple[Any, Any, int, int]:
-    """The default device, another one that is asked for, the features, and the rows of a batch."""
+def _sizes(rng: Any, rows: range, number: int) -> tuple[Any, Any, int, int]:
+    """The default device, another one that is asked for, the features, and the rows of a batch.
+
+    `number` counts the sizes that were drawn before. The first ones reach what the file names, in
+    features, or in rows; the others are what it names.
+    """
     default, device = rng.permutation(jax.devices())[:2]
     features = int(rng.choice(SIZES[rng.integers(len(SIZES))]))
-    return default, device, features, int(rng.choice(rows))
+    drawn = int(rng.choice(rows))
+    if number == 0:
+        return default, device, beyond(rng, features, MOST_FEATURES, each=16), drawn
+    if number == 1:
+        few = min(features, NARROW)
+        more = beyond(rng, drawn, MOST_ROWS, each=few)
+        return default, device, features if more == drawn else few, more
+    features = one_of(rng, features, range(1, max(SIZES[2])), each=16)
+    return default, device, features, one_of(rng, drawn, rows, each=features)
+
+
+def _with_layers(traced: Any, count: int) -> Any:
+    """The parameters, as `_parameters` returns them, of a network with `count` layers."""
+    *_, last = traced.values()
+    names = [*traced, *(f"mlp/~/linear_{n}" for n in range(len(traced), count))]
+    return {name: traced.get(name, last) for name in names}
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
@@ -188,9 +214,13 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         again = _Again()
     sizes, given = dict[str, tuple[Any, ...]](), dict[str, tuple[Any, ...]]()
     returned, batches = list[tuple[str, bool, Any]](), list[tuple[Any, Any]]()
+    layers = beyond(rng, len(traced), MOST_LAYERS, each=2)
+    calls, forms = beyond(rng, count, MOST_CALLS), dict[str, Any]()
+    observe.fact(CALLS, calls)
     for prefix, name in zip(MODELS[:count], words, strict=True):
         if name not in sizes:
-            sizes[name] = _sizes(rng, SIZES[ranges.pop()])
+            forms[name] = _with_layers(traced, layers) if len(sizes) == 2 else traced
+            sizes[name] = _sizes(rng, SIZES[ranges.pop()], len(sizes))
         default, device, features, rows = sizes[name]
         once_more = prefix in MODELS[count - 2 : count]
         if prefix == MODELS[count - 2]:
@@ -198,12 +228,13 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
                 [d for d in jax.devices() if d not in (default, device)] or [device]
             )
             sizes[name] = default, device, features, rows
+            _more_calls(submission, observe, rng, traced, device, calls - count)
         with jax.default_device(default):
             optimizer = others[name] if name else submission.optimizer
             with observe.unwatched():
                 dtypes = unusual.get(name, USUAL)
                 odd = prefix != MODELS[0]
-                inputs = _inputs(traced, optimizer, rng, features, rows, dtypes, odd=odd)
+                inputs = _inputs(forms[name], optimizer, rng, features, rows, dtypes, odd=odd)
                 if once_more and not _deleted(given[name]):
                     inputs = *given[name], inputs[-1]
             given[name] = inputs[:-1]
@@ -247,6 +278,20 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.fact(UNSEEN, programs.problem)
 
 
+def _more_calls(
+    submission: ModuleType, observe: Observe, rng: Any, traced: Any, device: Any, times: int
+) -> None:
+    """Have one small model placed so many times."""
+    if not times:
+        return
+    with observe.unwatched():
+        inputs = _inputs(traced, submission.optimizer, rng, 3, 2, USUAL, odd=False)
+    for _ in range(times):
+        if not _deleted(inputs):
+            with observe.phase("place"):
+                submission.place(*inputs, device)
+
+
 def _keep(observe: Observe, returned: list[tuple[str, bool, Any]]) -> None:
     """Keep what `place` returned for each model, and whether its batch was of 64 bits."""
     for prefix, wide, placed in returned:
@@ -274,7 +319,8 @@ def _shared(before: Any, now: Any) -> str:
 
 def _deleted(tree: Any) -> bool:
     """Whether an array of a tree is gone, since `place` gave it away."""
-    return any(leaf.is_deleted() for leaf in jax.tree.leaves(tree))
+    leaves = jax.tree.leaves(tree)
+    return any(leaf.is_deleted() for leaf in leaves if isinstance(leaf, jax.Array))
 
 
 class _Again:

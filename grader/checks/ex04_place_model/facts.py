@@ -9,6 +9,8 @@ TREES = ("params", "opt_state", "batch")
 MODELS = ("", "second ", "third ", "fourth ", "fifth ", "sixth ", "seventh ", "eighth ")
 """What the names of a model's values begin with: `params`, `second params`."""
 PLACED = "how many models are placed"
+CALLS = "calls of place"
+"""The fact that counts them; there are more than models if the file names numbers."""
 PLACE_RAISED = "what `place` raised, and for which optimizer's state"
 """The fact that holds that text, and the learner's line; None if that is not known."""
 SHARED = "an array that two calls returned"

@@ -18,7 +18,9 @@ meanwhile (for one of them the same), the steps of each round (3 to 6) and of al
 few more), the features, the rows of the batches of each model and all values. Counts are 0, small
 or large. For `place`, some of the other values are 0, negative or large, and but for the first
 model some are none, infinite, -0.0 or tiny. A round begins with values that are positive, or large,
-or of either sign.
+or of either sign. Where the file names numbers, `place` is called more often, and once gets a model
+of more features; the training has more steps, a model with more features, and batches of more rows.
+The last step of all begins with numbers that are further from 0, as are its loss and gradients.
 """
 
 from collections.abc import Iterator
@@ -47,7 +49,7 @@ from grader.checks.ex05_model_state.facts import (
 )
 from grader.probes import dumped
 from grader.probes.observe import Misused, Observe, named
-from grader.stages.drawn import some_odd
+from grader.stages.drawn import beyond, far, some_odd
 
 STEPS_IN_ALL = 100
 ANY = (0.0, 0.0)
@@ -61,6 +63,11 @@ STEPS_OF_A_ROUND = (3, 7)
 """From how many steps on, and below how many, a round has."""
 COUNTS = ((0, 1), (3, 99), (1000, 1 << 20))
 """From where on, and below what, the count of a model is."""
+MOST_STEPS, MOST_ROWS, MOST_TRAINED, MOST_FEATURES, MOST_MODELS = 600, 4096, 1024, 20_000, 100
+"""Up to where the numbers are reached that the file names: steps in all, rows, features of a model
+that is trained and of one that is placed, and models that are placed."""
+MOST_COUNT, MOST_NUMBER, FURTHER = 1 << 31, 1e12, 1000
+"""As these, a model's count and numbers of the last round; and by how much some go further."""
 
 
 def _filled(rng: Any, shape: Any, floats: tuple[float, float], counts: Any) -> Any:
@@ -94,27 +101,51 @@ def _drawn(shapes: Any, seed: int, counts: Any, floats: tuple[float, float] = AN
     return jax.tree.map(lambda shape: _filled(rng, shape, floats, counts), shapes)
 
 
+def _counts(rng: Any) -> Iterator[Any]:
+    """COUNTS, in a drawn order, again and again; the last one reaches what the file names."""
+    *others, last = COUNTS
+    more = beyond(rng, last[1], MOST_COUNT)
+    last = last if more == last[1] else (more, more + 1)
+    return cycle(rng.permutation([*others, last]).tolist())
+
+
 def _make_odd(rng: Any, drawn: Any) -> None:
     """Write what a careless copy loses into the floats of drawn values."""
     arrays = [leaf for leaf in jax.tree.leaves(drawn) if isinstance(leaf, np.ndarray)]
     some_odd(rng, *(array for array in arrays if array.dtype.kind == "f"))
 
 
+def _one(drawn: Any, layer: str, name: str) -> Any:
+    """One of the drawn arrays."""
+    leaves = jax.tree_util.tree_leaves_with_path(drawn)
+    named = ((jax.tree_util.keystr(path), array) for path, array in leaves)
+    return next(array for path, array in named if f"'{layer}'" in path and f"'{name}'" in path)
+
+
 def _with_zeros(drawn: Any, small: int) -> Any:
     """The values, of which the weights of the feature `small` are 0."""
+    _one(drawn, "hidden", "kernel")[small] = 0
+    return drawn
 
-    def zeroed(path: Any, array: Any) -> Any:
-        if "hidden" in jax.tree_util.keystr(path) and array.ndim == 2:
-            array[small] = 0
-        return array
 
-    return jax.tree_util.tree_map_with_path(zeroed, drawn)
+def _make_far(drawn: Any, inputs: Any, large: float, feature: int) -> None:
+    """Write values and a feature with which the loss and some gradients are larger than `large`.
+
+    All that is in between stays as it was: where an activation is large, its weights are small.
+    """
+    times = FURTHER * large
+    inputs[:, feature] *= times
+    _one(drawn, "hidden", "kernel")[feature] /= times
+    _one(drawn, "norm", "scale")[:] *= times
+    _one(drawn, "norm", "bias")[:] *= times
+    _one(drawn, "out", "kernel")[:] /= times
+    _one(drawn, "out", "bias")[:] *= large
 
 
 def _batches(
-    rng: Any, features: int, usual: tuple[int, int], device: Any, small: int
-) -> Iterator[Any]:
-    """Batches on the device: inputs (rows, features) float32, labels (rows,) int32.
+    rng: Any, features: int, usual: tuple[int, int], small: int
+) -> Iterator[tuple[Any, Any]]:
+    """Batches in NumPy: inputs (rows, features) float64, labels (rows,) int32.
 
     Rows are the first of `usual`, but of every fourth batch the other. The feature `small` is a
     hundred thousandth of what the others are.
@@ -123,7 +154,7 @@ def _batches(
         rows = usual[number % 4 == 0]
         inputs, labels = rng.standard_normal((rows, features)), rng.integers(0, 4, rows)
         inputs[:, small] *= 1e-5
-        yield jax.device_put((inputs.astype(np.float32), labels.astype(np.int32)), device)
+        yield inputs, labels.astype(np.int32)
 
 
 def _state(model: Any) -> dict[str, Any]:
@@ -193,18 +224,20 @@ def _plain(value: Any) -> Any:
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Place models, and take steps with two that the drive has placed."""
     features = int(rng.integers(5, 30))
-    with observe.unwatched():
-        graph, shapes = _empty(submission.Net, features)
     most = int(rng.integers(3, len(MODELS)))
+    wide, trained = (beyond(rng, features, n, each=16) for n in (MOST_FEATURES, MOST_TRAINED))
+    with observe.unwatched():
+        forms = {n: _empty(submission.Net, n) for n in (features, wide, trained)}
     observe.fact(PLACED, most + 1)
     places = [rng.permutation(jax.devices())[:2].tolist() for _ in range(most - 1)]
     places[rng.integers(most - 1)][:] = [rng.choice(jax.devices())] * 2
     places.append(places[rng.integers(most - 1)])
     through, given, placed = [0, 0], list[Any](), list[Any]()
-    counts = cycle(rng.permutation(COUNTS).tolist())
-    for device, default in places:
+    counts, sizes = _counts(rng), [features, wide, *[features] * most]
+    for size, (device, default) in zip(sizes, places, strict=False):
         with jax.default_device(default), dumped.programs() as texts:
             with observe.unwatched():  # uncommitted, on the default device
+                graph, shapes = forms[size]
                 drawn = _drawn(shapes, _seed(rng), next(counts))
                 if given:
                     _make_odd(rng, drawn)
@@ -219,8 +252,14 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     again = rng.integers(most)
     device, default = rng.permutation([d for d in jax.devices() if d != places[again][0]])[:2]
     with jax.default_device(default):
+        for _ in range(beyond(rng, most, MOST_MODELS) - most):
+            with observe.unwatched():
+                graph, shapes = forms[features]
+                drawn = jax.device_put(_drawn(shapes, _seed(rng), next(counts)))
+                more = nnx.merge(graph, drawn)
+            _place(submission, observe, device, more)
         with observe.unwatched():
-            drawn = _drawn(shapes, _seed(rng), next(counts))
+            drawn = _drawn(forms[sizes[again]][1], _seed(rng), next(counts))
             _make_odd(rng, drawn)
             nnx.update(given[again], jax.device_put(drawn))
         model = _place(submission, observe, device, given[again])
@@ -230,10 +269,13 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     devices, default = drawn[:2].tolist(), drawn[min(2, len(drawn) - 1)]
     with jax.default_device(default), dumped.programs() as texts:
         with observe.unwatched():
-            drawn = _drawn(shapes, _seed(rng), COUNTS[1])
-            models = [nnx.merge(graph, jax.device_put(drawn, device)) for device in devices]
+            pairs, models = zip((features, trained), devices, strict=False), list[Any]()
+            seed = _seed(rng)
+            for size, device in pairs:
+                drawn = _drawn(forms[size][1], seed, COUNTS[1])
+                models.append(nnx.merge(forms[size][0], jax.device_put(drawn, device)))
         with jax.default_matmul_precision("highest"):
-            _train(submission, observe, rng, devices, features, models, shapes)
+            _train(submission, observe, rng, devices, (features, trained), models, forms)
     through[1] = sum(map(dumped.uses_the_host, texts))
     observe.fact(THROUGH_HOST, through)
 
@@ -252,40 +294,56 @@ def _place(submission: ModuleType, observe: Observe, device: Any, model: Any) ->
     return placed
 
 
+def _lengths(rng: Any, steps: int) -> list[int]:
+    """The steps of rounds that have `steps` together, or a few more."""
+    lengths: list[int] = []
+    while sum(lengths) < steps:
+        lengths.append(int(rng.integers(*STEPS_OF_A_ROUND)))
+    return lengths
+
+
 def _train(
     submission: ModuleType,
     observe: Observe,
     rng: Any,
     devices: list[Any],
-    features: int,
+    features: tuple[int, int],
     models: list[Any],
-    shapes: Any,
+    forms: dict[int, tuple[Any, Any]],
 ) -> None:
-    counts, floats = cycle(rng.permutation(COUNTS).tolist()), cycle(FLOATS)
-    lengths: list[int] = []
-    while sum(lengths) < STEPS_IN_ALL:
-        lengths.append(int(rng.integers(*STEPS_OF_A_ROUND)))
+    counts, floats, large = _counts(rng), cycle(FLOATS), far(rng, MOST_NUMBER)
+    lengths = _lengths(rng, STEPS_IN_ALL)
+    turns = rng.permutation([index % 2 for index in range(len(lengths))]).tolist()
+    lengths += _lengths(rng, beyond(rng, sum(lengths), MOST_STEPS) - sum(lengths))
+    lengths += [1] if large else []
+    turns += [0] * (len(lengths) - len(turns))
     observe.fact(STEPS, [len(lengths), sum(lengths)])
-    turns = rng.permutation([index % 2 for index in range(len(lengths))])
-    small, (one, two, three) = int(rng.integers(features)), rng.permutation(range(6, 40))[:3]
+    small, (one, two, three) = int(rng.integers(min(features))), rng.permutation(range(6, 40))[:3]
     rows = rng.permutation(np.array([(one, one), (two, three)])).tolist()
-    pairs = zip(rows, devices, strict=False)
-    batches = [_batches(rng, features, both, device, small) for both, device in pairs]
+    rows[0][1] = beyond(rng, rows[0][1], MOST_ROWS, each=features[0])
+    batches = [_batches(rng, *sizes, small) for sizes in zip(features, rows, strict=True)]
     changed: list[int] = []
     with observe.unwatched():
         known, left = _settings(models[0]), [_numbers(model) for model in models]
     for number, (steps, turn) in enumerate(zip(lengths, turns, strict=True)):
         model = models[turn]
+        last = large and number == len(lengths) - 1
         with observe.unwatched():
+            shapes = forms[features[turn]][1]
             drawn = _with_zeros(_drawn(shapes, _seed(rng), next(counts), next(floats)), small)
+            given = next(batches[turn])
+            if last:
+                _make_far(drawn, given[0], large, small - 1)
             nnx.update(model, jax.device_put(drawn, devices[turn]))
             observe.value(before(number), _state(model))
         found = []
-        for _ in range(steps):
+        for step in range(steps):
             with observe.unwatched():
-                given = next(batches[turn])
+                given = next(batches[turn]) if step else given
+                inputs, labels = given
+                batch = jax.device_put((inputs.astype(np.float32), labels), devices[turn])
             with observe.phase("step"):
-                found.append(submission.train_step(model, given))
+                found.append(submission.train_step(model, batch))
             with observe.unwatched():
                 if len(found) == 1:
                     observe.value(first(number), _state(model))

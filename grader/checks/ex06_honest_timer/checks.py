@@ -495,8 +495,14 @@ def _not_the_mean(record: Record, timing: TimedProgram) -> Result:
         found = _unlike_the_work(record, timing, "it was rounded", ", on average", hint)
     else:
         why = COPIED if timing.in_numpy else _which(timing)
-        found = _unlike_the_work(record, timing, why, ", on average")
+        hint = IN_NUMPY if timing.in_numpy else ""
+        found = _unlike_the_work(record, timing, why, ", on average", hint)
     return _placed(found, _figure(record))
+
+
+IN_NUMPY = (
+    "`args` are NumPy arrays. Which of them does `function` get as they came, while the clock runs?"
+)
 
 
 def _which(timing: TimedProgram) -> str:

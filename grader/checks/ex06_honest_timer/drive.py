@@ -14,11 +14,15 @@ most of the time, so that the mean of fewer calls is never near the mean of all.
 many, all calls of one take about as long, and none takes the mean; of the other, which gets most,
 the first, the last and a drawn call take a third of all the time. Each clock begins at a drawn
 time, some at 0. Compiling and copies cost something in these, too, for few inputs and for many. One
-program is timed twice, with the same inputs. Calls and readings of the clock are marked, so that a
+program is timed twice, with the same inputs. Where the file names numbers, one program gets more
+calls, `copy` more inputs, `swapped` more results and `uneven` a longer input than each of them, up
+to MOST_...; work takes longer in `compiling` and less time in `varied`, and one clock begins later,
+than they say as seconds. Calls and readings of the clock are marked, so that a
 wait between the last two is told from a wait before.
 """
 
 import math
+from collections.abc import Sequence
 from itertools import cycle
 from types import ModuleType
 from typing import Any, get_args
@@ -37,6 +41,7 @@ from grader.checks.ex06_honest_timer.facts import (
 from grader.probes import dumped
 from grader.probes.observe import Misused, Observe
 from grader.stages import clock
+from grader.stages.drawn import beyond, far, named, one_of
 
 CALLS, MANY = ((2, 5), (5, 10)), ((10, 20), (20, 40), (100, 200))
 """How many calls a program gets, at least, and below which number."""
@@ -46,6 +51,10 @@ OF_EACH = ((1, 2), (2, 4), (4, 7))
 """How many inputs each of COSTLY takes, in a drawn order."""
 DTYPES, MORE_DTYPES = (np.float32, np.int32), (np.float64, np.bool_, np.uint8, np.float16)
 """What results and inputs are, in turn, from a drawn one on, and what inputs may be, too."""
+MOST_CALLS, MOST_INPUTS, MOST_RESULTS, MOST_ROWS = 1000, 40, 40, 20_000
+"""Up to where calls, inputs, results, and the rows of an input reach the numbers of the file."""
+MOST_SECONDS, LEAST_SECONDS = 1e9, 1e-9
+"""Up to where its numbers are reached by seconds, and down to where."""
 ONE_ARGUMENT = "`function` was given all of `args` as one argument: is a `*` missing before it?"
 MANY_BUSY = 5
 """All calls of a program that gets many keep the device busy as long as so many of another."""
@@ -55,6 +64,8 @@ NAMES = ("left", "middle", "right", "upper", "lower", "other")
 """What a program may call its results."""
 TWICE, AGAIN = get_args(ProgramName)[0], get_args(ProgramName)[-1]
 """The program that is timed twice, and what it is called the second time."""
+LATE: ProgramName = "compiling"
+"""The program with the longest work, and whose clock may begin late."""
 OFTEN: tuple[ProgramName, ...] = ("often", "varied", "outlier")
 """The programs that get many calls."""
 UNEVEN: tuple[ProgramName, ...] = ("uneven", AGAIN)
@@ -79,7 +90,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     for name in names:
         often = name in OFTEN
         span = spans.get(name) or next(many if often else few)
-        calls = kept[TWICE][2] if name == AGAIN else int(rng.integers(*span))
+        calls = kept[TWICE][2] if name == AGAIN else _calls(rng, span)
         # One share for each call: only then is the mean over all calls the work.
         shares = _shares(name, rng, calls)
         work = max(1, MANY_BUSY * busy // calls) if often else busy
@@ -87,15 +98,25 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             marked, args, _ = kept[TWICE]
             marked.start_again(shares)
         else:
+            swapped = name == "swapped"
             count = 1 if name == single else rng.integers(*RESULTS)
             results = rng.permutation(NAMES)[:count].tolist()
-            swapped = name == "swapped"
+            more = beyond(rng, len(results), MOST_RESULTS) if swapped else 0
+            results += [f"result_{number}" for number in range(len(results), more)]
             dtypes = rng.permutation(DTYPES).tolist()
             begins = float(rng.choice([0, rng.uniform(1, 1000)]))
+            if name == LATE:
+                begins = max(begins, far(rng, MOST_SECONDS))
             staged = clock.Staged(_cost(name, rng), work, shares, swapped, results, dtypes, begins)
             marked = _Marked(observe, staged)
-            given, dtypes = rng.integers(*inputs.get(name, INPUTS)), [*DTYPES, *MORE_DTYPES]
-            args = staged.arguments(rng, int(given), rng.permutation(dtypes).tolist())
+            given, dtypes = int(rng.integers(*inputs.get(name, INPUTS))), [*DTYPES, *MORE_DTYPES]
+            if name == "copy":
+                given = beyond(rng, given, MOST_INPUTS)
+            dtypes = rng.permutation(dtypes).tolist()
+            rows = clock.SIDE
+            if name == "uneven":
+                rows = beyond(rng, rows, MOST_ROWS, each=clock.SIDE)
+            args = staged.arguments(rng, given, dtypes, rows)
             kept[name] = marked, args, calls
         staged = marked.staged
         with (
@@ -125,6 +146,12 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         )
     observe.fact(THROUGH_HOST, through)
     observe.fact(TIMINGS, msgspec.to_builtins(timings))
+
+
+def _calls(rng: Any, span: Sequence[int]) -> int:
+    """How many calls a program gets: so many as the file names, or more if it gets most."""
+    calls = one_of(rng, int(rng.integers(*span)), range(*span))
+    return beyond(rng, calls, MOST_CALLS) if span == MANY[-1] else calls
 
 
 class _Marked:
@@ -254,8 +281,12 @@ def _cost(name: ProgramName, rng: Any) -> dict[str, float]:
     work = float(rng.uniform(*(LONG if name == "compiling" else SHORT)))
     if name == "outlier":  # anything between the others
         work = math.exp(rng.uniform(*map(math.log, BETWEEN)))
+    if name == LATE:
+        work = max(work, far(rng, MOST_SECONDS / 1000))
     if name in UNITS:  # some units and a half: a figure that is rounded to units is wrong
         work = (int(rng.integers(2, 9)) + 0.5) * UNITS[name]
+    if name == "varied":
+        work = min([work, *(n / 1.5 for n in named(rng) if n > LEAST_SECONDS)])
     cost = {"work": work, "dispatch": work / 200, "compiling": 0.0, "copy": 0.0}
     if name in ("compiling", *COSTLY):
         cost["compiling"] = 30 * work

@@ -337,13 +337,14 @@ def nothing_else_is_copied(record: Record) -> Result:
             )
         total, found = _copies(record, run)
         if not gap and total > run.fewest:
-            arrays = run.arrays
+            arrays, size = run.arrays, sum((event.nbytes or 0) * event.count for event in found)
             return Failure(
                 f"at most {run.fewest} copies to the device in {_named(run)}, "
                 f"each of one array: {arrays['params']} of `params`, {arrays['stats']} of `stats`, "
                 f"and {arrays['batch']} of each batch",
                 f"{plural(total, 'copy')} to the device",
                 culprits(record, _of_numbers(found) or found),
+                IN_PARTS if 0 < size <= run.bytes_of_all else "",
             )
         # Fewer copies of what is put together first leave no room for copies of anything else.
         copied = sum((event.nbytes or 0) * event.count for event in found)
@@ -361,6 +362,9 @@ def nothing_else_is_copied(record: Record) -> Result:
                 culprits(record, found),
             )
     return gap
+
+
+IN_PARTS = "One copy takes all of an array. Which line takes it apart before it is copied?"
 
 
 def _of_numbers(copies: list[Event]) -> list[Event]:

@@ -15,12 +15,15 @@ drawn names, that change no error; one of them is a single number, without dimen
 batch of the third run has a number that is none. The last run gets the very arrays of the one
 before, with other numbers in them. The caller's dicts are looked at in each step, those of the
 batches that were taken as well. What the runs return, and what the caller has, is looked at when
-all have ended, so a list that is filled again later shows.
+all have ended, so a list that is filled again later shows. Where the file names numbers, the long
+run has more batches, the short one more rows, and the last two a wider network and params with more
+arrays than each of them, up to MOST_...; `train` is called more often before these, and some of
+their numbers are further from 0.
 """
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from string import ascii_lowercase
 from types import ModuleType
@@ -35,6 +38,7 @@ from grader.judging.words import line_on_stack
 from grader.probes import alive, dumped
 from grader.probes.describe import address
 from grader.probes.observe import Observe, own_list, unpack
+from grader.stages.drawn import beyond, far, one_of
 
 PROMISE = "`train` returns (params, errors)"
 OWN_LIST = "each call of `train` returns a list of its own"
@@ -49,6 +53,16 @@ LOOKED_AT = 2
 """So many of the batches that were taken last are looked at in a step: its own, and one ahead."""
 ROWS, WIDTHS = ((1, 5), (5, 200)), ((5, 20), (20, 60))
 """Between which numbers the rows of a batch lie, and the width of the network, in two runs each."""
+
+
+SMALL = ROWS[0], WIDTHS[0]
+"""Below which numbers the sizes of the calls are that nobody looks at."""
+PARAMS = ("w1", "w2")
+"""The params that `error_of` needs."""
+MOST_STEPS, MOST_ROWS, MOST_WIDTH, MOST_ARRAYS, MOST_CALLS = 1000, 20_000, 8192, 24, 200
+"""Up to where the numbers are reached that the file names."""
+MOST_NUMBER = 1e12
+"""Up to where numbers of the last two runs reach them."""
 
 
 class Given:
@@ -182,10 +196,12 @@ def _buffer(array: Any) -> int | None:
 def _inputs(rng: Any, count: int, rows: int, width: int) -> tuple[Any, Any, list[Any]]:
     """NumPy float32 params (16, width), (width,), stats (16,), (16,), and `count` batches.
 
-    Each batch holds inputs (rows, 16) and targets (rows,).
+    Each batch holds inputs (rows, 16) and targets (rows,). Params are small in a wide network,
+    where steps of 0.05 would be too long for others.
     """
     shapes = {"w1": (16, width), "w2": (width,)}
-    params = {k: (rng.standard_normal(s) / 4).astype(np.float32) for k, s in shapes.items()}
+    part = 4 if width < WIDTHS[-1][-1] else 3 * math.sqrt(width)
+    params = {k: (rng.standard_normal(s) / part).astype(np.float32) for k, s in shapes.items()}
     mean, deviation = rng.uniform(0.5, 1.5, (2, 16)).astype(np.float32)
     inputs = rng.standard_normal((count, rows, 16)).astype(np.float32)
     targets = np.tanh(rng.standard_normal((count, rows))).astype(np.float32)
@@ -197,7 +213,8 @@ def _filled_again(rng: Any, inputs: tuple[Any, Any, list[Any]], old: list[Any]) 
     """Let the arrays of `inputs` come in the `old` dicts, and all arrays in float64.
 
     An array that an old dict has of the same kind gets the numbers alone. The last batch of
-    several gets a NaN, and that before it a number that makes a large error.
+    several gets a NaN, and that before it a number that makes a large error. Where the file names
+    numbers, some of that batch, or of params and stats, are further from 0.
     """
     *new, batches = inputs
     for tree, values in zip([*old, *batches], [*new, *batches], strict=True):
@@ -207,10 +224,23 @@ def _filled_again(rng: Any, inputs: tuple[Any, Any, list[Any]], old: list[Any]) 
                 there[...] = array
             else:
                 tree[name] = array.astype(np.float64)
-    found = (np.nan, rng.choice([-1, 1]) * 1e4) if len(batches) > 1 else ()
+    large = far(rng, MOST_NUMBER)
+    found = (np.nan, rng.choice([-1, 1]) * max(1e4, large)) if len(batches) > 1 else ()
+    if large and found:
+        _at_a_place(rng, batches[-2]["inputs"], large)
+    elif large:
+        for name, array in old[0].items():
+            _at_a_place(rng, array, large if name in PARAMS else -large)
+        column = rng.integers(16)
+        for array in old[1].values():
+            array[column] = large * rng.uniform(0.5, 1)
     for batch, odd in zip(batches[::-1], found, strict=False):
         targets = batch["targets"]
         targets[rng.integers(len(targets))] = odd
+
+
+def _at_a_place(rng: Any, array: Any, number: float) -> None:
+    array.flat[rng.integers(array.size)] = number
 
 
 def _slips(submission: ModuleType, params: Any, stats: Any, batches: list[Any]) -> list[Any]:
@@ -227,15 +257,17 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Train three times, and look at what each call of the file's functions gets."""
     runs, results, dicts = list[Run](), list[tuple[str, Any]](), list[Any]()
     kept = list[tuple[Run, set[str], _Entries, list[Any], tuple[list[Any], Any]]]()
-    both = zip(rng.permutation(ROWS), rng.permutation(WIDTHS), strict=True)
-    sizes = [(int(rng.integers(*rows)), int(rng.integers(*width))) for rows, width in both]
-    spans = [*rng.permutation(LENGTHS), BETWEEN, (1, 2)]
+    spans, sizes = _sizes(rng)
     shapes: list[tuple[int, ...]] = [(), (int(rng.integers(*WIDTHS[1])),)]
+    shapes *= beyond(rng, 4, MOST_ARRAYS) // 2 - 1
     more = {"".join(rng.choice([*ascii_lowercase], 6)): shape for shape in shapes}
-    for span, (rows, width) in zip(spans, [*sizes, sizes[0], sizes[0]], strict=True):
-        count = int(rng.integers(*span))
+    calls = beyond(rng, len(spans), MOST_CALLS)
+    for span, (rows, width) in zip(spans, sizes, strict=True):
+        count = _length(rng, span)
         params, stats, batches = _inputs(rng, count, rows, width)
         if len(runs) >= len(LENGTHS):
+            _more_calls(submission, rng, calls - len(spans))
+            calls = len(spans)
             for name, shape in more.items():
                 params[name] = np.asarray(rng.standard_normal(shape), np.float32)
             if len(runs) > len(LENGTHS):
@@ -272,6 +304,37 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         for name, tree in zip(run.gave, (errors, last), strict=True):
             observe.value(name, tree)
     observe.fact(RUNS, msgspec.to_builtins(runs))
+
+
+def _sizes(rng: Any) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Between which numbers the batches of each run are, and its rows and width."""
+    both = zip(rng.permutation(ROWS), rng.permutation(WIDTHS), strict=True)
+    sizes = [(_drawn(rng, rows), _drawn(rng, width)) for rows, width in both]
+    lengths = [LENGTHS[index] for index in rng.permutation(len(LENGTHS))]
+    short = lengths.index(LENGTHS[0])
+    rows, width = sizes[0]
+    sizes += [(rows, beyond(rng, width, MOST_WIDTH, each=16))] * 2
+    sizes[short] = beyond(rng, sizes[short][0], MOST_ROWS, each=16), sizes[short][1]
+    return [*lengths, BETWEEN, (1, 2)], sizes
+
+
+def _drawn(rng: Any, span: Sequence[int]) -> int:
+    """A number from the first of `span` on, and below the other: one of those that are named."""
+    low, high = map(int, span)
+    return one_of(rng, int(rng.integers(low, high)), range(low, high))
+
+
+def _length(rng: Any, span: tuple[int, int]) -> int:
+    """How many batches a run has."""
+    count = _drawn(rng, span)
+    return beyond(rng, count, MOST_STEPS) if span == LENGTHS[-1] else count
+
+
+def _more_calls(submission: ModuleType, rng: Any, times: int) -> None:
+    """Train so many times with a single batch each."""
+    for _ in range(times):
+        params, stats, batches = _inputs(rng, 1, SMALL[0][1], SMALL[1][1])
+        submission.train(submission.sgd_step, params, stats, iter(batches))
 
 
 def _without_given(

@@ -13,7 +13,9 @@ called again for a pair, it gets the same array, filled anew. After the first ca
 `raw` is 0, and if they can, one has a missing number, and one an infinite one. What is in `raw`,
 and in those of other calls, is compared with what it was, after the call and whenever it runs a
 program. What both functions return, and what `predict` was given, is looked at when all has been
-called.
+called. Where the file names numbers, each function is called more often, and gets more rows for one
+pair than each of them, up to MOST_...; so does `predict` a wider model for another pair. Numbers of
+both are further from 0, and seeds and rows what the file names.
 
 `predict` does not get what `prepare` returned, so that a fault in one does not show in the other.
 Its batch is sometimes committed and sometimes not. The model follows the committed one to the CPU,
@@ -44,22 +46,27 @@ from grader.checks.ex09_stay_on_cpu.facts import (
     batch,
     made_after,
     overwritten,
+    phase,
     prediction,
     ran_on,
 )
 from grader.probes import dumped, launches
 from grader.probes.devices import is_next_door
 from grader.probes.observe import Observe
+from grader.stages.drawn import beyond, far, one_of
 
 ROWS = (range(2, 16), range(16, 64), range(60, 300, 60))
 """How many rows a batch may have, for each pair of devices."""
 ROWS_OF_PREDICT = (range(1, 2), *ROWS[1:])
 """The same for what `predict` gets."""
-MOST_ROWS = max(map(max, ROWS))
 SEEDS = ((0, 1 << 20), (-(1 << 31), 0), (0, 1 << 31))
 """Between which numbers seeds are drawn, in turn."""
 CALLS = (5, 8)
 """From how many calls on, and below how many, each function gets."""
+MOST_ROWS, MOST_ROWS_OF_PREDICT, MOST_WIDTH, MOST_CALLS = 4096, 20_000, 4096, 60
+"""Up to where the numbers are reached that the file names."""
+MOST_NUMBER, MOST_WHOLE = 1e12, 1 << 30
+"""Up to where the numbers of `raw` and of a batch reach them; and whole ones."""
 
 
 class Place(NamedTuple):
@@ -75,8 +82,12 @@ class Place(NamedTuple):
         return [f"{device.platform}:{device.id}" for device in self[:2]]
 
 
-def _places(rng: Any, ranges: Sequence[range]) -> list[Place]:
-    """The place of each call: one for each range of rows, in drawn order, and some again."""
+def _places(rng: Any, ranges: Sequence[range], most: int) -> list[Place]:
+    """The place of each call: one for each range of rows, in drawn order, and some again.
+
+    The last range reaches what the file names, up to `most` rows, and the first one in width. What
+    is beyond the usual number of calls has the first one's place.
+    """
     cpus, everything = jax.devices("cpu"), jax.devices()
 
     def drawn(rows: range) -> Place:
@@ -86,11 +97,19 @@ def _places(rng: Any, ranges: Sequence[range]) -> list[Place]:
         elif is_next_door():  # both are called "cpu" there, and only numbers tell them apart
             devices = rng.permutation(len(everything))[:2]
             devices = cpus[devices[0]], everything[devices[1]]
-        return Place(*devices, int(rng.choice(rows)), int(rng.integers(12, 40)))
+        number, width = int(rng.choice(rows)), int(rng.integers(12, 40))
+        if rows is ranges[0]:
+            width = beyond(rng, width, MOST_WIDTH, each=16)
+        number = one_of(rng, number, range(rows[0], rows[-1] + 1), each=16)
+        if rows is ranges[-1]:
+            number = beyond(rng, number, most, each=16)
+        return Place(*devices, number, width)
 
     places = [drawn(rows) for rows in ranges]
     more = rng.integers(len(places), size=rng.integers(*CALLS) - len(places))
-    return [places[index] for index in rng.permutation([*range(len(places)), *more])]
+    calls = [*range(len(places)), *more]
+    calls += [0] * (beyond(rng, len(calls), MOST_CALLS) - len(calls))
+    return [places[index] for index in rng.permutation(calls)]
 
 
 def _elsewhere(rng: Any, place: Place) -> Place:
@@ -99,10 +118,10 @@ def _elsewhere(rng: Any, place: Place) -> Place:
     return place._replace(accelerator=rng.choice(others)) if others else place
 
 
-def _empty(rng: Any) -> list[Any]:
-    """Arrays (MOST_ROWS, 16) to fill, of each dtype and of each order in memory, for each pair."""
+def _empty(rng: Any, rows: int = max(map(max, ROWS))) -> list[Any]:
+    """Arrays (rows, 16) to fill, of each dtype and of each order in memory, for each pair."""
     dtypes = rng.permutation([np.float32, np.float64, rng.choice([np.int32, np.int64])])
-    one, wide, turned = (np.zeros((MOST_ROWS, 48), dtype) for dtype in dtypes)
+    one, wide, turned = (np.zeros((rows, 48), dtype) for dtype in dtypes)
     arrays = [one[:, :16].copy(), wide[:, 16:32], np.asfortranarray(turned[:, :16])]
     return [arrays[index] for index in rng.permutation(len(arrays))]
 
@@ -112,25 +131,30 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     with observe.unwatched():
         watch = launches.Places()
     observe.fact(UNSEEN, watch.problem)
-    prepared = _places(rng, ROWS)
+    prepared = _places(rng, ROWS, MOST_ROWS)
     observe.fact(PREPARED, [place.names() for place in prepared])
-    arrays = zip(dict.fromkeys(prepared), _empty(rng), strict=False)
+    rows = max(place.rows for place in prepared)
+    arrays = zip(dict.fromkeys(prepared), _empty(rng, rows), strict=False)
     raws = {place: array[: place.rows] for place, array in arrays}
-    known, results = dict[Place, Any](), list[tuple[str, Any]]()
+    known, results, seeds = dict[Place, Any](), list[tuple[str, Any]](), list[int]()
     for call, place in enumerate(prepared):
         raw = raws[place]
         drawn = 3 + 2 * rng.standard_normal(raw.shape)
         if call:
-            zero, missing, infinite = rng.permutation(16)[:3]
+            zero, missing, infinite, large = rng.permutation(16)[:4]
             drawn[:, zero] = 0
+            drawn[:, large] = _with_far(rng, drawn[:, large])
             if raw.dtype.kind == "f":
                 drawn[0, missing], drawn[-1, infinite] = np.nan, rng.choice([-np.inf, np.inf])
-        raw[:] = drawn if raw.dtype.kind == "f" else np.rint(10 * drawn)
+        raw[:] = (
+            drawn if raw.dtype.kind == "f" else np.rint(10 * drawn).clip(-MOST_WHOLE, MOST_WHOLE)
+        )
         known[place] = raw.copy()
         changed = partial(_changed, known, raws)
-        found = _prepare(submission, observe, rng, place, call, watch, raw, changed)
+        seeds.append(_seed(rng, call, seeds))
+        found = _prepare(submission, observe, seeds[-1], place, call, watch, raw, changed)
         results.append((batch(call), found))
-    predicted = _places(rng, ROWS_OF_PREDICT)
+    predicted = _places(rng, ROWS_OF_PREDICT, MOST_ROWS_OF_PREDICT)
     last = max(n for n, place in enumerate(predicted) if place in predicted[:n])
     predicted.append(predicted.pop(last))
     again = predicted.index(predicted[-1])
@@ -155,6 +179,24 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.fact(THROUGH_HOST, sum(map(dumped.uses_the_host, texts)))
 
 
+def _with_far(rng: Any, column: Any) -> Any:
+    """Numbers of which two are further from 0 than all that the file names, if it does.
+
+    They differ: as a single one, a number that was cut off would come out as before.
+    """
+    large = far(rng, MOST_NUMBER)
+    column[:2] = (large, large / 2) if large else column[:2]
+    return column
+
+
+def _seed(rng: Any, call: int, known: Sequence[int]) -> int:
+    """The seed of a call: a new one, and what the file names in every second call if it can be."""
+    span = SEEDS[call % len(SEEDS)]
+    usual = int(rng.integers(*span))
+    drawn = one_of(rng, usual, range(*span))
+    return usual if drawn in known else drawn
+
+
 def _changed(known: dict[Place, Any], raws: dict[Place, Any]) -> bool:
     """Whether an array of the caller's holds other numbers than those that are known."""
     same = (np.array_equal(known[one], raws[one], equal_nan=True) for one in known)
@@ -164,7 +206,7 @@ def _changed(known: dict[Place, Any], raws: dict[Place, Any]) -> bool:
 def _prepare(
     submission: ModuleType,
     observe: Observe,
-    rng: Any,
+    seed: int,
     place: Place,
     call: int,
     watch: launches.Places,
@@ -176,7 +218,7 @@ def _prepare(
     `changed` tells whether the caller's arrays are not as they were.
     """
     cpu, accelerator, *_ = place
-    seed, ran, written = int(rng.integers(*SEEDS[call % len(SEEDS)])), set[str](), list[bool]()
+    ran, written = set[str](), list[bool]()
 
     def launched(_name: str, devices: Sequence[str], _given: Sequence[Any]) -> None:
         ran.update(devices)
@@ -186,7 +228,7 @@ def _prepare(
         with (
             dumped.programs() as texts,
             watch.launched(launched),
-            observe.phase(f"prepare {call}"),
+            observe.phase(phase("prepare", call)),
         ):
             found = submission.prepare(raw, seed, cpu)
         # `raw` gets other numbers for a later call, and what reads it may still be under way.
@@ -236,6 +278,10 @@ def _predict(
     cpu, accelerator, rows, width = place
     shapes = ((rows, 16), (16, width), (width, 4))
     inputs, w1, w2 = (rng.standard_normal(shape).astype("float32") for shape in shapes)
+    if not old and (large := far(rng, MOST_NUMBER)):  # with weights that are as small
+        column = rng.integers(16)
+        inputs[:, column] *= large
+        w1[column] /= large
     inputs, there = old or (inputs, None)
     with jax.default_device(accelerator):
         with observe.unwatched():
@@ -244,7 +290,7 @@ def _predict(
                 given = jax.device_put(inputs, cpu if commitment == "committed" else None)
             given = given if there is None or there.is_deleted() else there
         precise = jax.default_matmul_precision("highest")
-        with precise, watch.seen() as ran, observe.phase(f"predict {call}"):
+        with precise, watch.seen() as ran, observe.phase(phase("predict", call)):
             found = submission.predict({**params}, given, accelerator)
         observe.fact(ran_on("predict", call), sorted(ran))
         _new_array(observe, "predict", call)

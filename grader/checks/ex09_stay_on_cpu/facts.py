@@ -21,6 +21,11 @@ GONE = "what predict deleted"
 """The fact that lists the calls of `predict` of which an array that was given is gone, and what."""
 
 
+def phase(function: str, call: int) -> str:
+    """The phase of a call; no other one's begins like it."""
+    return f"{function} {call:03}"
+
+
 def batch(call: int) -> str:
     """The name of the value that a call of `prepare` returns."""
     return f"batch {call}"

@@ -93,7 +93,9 @@ def _first(
         causes = set(wanted(record).facts["causes"])
         mine = [answer for answer, _ in answers]
         told = way(record.source, causes, mine, answer, truth if sure else "")
-    observed = " ".join(filter(None, (f"{observed}.", told.words, f"{count}\n{answer.report}")))
+    observed = " ".join(
+        filter(None, (f"{observed}.", told.words, f"{count}\n{_shown(answer.report)}"))
+    )
     return Failure(expected, observed, told.places, told.hint or hint(answer, truth))
 
 
@@ -118,6 +120,21 @@ def answers_in_the_words(record: Record) -> Result:
         return NO_ANSWER if mine.other == "None" else ""
 
     return _first(record, wrong, in_words, hint)
+
+
+LINES, LETTERS = 24, 100
+"""So many lines at each end of a long report are shown, and so many letters at that of a line."""
+
+
+def _shown(report: str) -> str:
+    """A report, without the middle of what is long in it."""
+    lines = [
+        line if len(line) <= 4 * LETTERS else f"{line[:LETTERS]} ... {line[-LETTERS:]}"
+        for line in report.split("\n")
+    ]
+    if (left := len(lines) - 2 * LINES) > LINES:
+        lines[LINES:-LINES] = [f"... {left} more lines ..."]
+    return "\n".join(lines)
 
 
 ASKED = "a pair (cause, remedy), in the words of CAUSES and REMEDIES"

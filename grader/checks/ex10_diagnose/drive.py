@@ -7,7 +7,8 @@ a line stands, or because a single form of a text is known. `diagnose` gets the 
 it runs, no true cause is left in this process: a learner's code could look for one.
 
 Drawn: all that `reports` draws (names, versions, numbers, paths and the order of lines), and the
-order of the reports.
+order of the reports. Where the file names numbers, `diagnose` is asked more often than that, up to
+MOST_CALLS times, and of the last of these calls the answers are kept, too.
 """
 
 import gc
@@ -22,6 +23,10 @@ from grader.checks.ex10_diagnose.reports import reports
 from grader.probes.observe import Observe, named
 from grader.probes.private import Gone
 from grader.probes.returned import returned
+from grader.stages.drawn import beyond
+
+MOST_CALLS, KEPT = 3000, 60
+"""How often `diagnose` is asked at most, and of how many of the last calls answers are kept."""
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
@@ -34,6 +39,9 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         observe.fact("no stage", str(gone))
         return
     answers = [_answer(submission, text) for text in texts]
+    more = beyond(rng, len(texts), MOST_CALLS) - len(texts)
+    again = [_answer(submission, texts[number % len(texts)]) for number in range(more)]
+    answers += again[-KEPT:]
     observe.fact("answers", msgspec.to_builtins(answers))
     observe.fact("causes", [*submission.CAUSES])
     observe.fact("remedies", [*submission.REMEDIES])

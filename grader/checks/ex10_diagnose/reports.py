@@ -5,7 +5,9 @@ machine. What only a driver, a CUDA library or the start of XLA says is typed he
 was seen on machines that were set up to fail in that way.
 
 Versions, paths, order and the other lines are drawn for each grading. What an answer may
-depend on is not left to chance: each spelling comes in each form of report, with each plugin.
+depend on is not left to chance: each spelling comes in each form of report, with each plugin. Where
+the file names numbers, there is one more report of each spelling in each form, with longer names.
+Those of one spelling of each cause have more lines and larger versions, too.
 """
 
 import string
@@ -16,6 +18,7 @@ from typing import Any
 
 import jax
 
+from grader.stages.drawn import beyond
 from grader.stages.starting import Machine, Told, jaxlib_mismatch, plugin_mismatch, start
 
 _NO_GPU = "FAILED_PRECONDITION: No visible GPU devices."
@@ -115,6 +118,11 @@ _FLAGS = (
     "xla_force_host_platform_device_count=8",
 )
 """Flags that XLA knows."""
+_LETTERS = 6
+"""How many letters a drawn word has."""
+_MOST_LINES, _MOST_LETTERS, _MOST_VERSION, _OF_A_LINE = 400, 2000, 1000, 80
+"""Up to where the numbers are reached that the file names: by harmless lines, by letters of a name,
+and by versions; and how many letters a harmless line has."""
 _SLIPS = "exchanged", "left out", "doubled", "replaced"
 """What becomes of letters in a name that is misspelt."""
 
@@ -140,9 +148,15 @@ class _Scene:
     """What is printed before JAX starts."""
     unlike: str = ""
     """A harmless variable that is not set too, since it would look like the cause."""
+    letters: int = _LETTERS
+    """How many letters a drawn word has."""
+    lines: int = 0
+    """How many harmless lines are printed in a long report; 0 if it is none."""
 
     def __post_init__(self) -> None:
         zero, middle, last = self.rng.integers((0, 8, 1), (2, 15, 6))
+        if self.lines:
+            middle, last = (beyond(self.rng, int(n), _MOST_VERSION) for n in (middle, last))
         self.version = f"{zero}.{middle}.{last}"
         self.packages = {"jax": self.version, "jaxlib": self.version}
         self.install(self.plugin, self.version)
@@ -155,7 +169,7 @@ class _Scene:
         """A text with numbers, or a word, in its places."""
         drawn = self.rng.integers((100, 10, 100, 1), (1000, 29, 40000, 9))
         three, day, pid, place = (int(number) for number in drawn)
-        word = "".join(self.rng.choice(list(string.ascii_lowercase), 6))
+        word = "".join(self.rng.choice(list(string.ascii_lowercase), self.letters))
         return text.format(
             three=three,
             day=day,
@@ -370,7 +384,8 @@ def _mistyped_platform(scene: _Scene) -> Told:
 
 
 def _unknown_platform(scene: _Scene) -> Told:
-    return _unknown(scene, scene.filled(scene.pick("{word}", "gpus", "cudnn")))
+    known = ("gpus", "cudnn") if scene.letters == _LETTERS else ()
+    return _unknown(scene, scene.filled(scene.pick("{word}", *known)))
 
 
 def _unknown(scene: _Scene, name: str) -> Told:
@@ -482,7 +497,27 @@ def reports(rng: Any) -> list[Report]:
             for plugin in _PLUGINS:
                 scene = _Scene(rng, plugin)
                 found += [Report(cause, text) for text in _written(scene, tell(scene))]
-    return [found[int(index)] for index in rng.permutation(len(found))]
+    return [found[int(index)] for index in rng.permutation(len(found))] + _long(rng)
+
+
+def _long(rng: Any) -> list[Report]:
+    """A report of each spelling in each form that reaches what the file names, if it names numbers.
+
+    That of one spelling of each cause has more lines, too. They come last, so that a mistake which
+    others show is shown with those.
+    """
+    lines, letters = (
+        beyond(rng, 3, _MOST_LINES, each=_OF_A_LINE / 4),
+        beyond(rng, _LETTERS, _MOST_LETTERS),
+    )
+    found = list[Report]()
+    for cause, tells in _SCENES.items() if (lines, letters) != (3, _LETTERS) else ():
+        for number, index in enumerate(rng.permutation(len(tells))):
+            plugin, printed = str(rng.choice(_PLUGINS)), 0 if number else lines
+            scene = _Scene(rng, plugin, letters=letters, lines=printed)
+            told = tells[int(index)](scene)
+            found += [Report(cause, text) for text in _written(scene, told)]
+    return found
 
 
 def _written(scene: _Scene, told: Told) -> Iterator[str]:
@@ -494,6 +529,10 @@ def _written(scene: _Scene, told: Told) -> Iterator[str]:
     noise = [
         scene.filled(str(line)) for line in scene.rng.permutation(_NOISE)[: scene.pick(0, 1, 3)]
     ]
+    if scene.lines:
+        short = _Scene(scene.rng, scene.plugin)
+        lines = scene.rng.choice(_NOISE, scene.lines)
+        noise += [short.filled(str(line)) for line in lines]
     printed = [*noise, *scene.before, *told.lines]
     parts = _as_doctor(scene, told, printed)
     drawn = [parts[int(index)] for index in scene.rng.permutation(len(parts))]

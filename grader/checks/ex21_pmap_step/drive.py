@@ -18,6 +18,10 @@ device. The third has one row on each, and twice as many params: what is exchang
 gradient, whatever its size, shows. How the devices of each run exchange something, and how many
 bytes, is kept, too, and is to be no other way, and no more for each param, than in these programs.
 
+Where the file names numbers, the first run has a wider network than each of these that is below
+MOST_WIDTH, the second one more rows on a device, and in the third one `replicate` gets more arrays,
+and a large one. The targets of the last steps are further away.
+
 `update` starts from copies that the drive has placed, so that it is judged apart from `replicate`.
 `make_step` is not the learner's to edit, so the step is pmap's.
 """
@@ -34,7 +38,7 @@ from grader.checks.ex21_pmap_step.facts import FEW_ROWS, MANY_ROWS, RUNS, TWICE,
 from grader.probes import alive, exchanges
 from grader.probes.observe import Misused, Observe, from_last, left_alone, unpack
 from grader.records.record import Collective
-from grader.stages.drawn import some_blank_rows, some_odd, some_zeros
+from grader.stages.drawn import beyond, far, some_blank_rows, some_odd, some_zeros
 
 PROMISE = "`update` returns (params, loss)"
 FEATURES, OUTPUTS = 5, 2
@@ -54,6 +58,12 @@ DTYPES = (
 SMALL, FARTHER = 1e-5, 4096
 """How large the targets of one run are, with the weights that lead to them, and how far those of
 the last step of each run: some gradients are smaller than 1e-5, and some larger than 100."""
+MOST_WIDTH, MOST_ROWS, MOST_ARRAYS, MOST_NUMBERS = 512, 1000, 100, 50_000
+"""Up to where runs reach the numbers that the file names."""
+MOST_FAR, BESIDE = 1e9, 1e3
+"""Up to where targets go beyond these, and how many times as far: gradients are smaller."""
+MANY_ROWS_RUN, MANY_ARRAYS = 1, 2
+"""Which run has the most rows, and in which one `replicate` gets the most arrays."""
 PER_UNIT = {10: 12, 12: 10, 15: 8, 20: 6}
 """Widths of networks with 120 params, and how many params a hidden unit then has."""
 
@@ -66,6 +76,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         (list(rng.permutation(np.array(jax.devices()))[: int(count)]), int(rng.integers(*WIDTHS)))
         for count in rng.permutation(counts)
     ]
+    sides[0] = sides[0][0], beyond(rng, sides[0][1], MOST_WIDTH, each=FEATURES)
     sides.append(sides[int(rng.integers(len(sides)))])
     alone = rng.permutation(np.array(jax.devices()))[:1]
     sides.append((list(alone), int(rng.integers(*WIDTHS))))
@@ -73,13 +84,15 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     dtypes = [*rng.permutation(DTYPES).tolist(), str(rng.choice(DTYPES))]
     apart = rng.spawn(1)[0]
     lost, turned = map(int, apart.integers(RUNS_OF_SEVERAL, size=2))
+    farther = max(FARTHER, BESIDE * far(rng, MOST_FAR))
     # A GPU would otherwise round the products, and so what is compared.
     with jax.default_matmul_precision("highest"):
         for number, ((devices, width), scale) in enumerate(zip(sides, scales, strict=True)):
-            targets = [float(scale)] * int(rng.integers(*STEPS)) + [FARTHER]
+            targets = [float(scale)] * int(rng.integers(*STEPS)) + [farther]
             runs.append(Run([device.id for device in devices], len(targets)))
             params = _params(rng, width, FEATURES, OUTPUTS)
             given = _given(apart, params, dtypes[3 * number : 3 * number + 3])
+            given |= _more(apart, len(given)) if number == MANY_ARRAYS else {}
             if number == turned:
                 with observe.unwatched():
                     submission.replicate(given, np.roll(devices, 1).tolist())
@@ -111,6 +124,14 @@ def _given(rng: Any, params: dict[str, Any], dtypes: list[str]) -> dict[str, Any
     some_odd(rng.spawn(1)[0], *odd)
     columns = str(rng.choice(["w1", "w2"]))
     return given | {columns: np.asfortranarray(given[columns])}
+
+
+def _more(rng: Any, arrays: int) -> dict[str, Any]:
+    """So many arrays that there are more than the file names, and a large one; or none."""
+    count = beyond(rng, arrays, MOST_ARRAYS) - arrays
+    many = {f"more{index}": rng.standard_normal(2).astype("float32") for index in range(count)}
+    size = beyond(rng, 1, MOST_NUMBERS, each=1)
+    return many | {"large": rng.standard_normal(size).astype("float32")} if size > 1 else many
 
 
 def _of_dtype(numbers: Any, dtype: Any) -> Any:
@@ -151,11 +172,12 @@ def _steps(
     `targets` says of each step how far they are at most from 0.
     """
     rows, copies = int(rng.integers(*ROWS)), _copies(params, devices)
+    rows = beyond(rng, rows, MOST_ROWS, each=FEATURES) if run == MANY_ROWS_RUN else rows
     observe.value(facts.start(run), copies)
     step, before = submission.make_step(devices), copies
     found: list[Collective] = []
-    for number, far in enumerate(targets, 1):
-        drawn = _rows(rng, len(devices), rows, params, far)
+    for number, most in enumerate(targets, 1):
+        drawn = _rows(rng, len(devices), rows, params, most)
         batch = [submission.split(x, devices) for x in drawn]
         with (
             from_last("params", before, copies, PROMISE),

@@ -12,7 +12,10 @@ step of each run is exported, too. So is a large one, with enough work to drown 
 it is for all devices, in another order, gets two sets of inputs, whose targets are far away, is
 timed, and is compiled for the target as well. Before each run, `place` gets other arrays of the
 same sizes: what it made of them is looked at, too, and nothing holds it, nor what it got. Some
-matrices that `place` gets lie column by column in memory.
+matrices that `place` gets lie column by column in memory. Where the file names numbers, the run
+with many rows has more columns of targets than each of these that is below MOST_TARGETS, the other
+one of several devices has more features and more hidden units, and that on one device even more
+hidden units; and the targets of the last steps are further away.
 """
 
 import math
@@ -38,6 +41,8 @@ from grader.probes import alive, exchanges
 from grader.probes.observe import Misused, Observe, from_last, left_alone, unpack
 from grader.stages.drawn import (
     beside,
+    beyond,
+    far,
     some_blank_rows,
     some_by_columns,
     some_zeros,
@@ -50,6 +55,8 @@ SIZES = ((1, 5), (9, 129)), ((5, 13), (5, 13)), ((1, 13), (1, 9))
 order. Twice as many rows are as likely as half of them."""
 STEPS = (1, 6)
 """Steps of a run, and one more with targets that are far away: from, and below."""
+MOST_TARGETS, MOST_FEATURES, MOST_WIDTHS = 128, 512, (512, 4096)
+"""Up to where runs reach the numbers that the file names; widths on several devices, and on one."""
 LARGE = (14, 18), (28, 36)
 """Of the program that is timed, the same width and rows, on a mesh of all devices."""
 
@@ -58,6 +65,9 @@ FAR = 64
 SMALL, FARTHER = 1e-5, 1e6
 """How large the targets of one run are, with the weights that lead to them, and how far those of
 the last step of each run: some gradients are smaller than 1e-5, and some larger than 1000."""
+MOST_FAR, BESIDE = 1e9, 1e3
+"""Up to where these targets go beyond the numbers that the file names, and how many times as far:
+gradients are smaller than targets."""
 
 
 def _params(rng: Any, sizes: Any, far: float) -> dict[str, Any]:
@@ -71,7 +81,7 @@ def _batch(rng: Any, rows: int, sizes: Any, far: float) -> tuple[Any, Any]:
     """NumPy float32 inputs and targets for params of these shapes; at most `far` away from 0."""
     features, columns = sizes["w1"][0], sizes["w2"][1]
     inputs = rng.standard_normal((rows, features)).astype(np.float32)
-    targets = (far * np.tanh(inputs[:, :columns])).astype(np.float32)
+    targets = (far * np.tanh(inputs[:, np.arange(columns) % features])).astype(np.float32)
     if far > 1:
         some_blank_rows(rng.spawn(1)[0], inputs, targets)
     return inputs, targets
@@ -117,10 +127,20 @@ def _sizes(rng: Any) -> list[Any]:
 
 def _run(rng: Any, count: int, width: Any, rows: Any) -> Run:
     """A run on so many devices, which divide each dimension: what splits a wrong one works."""
-    sizes = 16 * int(rng.integers(*width)), FEATURES, TARGETS
+    sizes = _far(rng, count, (width, rows), 16 * int(rng.integers(*width)))
     wide, features, targets = (count * math.ceil(size / count) for size in sizes)
     each, steps = 8 * int(math.exp(rng.uniform(*map(math.log, rows)))), int(rng.integers(*STEPS))
     return Run(count, wide, features, targets, count * each, steps + 1)
+
+
+def _far(rng: Any, count: int, sizes: Any, width: int) -> tuple[int, int, int]:
+    """Width, features and targets of a run on so many devices, where the file names numbers."""
+    if sizes == SIZES[0]:
+        return width, FEATURES, beyond(rng, TARGETS, MOST_TARGETS)
+    if count == 1:
+        return beyond(rng, width, MOST_WIDTHS[1], each=FEATURES), FEATURES, TARGETS
+    features = beyond(rng, FEATURES, MOST_FEATURES, each=width)
+    return beyond(rng, width, MOST_WIDTHS[0], each=FEATURES), features, TARGETS
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
@@ -134,6 +154,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         observe.fact(RUNS, msgspec.to_builtins(runs))
         apart = beside(rng)
         lost = int(apart.integers(len(runs) - 1))
+        farther = max(FARTHER, BESIDE * far(rng, MOST_FAR))
         scales = [1.0, *map(float, rng.spawn(1)[0].permutation([SMALL, 1]))]
         placed = [
             _place_run(submission, observe, rng, at, run, scale)
@@ -146,7 +167,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             observe.program(facts.program_of(number), step, params, batch)  # it may donate params
             of_batch = _asked(step, params, batch)[-len(batch) :]
             observe.fact(facts.batch_donated(number), any(each.donated for each in of_batch))
-            made = _take_steps(step, observe, number, run, params, batch)
+            made = _take_steps(step, observe, number, run, (params, batch, farther))
             if number == lost:
                 params, loss = unpack(step(made, with_lost_row(apart, batch)), 2, STEPPED)
                 observe.value(facts.LOST_PARAMS, params)
@@ -183,12 +204,16 @@ def _asked(step: Any, *arguments: Any) -> list[Any]:
         return []
 
 
-def _take_steps(step: Any, observe: Observe, number: int, run: Run, params: Any, batch: Any) -> Any:
-    """The steps of one run, each with the params that the one before returned; the last ones."""
+def _take_steps(step: Any, observe: Observe, number: int, run: Run, given: Any) -> Any:
+    """The steps of one run, each with the params that the one before returned; the last ones.
+
+    `given` are the first params, the batch, and how far its targets are in the last step.
+    """
+    params, batch, farther = given
     before = params
     for index in range(1, run.steps + 1):
         if index == run.steps:
-            batch = with_targets(batch, FARTHER)
+            batch = with_targets(batch, farther)
         with from_last("params", before, params, STEPPED):
             made = step(params, batch)
         before, (params, loss) = params, unpack(made, 2, STEPPED)

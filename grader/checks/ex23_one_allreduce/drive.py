@@ -11,7 +11,10 @@ devices, each on a mesh of its own, so that a step that was made for one is wron
 two, of one and of many micro-batches, for the devices that take the steps, of which it is written
 down, too, what they exchange. On all devices and on these, one program has as many rows of each on
 a device; another one on all devices has a single row of each. The target's program has large
-params, so that its memory shows how many micro-batches it holds.
+params, so that its memory shows how many micro-batches it holds. Where the file names numbers, the
+program of one micro-batch has more rows of it than each of these that is below MOST_ROWS, that of
+many has a wider network, some numbers of micro-batches are such numbers, and the targets of the
+long step are further away.
 
 With check_vma=False, an array may say that it is replicated and hold other numbers on each device:
 the copies on all devices are compared after each step.
@@ -46,7 +49,16 @@ from grader.checks.ex23_one_allreduce.facts import (
 )
 from grader.probes import exchanges
 from grader.probes.observe import Observe, from_last, unpack
-from grader.stages.drawn import beside, some_blank_rows, some_zeros, with_targets
+from grader.stages.drawn import (
+    beside,
+    beyond,
+    far,
+    named,
+    one_of,
+    some_blank_rows,
+    some_zeros,
+    with_targets,
+)
 
 ROWS, WIDTHS = (2, 8), (4, 10)
 """Rows of a micro-batch on one device, and width in sixteens: from, and below."""
@@ -64,6 +76,11 @@ FAR = 32
 SMALL = 1e-5
 """How far those of one more step are, and how large the weights are that lead to them: some
 gradients are smaller than 1e-6."""
+MOST_ROWS, MOST_WIDTH = 1000, 64
+"""Up to where programs reach the numbers that the file names: rows of a micro-batch on one device,
+and width in sixteens."""
+MOST_FAR, BESIDE = 1e31, 1e3
+"""Up to where targets go beyond these, and how many times as far: gradients are smaller."""
 FARTHER = 1e6
 """How far those of the last step are: some gradients are larger than 1000."""
 PROMISE = "`step` returns (params, losses)"
@@ -79,7 +96,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         step = submission.make_step(mesh)
         if not observe.jitted("step", step):
             return
-        width, count = _width(rng), int(rng.integers(2, 7))
+        width, count = _width(rng), one_of(rng, int(rng.integers(2, 7)), range(2, 7))
         params, *batch = _arguments(rng, mesh, width, count)
         observe.fact(COUNT, count)
         observe.value("params before", params)
@@ -98,8 +115,9 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         observe.fact(EXCHANGED, sent)
         params = params | {"w2": _times(params["w2"], SMALL)}
         observe.value(BEFORE_SMALL, params)
-        for name, far in ((AFTER_SMALL, SMALL), (AFTER_FAR, FARTHER)):
-            made = step(params, *with_targets(tuple(batch), far))
+        farther = max(FARTHER, BESIDE * far(rng, MOST_FAR))
+        for name, most_far in ((AFTER_SMALL, SMALL), (AFTER_FAR, farther)):
+            made = step(params, *with_targets(tuple(batch), most_far))
             params = unpack(made, 2, PROMISE)[0]
             observe.value(name, params)
         some, few, steps, drawn = mesh, step, (width, count), {}
@@ -109,12 +127,15 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             return
         for name, spans in COUNTS.items():
             width, count = _width(rng), int(rng.integers(*rng.choice(spans)))
+            width = beyond(rng, width // 16, MOST_WIDTH, each=16) * 16 if name == MANY else width
+            count = _named_count(rng, count, (spans[0][0], spans[-1][-1]))
             drawn[name] = {"width": width, "micro-batches": count}
             made, over = (few, some) if name in (FEW, MANY) else (step, mesh)
             if name == OTHER:
                 over = _mesh(beside(rng), most)
                 made = submission.make_step(over)
             each = {STEP: count, MANY: count, OTHER: 1}.get(name)
+            each = beyond(rng, 0, MOST_ROWS, each=FEATURES) or each if name == FEW else each
             observe.program(name, made, *_arguments(rng, over, width, count, FAR, each))
         observe.fact("gradient", drawn)
         observe.target(STEP, step, *_large(mesh, drawn[STEP]["micro-batches"]))
@@ -148,6 +169,12 @@ def _times(array: Any, factor: float) -> Any:
 def _mesh(rng: Any, count: int) -> Any:
     """A mesh of so many devices, in a drawn order."""
     return jax.sharding.Mesh(rng.permutation(np.array(jax.devices()))[:count], ("data",))
+
+
+def _named_count(rng: Any, usual: int, span: tuple[int, int]) -> int:
+    """`usual`, or, where the file names some, a number of micro-batches in the span."""
+    some = [int(number) for number in named(rng) if number in range(*span)]
+    return int(rng.choice(some)) if some else usual
 
 
 def _width(rng: Any) -> int:

@@ -14,6 +14,10 @@ farther, and one more step has a row whose targets are NaN. A third program, in 
 blocks with as many hidden units as features. The hidden units of all these are no multiple of 8,
 unless there are more than 8 devices. `layout` is asked for shapes, and then for arrays of them.
 
+Where the file names numbers, the third program has more rows than each of these that is below
+MOST_ROWS, two of the meshes for which `layout` is asked alone get more features and more hidden
+units, numbers of blocks are such numbers, and the targets of the last step are further away.
+
 The target's program has large sizes, so that the weights are most of what there is to split.
 """
 
@@ -39,13 +43,25 @@ from grader.checks.ex24_tensor_parallel.facts import (
 )
 from grader.judging.words import plural
 from grader.probes.observe import Misused, Observe, from_last, lacking, same_layout, unpack
-from grader.stages.drawn import beside, some_blank_rows, some_zeros, with_lost_row, with_targets
+from grader.stages.drawn import (
+    beside,
+    beyond,
+    far,
+    one_of,
+    some_blank_rows,
+    some_zeros,
+    with_lost_row,
+    with_targets,
+)
 
 ROWS = (1, 3), (3, 6)
 """Rows of a batch in eights on each device, from and below: the steps have one of these, and the
 program in bfloat16 the other."""
 BLOCKS = (1, 8, 9), (2, 3, 4, 5, 6, 7)
 """How many blocks the steps have, and that program. More of them round more."""
+MOST_ROWS, MOST_SIZE, MOST_FAR, BESIDE = 20_000, 4096, 1e9, 1e3
+"""Up to where rows, features and hidden units, and targets reach the numbers that the file names;
+targets go further, as gradients are smaller."""
 FAR, FARTHER = 8, 1e5
 """How many times as far away the targets of the program in bfloat16 are, and how far those of the
 last step: some gradients are larger than 10."""
@@ -63,6 +79,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     if not observe.jitted("step", step):
         return
     blocks = [int(rng.choice(counts)) for counts in BLOCKS]
+    blocks[1] = one_of(rng, blocks[1], range(2, 8))
+    farther = max(FARTHER, BESIDE * far(rng, MOST_FAR))
     eights = [int(rng.integers(*ROWS[n])) for n in rng.permutation(2)]
     unit = max(jax.device_count() // 2, 4)  # what "model" divides, on each mesh
     less, more = unit * (2 * int(rng.integers(3, 6)) + 1), unit * (4 * int(rng.integers(6, 9)) + 1)
@@ -75,7 +93,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.program(IN_FLOAT32, step, params, batch)
     before = params
     for when in AFTER:
-        batch = with_targets(batch, FARTHER) if when == AFTER[-1] else batch
+        batch = with_targets(batch, farther) if when == AFTER[-1] else batch
         # A GPU would otherwise round the products, and so what is compared.
         with (
             jax.default_matmul_precision("highest"),
@@ -95,6 +113,9 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     layout = _layout(submission, other, structs)
     apart = rng.spawn(1)[0]
     third = sizes | {"blocks": int(apart.choice(BLOCKS[1])), "hidden": second[0]}
+    step_rows = 8 * mesh.size
+    many = beyond(rng, third["rows"] // step_rows, MOST_ROWS // step_rows, each=step_rows)
+    third["rows"] = step_rows * many
     square = _square(submission, apart, other, third)
     observe.value(OF_SQUARE, square[0])
     observe.fact("sizes", [first, sizes, third])
@@ -123,7 +144,13 @@ def _placed(submission: ModuleType, observe: Observe, rng: Any, names: list[str]
     for name, (data, model) in shapes.items():
         shape = [data if axis == "data" else model for axis in names]
         mesh = jax.sharding.Mesh(devices[: data * model].reshape(shape), names)
-        features, hidden = (data * model * int(n) for n in rng.integers(3, 12, 2))
+        features, hidden = (int(n) for n in rng.integers(3, 12, 2))
+        most = MOST_SIZE // (data * model)
+        if name == IN_A_ROW:
+            features = beyond(rng, features, most, each=data * model)
+        elif name == OF_SOME:
+            hidden = beyond(rng, hidden, most, each=data * model)
+        features, hidden = features * data * model, hidden * data * model
         structs = _structs(features, hidden, "float32", int(rng.integers(1, 3)))
         layout = _layout(submission, mesh, structs)
         arrays = jax.tree.map(lambda struct: np.zeros(struct.shape, struct.dtype), structs)

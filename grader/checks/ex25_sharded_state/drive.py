@@ -19,6 +19,9 @@ rows of each batch, and another one next to 0, so that some gradients are 0, and
 millionth. In one more step, of another state, the targets of a drawn row are NaN. For a mesh of one
 device, the step is traced. What the steps, whose network is narrow, exchange is written down. The
 program for the target has large sizes, so that gradients outweigh everything else that travels.
+Where the file names numbers, the states that are placed alone are wider than each of these that is
+below MOST_WIDTH, or have more features, the program on some devices has more rows, and the counts
+of some states are such numbers, or higher.
 """
 
 import math
@@ -50,11 +53,13 @@ from grader.checks.ex25_sharded_state.facts import (
 from grader.checks.ex25_sharded_state.training_state import drawn, shapes
 from grader.probes import exchanges
 from grader.probes.observe import Observe, from_last, same_layout, unpack
-from grader.stages.drawn import beside
+from grader.stages.drawn import beside, beyond
 
 ROWS = (288, 448)
 """Rows of a batch on all devices, from and below: more than any program is wide, or the compiler
 would gather its activations in place of its params."""
+MOST_WIDTH, MOST_FEATURES, MOST_ROWS = 768, 4096, 8192
+"""Up to where states and the batch of one program reach the numbers that the file names."""
 WIDTHS = (3, 6), (12, 17)
 """Of the second program, its width in sixteens or so, from and below: one of these."""
 FAR, FARTHER = 64, 1e6
@@ -91,6 +96,7 @@ def _drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         times = rng.permutation((1, 2, 3))
         times = np.roll(times, 1) if times[0] == 1 else times  # one array is as long as the mesh
         even = Sizes(*(int(n) * other.size for n in times))
+        even = _far(rng, even, other.size, of_features=name == EVEN)
         odd = even._replace(features=even.features + 1, outputs=even.outputs + 1)
         observe.value(name, arguments(even if name == EVEN else odd, other)[0], data=False)
     small = _sizes(rng, mesh.size, 3, 6)
@@ -109,7 +115,7 @@ def _drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.fact(EXCHANGED, sent)
     observe.fact(STEPPED, msgspec.to_builtins(Program(small, rows, mesh.size)))
     large, other = _sizes(rng, mesh.size, 14, 18), _sizes(rng, others.size, *rng.choice(WIDTHS))
-    each = rows * mesh.size // others.size
+    each = beyond(rng, rows * mesh.size // others.size, MOST_ROWS // others.size, each=others.size)
     programs = {STEP: Program(large, rows, mesh.size), OTHER: Program(other, each, others.size)}
     observe.fact(PROGRAMS, msgspec.to_builtins(programs))
     count = int(rng.integers(3)) if rng.integers(2) else None
@@ -124,6 +130,13 @@ def _drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.value(f"loss of {LOST}", loss)
     alone = _mesh(beside(rng), 1)
     _trace(submission.make_step(alone), observe, *shapes(submission, alone, small, rows))
+
+
+def _far(rng: Any, sizes: Sizes, devices: int, *, of_features: bool) -> Sizes:
+    """The same sizes, but for one that reaches the numbers that the file names."""
+    size, most = (sizes.features, MOST_FEATURES) if of_features else (sizes.width, MOST_WIDTH)
+    large = devices * beyond(rng, size // devices, most // devices, each=devices)
+    return sizes._replace(features=large) if of_features else sizes._replace(width=large)
 
 
 def _trace(step: Any, observe: Observe, state: Any, batch: Any) -> None:

@@ -12,7 +12,10 @@ import numpy as np
 
 from grader.checks.ex25_sharded_state.facts import Sizes, param_shapes
 from grader.probes.observe import Misused, lacking
+from grader.stages.drawn import beyond, one_of
 
+MOST_STEPS = 1 << 30
+"""Up to where a count reaches the numbers that the file names."""
 EVERY = 13
 """Of so many numbers in a fresh state, one has moments of 0, and another one is 0 itself."""
 NEAR_ZERO = -8.0, -6.0
@@ -85,6 +88,8 @@ def drawn(
     are 0, and some have moments of 0.
     """
     before = int(10 ** rng.uniform(0.5, 4)) if count is None else count
+    if count is None:
+        before = one_of(rng, beyond(rng, before, MOST_STEPS), range(3, MOST_STEPS))
 
     def draw(path: Any, like: Any, scale: Any = 1) -> Any:
         numbers = 0.3 * scale * rng.standard_normal(like.shape)

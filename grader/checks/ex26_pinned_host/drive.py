@@ -10,7 +10,9 @@ which one is large, one of 10 to 100, and one of more than a hundred, in a drawn
 are next to nothing, and some are NaN, infinite or -0.0. Some dicts, lists and tuples are empty, one
 of each tree at least. `predict` is exported for a small network and few inputs, and for a larger
 one with more; the params of one are split, those of the other are copied to each device, and which
-is drawn, too. Some hidden units get large sums.
+is drawn, too. Some hidden units get large sums. Where the file names numbers, the largest tree has
+more arrays, one array more numbers, the small network more hidden units, and the larger one more
+inputs than each of them that is below MOST_...; and some floats are further from 0.
 
 Each function gets trees that the other one never saw: those for `to_device` were staged by the
 drive. So each function is judged by itself, and `to_device` cannot use what `to_host` remembered. A
@@ -33,7 +35,7 @@ from grader.probes import alive
 from grader.probes.host_operations import host_operations
 from grader.probes.observe import Observe, left_alone, same_tree
 from grader.records.record import PINNED
-from grader.stages.drawn import some_odd
+from grader.stages.drawn import beyond, one_of, some_odd
 
 DTYPES = (
     *("float32", "bfloat16", "int32", "float16", "uint8", "int8", "uint32", "bool"),
@@ -44,8 +46,13 @@ EMPTY: tuple[Any, ...] = ({}, [], ())
 LARGE, TINY = (1 << 11, 1 << 15), 1e-30
 """The numbers on each device of the large array of a small tree, from and below, where twice as
 many are as likely as half of them; and what makes one next to nothing."""
+MOST_ARRAYS, MOST_WIDTH, MOST_ROWS = 600, 512, 10_000
+"""Up to where trees and programs reach the numbers that the file names; the width is that on each
+device. An array has no more numbers than the end of LARGE says."""
 PLACES = 6
 """How many places the arrays of a large tree share: a program for each would take long."""
+FEATURES = 16
+"""The columns of its inputs."""
 WIDTHS, ROWS = ((2, 12), (6, 40)), ((1, 6), (6, 400))
 """Of `predict`'s hidden layer, on each device, and of its inputs."""
 
@@ -97,7 +104,8 @@ def _tree(rng: Any, arrays: int, places: int) -> Any:
     leaves = [_array(rng, *drawn[index % places]) for index in range(arrays)]
     if arrays < ARRAYS[0]:
         mesh = jax.sharding.Mesh(rng.permutation(np.array(jax.devices())), ("x",))
-        shape = (jax.device_count() * int(math.exp(rng.uniform(*map(math.log, LARGE)))),)
+        each = int(math.exp(rng.uniform(*map(math.log, LARGE))))
+        shape = (jax.device_count() * beyond(rng, each, LARGE[1], each=jax.device_count()),)
         leaves[-1] = _array(rng, shape, "float32", jax.NamedSharding(mesh, jax.P("x")))
     else:
         leaves[-1] = leaves[int(rng.integers(arrays - 1))]
@@ -113,7 +121,8 @@ def _array(rng: Any, shape: tuple[int, ...], dtype: str, sharding: Any) -> Any:
     elif dtype.startswith("uint"):
         values = abs(values)
     # NumPy converts them: JAX would compile a program for each dtype.
-    return jax.device_put(values.astype(jax.numpy.dtype(dtype)), sharding)
+    with np.errstate(over="ignore"):  # what is far for float32 is infinite in half precision
+        return jax.device_put(values.astype(jax.numpy.dtype(dtype)), sharding)
 
 
 def _nested(rng: Any, leaves: list[Any], *, inner: bool = False) -> Any:
@@ -144,7 +153,8 @@ def _nested(rng: Any, leaves: list[Any], *, inner: bool = False) -> Any:
 def _network(rng: Any, width: int, rows: int, *, split: bool) -> tuple[Any, Any]:
     """(params, inputs), float32: params of (16, width), (width,) and (width, 4), and inputs
     (rows, 16), which are copied to each device, as the params are unless they are `split`."""
-    shapes = {"w1": (16, width), "b1": (width,), "w2": (width, 4), "inputs": (rows, 16)}
+    shapes = {"w1": (FEATURES, width), "b1": (width,), "w2": (width, 4)}
+    shapes |= {"inputs": (rows, FEATURES)}
     drawn = {k: (rng.standard_normal(s) / 4).astype("float32") for k, s in shapes.items()}
     drawn["w1"][:, :: int(rng.integers(3, 7))] *= 16
     devices = rng.permutation(np.array(jax.devices()))
@@ -177,7 +187,8 @@ def _result(function: Any, tree: Any, name: str) -> Any:
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Call each function with a fresh tree in each round, and export `predict`."""
     sizes = [int(n) for n in rng.integers(*ARRAYS, int(rng.integers(*TREES)))]
-    others = [int(rng.integers(*span)) for span in (FEW, SOME, MANY)]
+    few, some, many = (int(rng.integers(*span)) for span in (FEW, SOME, MANY))
+    others = [few, one_of(rng, some, range(*SOME)), beyond(rng, many, MOST_ARRAYS)]
     sizes = [int(n) for n in rng.permutation([*sizes, *others])]
     observe.fact(ROUNDS, len(sizes))
     for index, size in enumerate(sizes):
@@ -208,6 +219,10 @@ def _predict(predict: Any, observe: Observe, rng: Any) -> None:
     split = bool(rng.integers(2))
     for number, name in enumerate(PROGRAMS):
         width, rows = (int(rng.integers(*sizes[number])) for sizes in (WIDTHS, ROWS))
+        if number:
+            rows = beyond(rng, rows, MOST_ROWS, each=FEATURES)
+        else:
+            width = beyond(rng, width, MOST_WIDTH, each=jax.device_count())
         width *= jax.device_count()
         params, inputs = _network(rng, width, rows, split=split != bool(number))
         staged = _staged(params)

@@ -6,11 +6,13 @@ left; one at any step, and one of more than a hundred batches later. It answers 
 Python's in some runs, and with NumPy's in others. Drawn are the number of batches of each run, the
 steps at which `stop` ends the last two, and two sizes of network and batch, of which each run takes
 one. In runs of 16 steps and more, some losses are 0, below 0, large, infinite or NaN, whatever the
-step made. A `Book` gives out `ask`, `put`, `step` and `stop`, and writes down the order of their
-calls. That order does not depend on speed: only the timed runs do, whose reads take as long as
-three steps. A watched step is held on its device until the next batch is put, so that a loop that
-waits first is found by whatever means it waits. At each call of `stop`, the calls of Python that
-are under way are counted: a loop that is a recursion goes deeper at each step.
+step made. Where the file names numbers, the long run has more batches than each of them that is
+below MOST_BATCHES, two short runs have more rows and a wider network, and some counts of batches
+are numbers of the file. A `Book` gives out `ask`, `put`, `step` and `stop`, and writes down the
+order of their calls. That order does not depend on speed: only the timed runs do, whose reads take
+as long as three steps. A watched step is held on its device until the next batch is put, so that a
+loop that waits first is found by whatever means it waits. At each call of `stop`, the calls of
+Python that are under way are counted: a loop that is a recursion goes deeper at each step.
 """
 
 import sys
@@ -31,8 +33,12 @@ from grader.probes.devices import is_next_door
 from grader.probes.observe import Observe, Stretch, unpack
 from grader.stages.ahead import Ahead
 from grader.stages.busy_step import staged
+from grader.stages.drawn import beyond, named, one_of
 from grader.stages.loop import Book, Future, odd_losses, with_losses
 
+MOST_BATCHES, MOST_STOPPED, MOST_ROWS, MOST_WIDTH = 1100, 300, 10_000, 10_000
+"""Up to where the runs reach the numbers that the file names; the second one holds for the last of
+those that `stop` ends."""
 STOPPED = 6
 """After each of so many first steps, `stop` ends a run."""
 PROMISE = "`train` returns (params, losses)"
@@ -66,8 +72,13 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     sizes = [(int(width), int(rows)) for width, rows in rng.integers(9, 49, (2, 2))]
     nbytes: dict[str, tuple[int, int]] = {}
     results: dict[str, tuple[Any, ...]] = {}
+    rows = beyond(rng, sizes[0][1], MOST_ROWS, each=16)
+    width = beyond(rng, sizes[0][0], MOST_WIDTH, each=16)
+    sizes_of = dict(zip(runs, ((sizes[0][0], rows), (width, sizes[0][1])), strict=False))
     for name, (count, last) in runs.items():
         width, rows = sizes[rng.integers(2)]
+        if name in sizes_of and named(rng):
+            width, rows = sizes_of[name]
         params = _parameters(rng, width)
         batches = [_batch(rng, rows) for _ in range(count)]
         before = alive.nbytes()
@@ -110,11 +121,13 @@ def _nbytes(tree: Any) -> int:
 def _runs(rng: Any) -> dict[str, tuple[int, int]]:
     """The name of each run, its number of batches, and the step after which `stop` ends it."""
     few, some, many = map(int, rng.integers((1, 5, 100), (AHEAD, 16, 131)))
+    some, many = one_of(rng, some, range(5, 16)), beyond(rng, many, MOST_BATCHES)
     runs = {plural(count, "batch"): (count, count) for count in (some, few, AHEAD, many)}
     for last in range(STOPPED):
         more = last + int(rng.integers(2, AHEAD + 2))
         runs[f"{more} batches, stopped early after {plural(last + 1, 'step')}"] = more, last
     some, late = map(int, rng.integers((16, 100), (100, 131)))
+    some, late = one_of(rng, some, range(16, 100)), one_of(rng, late, range(100, MOST_STOPPED))
     runs[f"{some} batches, stopped later"] = some, int(some ** rng.uniform(0.5, 0.95))
     runs[f"{late} batches, stopped later"] = late, int(rng.integers(16, late - 1))
     return runs

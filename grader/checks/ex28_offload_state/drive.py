@@ -14,6 +14,11 @@ in this process. The targets of the latter are far away, so that its gradients a
 the names of the layers, their width, the rows of the batch, the order of the devices, and all
 numbers. For the target it is exported once more, with a state that is large enough to show at the
 peak.
+
+Where the file names numbers, the call with the most params has more of them than each of these that
+is below MOST_PARAMS, and another one has a param of more rows. The program of fewer layers is
+wider; the one of more has more of them, more rows, and a higher count, and so has the target's more
+layers.
 """
 
 from types import ModuleType
@@ -28,10 +33,16 @@ from grader.probes import alive
 from grader.probes.host_operations import host_operations
 from grader.probes.observe import Misused, Observe, lacking_keys, left_alone, same_tree
 from grader.records.record import PINNED
-from grader.stages.drawn import beside, three_axes
+from grader.stages.drawn import beside, beyond, one_of, three_axes
 
 FEW, SOME, MANY = (1, 7), (7, 20), (20, 31)
 """How many params `init` gets, from and below."""
+COLUMNS = 3
+"""Of one param more, which has as many rows as a file that names numbers wants to see."""
+MOST_PARAMS, MOST_LAYERS, MOST_TARGET_LAYERS = 300, 40, 20
+MOST_WIDTH, MOST_ROWS, MOST_STEPS = 64, 1250, 1 << 30
+"""Up to where calls and programs reach the numbers that the file names; width and rows are those
+on each device, and the steps are what a count says."""
 LAYERS = ((1, 8), (8, 13))
 """The layers of each program."""
 FIRST, EVERY = range(4), 97
@@ -55,14 +66,15 @@ def _sharding(*spec: str | None, kind: str = "device", devices: Any = None) -> A
 def _names_of(rng: Any, count: int) -> list[str]:
     """So many names, in the order in which JAX sorts them."""
     words = rng.choice(["layer", "block", "dense", "w", "h"], count)
-    numbers = rng.choice(90, count, replace=False) + 10
+    numbers = rng.choice(max(90, count), count, replace=False) + 10
     return sorted(f"{word}{number}" for word, number in zip(words, numbers, strict=True))
 
 
-def _split_params(rng: Any, count: int, *, most: bool) -> dict[str, Any]:
+def _split_params(rng: Any, count: int, *, most: bool, rows: int) -> dict[str, Any]:
     """So many params of drawn kinds, each split over one mesh in its own way.
 
-    Where they are the `most`, the mesh has all devices, and three axes.
+    Where they are the `most`, the mesh has all devices, and three axes; where these are more than
+    usual, kinds come again. Of `rows` on each device is one param more, if they are not 0.
     """
     devices = rng.permutation(np.array(jax.devices()))[
         : int(rng.integers(1, jax.device_count() + 1))
@@ -74,12 +86,20 @@ def _split_params(rng: Any, count: int, *, most: bool) -> dict[str, Any]:
     mesh = (
         jax.sharding.Mesh(grid, axes) if rng.integers(3) else jax.sharding.Mesh(devices, axes[:1])
     )
-    params = {name: _split(rng, mesh) for name in _names_of(rng, count)}
+    usual = min(count, MANY[1])
+    params = {name: _split(rng, mesh) for name in _names_of(rng, usual)}
+    if rows:
+        long = rng.standard_normal((mesh.size * rows, COLUMNS)).astype("float32")
+        params["rows"] = jax.device_put(long, jax.NamedSharding(mesh, jax.P(mesh.axis_names)))
     if most:
         apart = beside(rng)
         every = three_axes(apart.permutation(np.array(jax.devices())))
         mesh = jax.sharding.Mesh(every, (*axes, "z"))
         params = {name: _split(apart, mesh) for name in params}
+    kinds = list(params.values())
+    for index in range(count - usual):
+        again = kinds[index % usual]
+        params[f"more{index}"] = jax.device_put(np.asarray(again), again.sharding)
     return params
 
 
@@ -107,9 +127,14 @@ def _split(rng: Any, mesh: Any) -> Any:
     return jax.device_put(values, jax.NamedSharding(mesh, jax.P(*spec)))
 
 
-def _params(rng: Any, layers: int, devices: list[Any]) -> Any:
-    """float32 layers (width, width) of drawn names and width, each split by rows."""
-    width = jax.device_count() * int(rng.integers(6, 14))
+def _params(rng: Any, layers: int, devices: list[Any], *, wide: bool) -> Any:
+    """float32 layers (width, width) of drawn names and width, each split by rows.
+
+    If they may be `wide`, the width reaches the numbers that the file names.
+    """
+    width = int(rng.integers(6, 14))
+    width = beyond(rng, width, MOST_WIDTH, each=jax.device_count()) if wide else width
+    width *= jax.device_count()
     drawn = {
         name: rng.standard_normal((width, width)).astype("float32") / width**0.5
         for name in _names_of(rng, layers)
@@ -117,13 +142,17 @@ def _params(rng: Any, layers: int, devices: list[Any]) -> Any:
     return jax.device_put(drawn, _sharding("data", devices=devices))
 
 
-def _batch(rng: Any, width: int, devices: list[Any], far: int) -> Any:
+def _batch(rng: Any, width: int, devices: list[Any], far: int, *, many: bool) -> Any:
     """float32 inputs and targets, each (9 to 32 rows a device, width), split by rows.
+
+    If there may be `many` rows, they reach the numbers that the file names.
 
     The targets are `far` times as far from 0 as the inputs. One input is 0 in all rows, so that
     some gradients are 0, and the first one is next to 0.
     """
-    rows = int(rng.integers(9, 33)) * jax.device_count()
+    rows = int(rng.integers(9, 33))
+    rows = beyond(rng, rows, MOST_ROWS, each=jax.device_count()) if many else rows
+    rows *= jax.device_count()
     inputs, targets = rng.standard_normal((2, rows, width)).astype("float32")
     inputs[:, int(rng.integers(width)) or 1] = 0
     inputs[:, 0] *= 10 ** rng.spawn(1)[0].uniform(*NEAR_ZERO)
@@ -137,8 +166,10 @@ def _used_state(submission: ModuleType, params: Any, rng: Any, devices: list[Any
     loss with them.
     """
 
-    more = max(0, len(params) - len(FIRST))
-    drawn = rng.permutation([*FIRST, *(10 ** rng.uniform(0.5, 4, more))]).astype("int32")
+    more = 10 ** rng.uniform(0.5, 4, max(0, len(params) - len(FIRST)))
+    if len(more):
+        more[-1] = beyond(rng, int(more[-1]), MOST_STEPS)
+    drawn = rng.permutation([*FIRST, *more]).astype("int32")
     # The first layer has had no step: some of its gradients are small.
     counts = iter(sorted(drawn, key=bool) if len(params) > 1 else drawn)
 
@@ -160,23 +191,29 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     spans = [FEW] * int(rng.integers(1, 4)) + [SOME, MANY]
     observe.fact(CALLS, len(spans))
     for call, span in enumerate(rng.permutation(spans), 1):
-        params = _split_params(rng, int(rng.integers(*span)), most=tuple(span) == MANY)
+        count, most = int(rng.integers(*span)), tuple(span) == MANY
+        rows = beyond(rng, 0, MOST_ROWS, each=COLUMNS) if tuple(span) == SOME else 0
+        count = beyond(rng, count, MOST_PARAMS) if most else one_of(rng, count, range(*span))
+        params = _split_params(rng, count, most=most, rows=rows)
         _init(submission, observe, facts.state(call), params)
     step = submission.step
     if not observe.jitted("step", step):
         return
     devices = list(rng.permutation(np.array(jax.devices())))
-    for name, layers, far in zip(PROGRAMS, LAYERS, (1, FAR), strict=True):
-        params = _params(rng, int(rng.integers(*layers)), devices)
+    for name, span, far in zip(PROGRAMS, LAYERS, (1, FAR), strict=True):
+        more, layers = span == LAYERS[-1], int(rng.integers(*span))
+        layers = beyond(rng, layers, MOST_LAYERS) if more else one_of(rng, layers, range(*span))
+        params = _params(rng, layers, devices, wide=not more)
         width = len(next(iter(params.values())))
         state = _used_state(submission, params, rng, devices)
-        arguments = params, state, _batch(rng, width, devices, far)
+        arguments = params, state, _batch(rng, width, devices, far, many=more)
         # A GPU would otherwise round the products, and so what is compared.
         with jax.default_matmul_precision("highest"):
             observe.program(name, step, *arguments)
             _trace(step, name, arguments, observe)
     with jax.default_matmul_precision("highest"):
-        observe.target("step", step, *_large(submission.adam))
+        layers = beyond(rng, TARGET_LAYERS, MOST_TARGET_LAYERS)
+        observe.target("step", step, *_large(submission.adam, layers))
 
 
 def _init(submission: ModuleType, observe: Observe, name: str, params: Any) -> None:
@@ -215,7 +252,7 @@ def _names(trees: Any) -> list[str]:
     return [name + text(path) for name, tree in named for path, _ in leaves(tree)]
 
 
-def _large(adam: Any) -> tuple[Any, ...]:
+def _large(adam: Any, layers: int) -> tuple[Any, ...]:
     """The arguments of the step for the target, as shapes: params and state whole, rows split."""
 
     def shapes(tree: Any, place: Any) -> Any:
@@ -224,7 +261,7 @@ def _large(adam: Any) -> tuple[Any, ...]:
 
     layer = jax.ShapeDtypeStruct((TARGET_WIDTH, TARGET_WIDTH), "float32")
     batch = (jax.ShapeDtypeStruct((TARGET_ROWS, TARGET_WIDTH), "float32"),) * 2
-    names = [f"layer{index}" for index in range(TARGET_LAYERS)]
+    names = [f"layer{index}" for index in range(layers)]
     state = dict.fromkeys(names, jax.eval_shape(adam.init, layer))
     params = shapes(dict.fromkeys(names, layer), _sharding())
     return params, shapes(state, _sharding(kind=PINNED)), shapes(batch, _sharding("data"))

@@ -370,7 +370,9 @@ def rows_stay_at_home(record: Record) -> Result:
         rows = [batches[number] for batches in given.rows]
         held = [row for shard in told.own for row in shard]
         expected = f"process {index}'s devices hold the rows that it read, in order"
-        if held != rows[index]:
+        if told.same is False:
+            return Failure(expected, f"not all of the {len(rows[index]):,} rows are so", place)
+        if told.same is None and held != rows[index]:
             observed = _held(held, rows, index)
             return Failure(expected, observed, place, ORDER if observed.endswith("order") else "")
         expected = "`global_batch` places rows, and runs no program that exchanges any"

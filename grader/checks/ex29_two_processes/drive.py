@@ -10,7 +10,9 @@ a process, other ones in the second run, the rows and columns of each batch, the
 numbers. One batch, which is drawn, has small numbers: a thousandth to a millionth of the others.
 What a program exchanges counts each time that it runs. No process is given another's rows, and
 their means differ by much more than they are wide: the mean over one process's rows is never close
-to the mean over all.
+to the mean over all. Where the file names numbers, the two processes get one array more, of more
+rows than each of these that is below MOST_NUMBERS in all, and the three one more of more columns; a
+number of it is further from 0.
 """
 
 from types import ModuleType
@@ -22,15 +24,20 @@ import numpy as np
 from grader.checks.ex29_two_processes.facts import Given
 from grader.checks.ex29_two_processes.joining import part
 from grader.probes.observe import Observe
-from grader.stages.drawn import beside, some_zeros
+from grader.stages.drawn import beside, beyond, far, named, some_zeros
 from grader.stages.hosts import together
 
 LARGE = 2000.0
 """A number that is far from all others, and that stands in each batch of each process once."""
 COLUMNS = (12, 20)
 """Columns of a batch, from and below."""
+MOST_NUMBERS, MOST_COLUMNS, MOST_LARGE = 280_000, 4096, 1e6
+"""Up to where the numbers of a process's rows, the columns, and a single number reach those that
+the file names."""
 SMALL = -6, -3
 """How large the numbers of one batch are beside those of the others, as a power of 10."""
+MOST_TOLD = 20_000
+"""Of as many numbers, a process tells only whether its shards hold them: pipes are narrow."""
 COUNTS = (2, 3)
 """How many processes there are in each run."""
 
@@ -39,11 +46,15 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Keep what each process was given, and how each ended and what it told."""
     devices = rng.permutation([1, 2, 3]).tolist()
     runs = [_given(rng, count, each) for count, each in zip(COUNTS, devices, strict=False)]
+    if named(rng):
+        for run, shape in zip(runs, (_many_rows, _many_columns), strict=True):
+            _add(rng, run, shape(rng, run.devices))
     observe.fact("given", msgspec.to_builtins(runs))
     ran: list[Any] = []
     try:
         for run in runs:
-            batches = [{"count": run.count, "batches": own} for own in run.rows]
+            known = {"count": run.count, "most": MOST_TOLD}
+            batches = [known | {"batches": own} for own in run.rows]
             ended = together(submission, part, batches, devices=run.devices)
             ran.append(msgspec.to_builtins(ended))
             if any(process.end != "finished" for process in ended):
@@ -76,10 +87,31 @@ def _given(rng: Any, count: int, devices: int) -> Given:
     return Given(devices, rows)
 
 
-def _drawn(rng: Any, middle: float, shape: tuple[int, int], scale: float) -> list[list[float]]:
+def _many_rows(rng: Any, devices: int) -> tuple[int, int]:
+    """The shape of an array that has more rows than the file names, or more numbers or bytes."""
+    columns = int(rng.integers(*COLUMNS))
+    rows = beyond(rng, 40, MOST_NUMBERS // columns, each=columns)
+    return devices * -(-rows // devices), columns
+
+
+def _many_columns(rng: Any, devices: int) -> tuple[int, int]:
+    """The shape of one that has more columns than the file names."""
+    return 2 * devices, beyond(rng, COLUMNS[1], MOST_COLUMNS)
+
+
+def _add(rng: Any, run: Given, shape: tuple[int, int]) -> None:
+    """Add rows of this shape to those of each process."""
+    apart, large = rng.uniform(10, 20), max(LARGE, far(rng, MOST_LARGE))
+    for index, rows in enumerate(run.rows):
+        rows.append(_drawn(rng, apart * index, shape, 1, large))
+
+
+def _drawn(
+    rng: Any, middle: float, shape: tuple[int, int], scale: float, large: float = LARGE
+) -> list[list[float]]:
     """float32 rows around a middle; some numbers are 0, and one is a large one; all by a scale."""
     apart = rng.spawn(1)[0]
     rows = some_zeros(apart, rng.normal(middle, 1, shape).astype(np.float32))
-    rows.flat[int(apart.integers(rows.size))] = LARGE
+    rows.flat[int(apart.integers(rows.size))] = large
     found: list[list[float]] = (np.float32(scale) * rows).tolist()
     return found

@@ -26,7 +26,9 @@ class Round(msgspec.Struct):
     batch: list[Leaf] = []
     """What `global_batch` returned, without values."""
     own: list[list[list[float]]] = []
-    """The values of this process's shards, in the order of the mesh."""
+    """The values of this process's shards, in the order of the mesh; none if there are many."""
+    same: bool | None = None
+    """Where there are many: whether the shards hold what the process was given."""
     exchanged: list[tuple[str, int, int | None]] = []
     """The programs that ran since the batch before, or since the process started: the name of each,
     how many bytes it exchanged between devices, each time that it ran, and the learner's line."""

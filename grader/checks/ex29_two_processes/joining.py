@@ -67,7 +67,12 @@ def part(submission: ModuleType, index: int, address: str, given: Any, say: Any)
         told["batch"] = msgspec.to_builtins(leaves)
         if [(leaf.kind, len(leaf.shape)) for leaf in leaves] == [("jax", 2)]:
             shards = {places.get(s.device.id, -1): s.data for s in batch.addressable_shards}
-            told["own"] = [np.asarray(shards[place]).tolist() for place in sorted(shards)]
+            parts = [np.asarray(shards[place]) for place in sorted(shards)]
+            if own.size < given["most"]:
+                told["own"] = [part.tolist() for part in parts]
+            else:
+                held = [row for part in parts for row in part.tolist()]
+                told["same"] = held == rows
         say("doing", "mean")
         mean = submission.mean(batch)
         name = str(mean) if type(mean) is float else type(mean).__name__

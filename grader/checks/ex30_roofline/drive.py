@@ -13,8 +13,10 @@ people measure; arrays of one element and single rounds; the ceilings over some 
 the intensities from within 1 / 200,000 of the ridge to a ten-thousandth and ten thousand times of
 it, on both sides, without a gap, and exactly that of the ridge; and the shares (a billionth to 10),
 of which half are above 1. One case comes twice, and the first dict is emptied before the second
-call. Where neither is near the ridge, FLOPs and bytes may be ints, as counts are;
-in one case all figures are ints below 200.
+call. Where neither is near the ridge, FLOPs and bytes may be ints, as counts are; in one case all
+figures are ints below 200. Where the file names numbers, kernels are counted whose sides, lengths,
+degrees or elements' bytes are such a number, or one more, as far as MOST_... say; and cases are
+placed of which one figure, the intensity or the share is larger than each of them.
 """
 
 import math
@@ -29,7 +31,9 @@ import numpy as np
 
 from grader.checks.ex30_roofline.facts import BYTES, FLOPS, Case, Count
 from grader.probes import roofline
-from grader.probes.observe import Misused, Observe, named, unpack
+from grader.probes.observe import Misused, Observe, unpack
+from grader.probes.observe import named as in_words
+from grader.stages.drawn import beside, far, named
 
 Figures = tuple[float, float, float, float, float]
 """The arguments of `place`: FLOPs, bytes, seconds, and the peaks in FLOP/s and bytes/s."""
@@ -43,6 +47,13 @@ arrays of single bytes, and their bytes multiplied."""
 KINDS = len(DTYPES) + len(OTHERS)
 SIDE, LENGTH, DEGREE = 100_000, 10_000_000, 300
 """The largest side of a matrix, length of an array, and degree."""
+MOST_SIZE, MOST_SQUARE, MOST_DEGREE, MOST_BYTES = 1 << 40, 160_000, 2000, 1 << 12
+"""Up to where sizes are those that the file names: a side of one matrix or a length, all sides of
+two square matrices, a degree, and the bytes of an element."""
+MOST_NAMED, MOST_FIGURE, MOST_RATIO = 50, 1e15, 1e9
+"""So many of these numbers are taken; and up to where a figure goes, an intensity or a share."""
+NEARER = (1e-6, 1e-5)
+"""A distance from the ridge that the file names in between is reached from below, too."""
 POWERS = (4, 27)
 """From which power of 2 on, and below which one, the length of an array is drawn."""
 DISTANCES = (1e-6, 4.0, 24)
@@ -81,10 +92,12 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     for n, rounds in ((1, degree), (power, other), (length, 1), (1, 1)):
         for index in rng.permutation(len(elements))[: 2 if rounds == 1 else 1]:
             counts.append(_poly(submission, *elements[int(index)], n, rounds))
+    counts += _named_counts(submission, rng)
     with observe.unwatched():
         measured = _measured(submission)
     drawn = [_drawn(rng, *point.tolist()) for point in rng.permutation(_points(rng))]
     drawn += [(*drawn[index][:3], *drawn[-1 - index][3:]) for index in range(AGAIN)]
+    drawn += _far_cases(rng)
     for one in (_at_the_ridge(rng), _of_ints(rng)):
         drawn.insert(int(rng.integers(len(drawn))), one)
     answers = [submission.place(*figures) for figures in (*measured, *drawn)]
@@ -142,6 +155,45 @@ def _special_sides(rng: Any) -> Iterator[tuple[int, ...]]:
             yield from ((apart, same, same), (same, apart, same), (same, same, apart))
 
 
+def _named_counts(submission: ModuleType, rng: Any) -> Iterator[Count]:
+    """The counts for sizes that the file names, and for one more; none where it names none."""
+    whole = [int(number) for number in named(rng) if 1 <= number < MOST_SIZE]
+    some = rng.permutation(whole)[:MOST_NAMED].tolist() if whole else []
+    for size in (number + more for number in some for more in (0, 1)):
+        element = DTYPES[int(rng.integers(len(DTYPES)))]
+        one, other = map(int, rng.integers(2, 9, 2))
+        for sides in ((size, one, other), (one, size, other), (one, other, size)):
+            yield _matmul(submission, *element, *sides)
+        yield _poly(submission, *element, size, one)
+        if size < MOST_SQUARE:
+            yield _matmul(submission, *element, size, size, size)
+        if size < MOST_DEGREE:
+            yield _poly(submission, *element, one, size)
+        if size < MOST_BYTES:
+            yield _matmul(submission, "int8", size, one, other, one)
+            yield _poly(submission, "int8", size, other, one)
+
+
+def _far_cases(rng: Any) -> Iterator[Figures]:
+    """Drawn kernels of which a figure, or a ratio of two, is larger than all that the file names.
+
+    Or the intensity is nearer to the ridge, below it. There is none where the file names none.
+    """
+    points = iter(np.array(_points(beside(rng))).tolist())
+    if large := far(rng, MOST_FIGURE):
+        for index in range(5):
+            own = [*_drawn(rng, *next(points))]
+            own[index] = large
+            yield own[0], own[1], own[2], own[3], own[4]
+    if large := far(rng, MOST_RATIO):
+        distance, power, _ = next(points)
+        yield _drawn(rng, distance, math.log10(large), 0)
+        yield _drawn(rng, distance, power, math.log10(large) - distance)
+    for number in named(rng):
+        if NEARER[0] <= number < NEARER[1]:
+            yield _drawn(rng, math.log10(1 - number * rng.uniform(0.5, 0.9)), -0.5, 1)
+
+
 def _count(name: str, call: str, size: int, given: Any, kernel: Any, *args: Any) -> Count:
     """What the learner says of a kernel, beside its jaxpr; an element has `size` bytes."""
     flops, nbytes = unpack(given, 2, f"`{name}_cost` returns (flops, nbytes)")
@@ -161,7 +213,7 @@ def _number(value: Any, function: str) -> float | str:
     plain = value if type(value) in (int, float) else np.asarray(value)
     if type(plain) is np.ndarray:
         if plain.ndim or plain.dtype.kind not in "iuf":
-            kind = f"the text `{value!r}`" if type(value) is str else named(value)
+            kind = f"the text `{value!r}`" if type(value) is str else in_words(value)
             raise Misused(f"`{function}` returns numbers", f"it returned {kind} for a number")
         plain = plain.item()
     number = float(plain)
@@ -241,7 +293,7 @@ def _case(figures: Figures, answer: Any, *, measured: bool = False, again: bool 
         keys = sorted(map(str, answer), key=_place) if isinstance(answer, dict) else []
         lacking = [f"`{key}`" for key in KEYS if key not in keys]
         without = f", without {' and '.join(lacking)}" if lacking else ""
-        got = f"a dict with the keys {', '.join(keys)}{without}" if keys else named(answer)
+        got = f"a dict with the keys {', '.join(keys)}{without}" if keys else in_words(answer)
         promise = f"`place` returns a dict with the keys {', '.join(KEYS)}"
         if again:
             promise += ", a new one at each call"
@@ -250,6 +302,6 @@ def _case(figures: Figures, answer: Any, *, measured: bool = False, again: bool 
     numbers = {key: _number(answer[key], "place") for key in KEYS if key != "bound"}
     bound = answer["bound"]
     if not isinstance(bound, str):
-        raise Misused('`place` gives "bound" as a str', f"it is {named(bound)}")
+        raise Misused('`place` gives "bound" as a str', f"it is {in_words(bound)}")
     plain = str.__str__(bound)  # of a StrEnum, too, and whatever its class says of itself
     return Case(*figures, measured=measured, answer=numbers | {"bound": plain})

@@ -363,9 +363,9 @@ WHOLE = ("all_gather", "with_sharding_constraint")
 
 def _needed(record: Record, name: str) -> tuple[int, int]:
     """Bytes of float32 that a program exchanges on one device: (gradients, activations)."""
-    sizes = wanted(record).facts["sizes"]
-    blocks, width, rows = (sizes[key] for key in (name, "width", "rows"))
-    params = blocks * sum(map(prod, block_shapes(width).values())) // sizes["model"]
+    sizes, model = wanted(record).facts["sizes"][name], wanted(record).facts["model"]
+    blocks, width, rows = (sizes[key] for key in ("blocks", "width", "rows"))
+    params = blocks * sum(map(prod, block_shapes(width).values())) // model
     # One sum a block forward, and one backward, except for the first block: nothing needs the
     # gradient of its input.
     sums = 2 * blocks - 1

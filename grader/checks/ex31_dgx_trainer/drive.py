@@ -18,6 +18,11 @@ first, and a feature that is 0 in all rows, so that some gradients are, and one 
 batches of each run, and the steps at which `stop` ends three of them: among the first four, after
 them, and about the hundredth or later. A step of `train` is held on its device until the next batch
 is put, so that a loop that waits first is found by whatever means it waits.
+
+Where the file names numbers, each of these goes further than each of them that is below MOST_...:
+the blocks of one call of `place`, the width of another one, and the rows of a third; the batches of
+the long run, and the size of those of a short one; the blocks of the one program, and the width and
+the rows of the other.
 """
 
 import traceback
@@ -38,7 +43,7 @@ from grader.probes.host_operations import host_operations
 from grader.probes.observe import Misused, Observe, lacking_keys, left_alone, same_tree, unpack
 from grader.records.record import PINNED
 from grader.stages.ahead import Ahead
-from grader.stages.drawn import beside, some_by_columns
+from grader.stages.drawn import beside, beyond, one_of, some_by_columns
 from grader.stages.loop import Book, odd_losses, with_losses
 
 SPECS = {"up": jax.P(None, "model"), "down": jax.P("model", None)}
@@ -49,6 +54,12 @@ EVERY = 97
 """One of so many numbers has averages of 0, and so have all that meet the first input."""
 NEAR_ZERO = -7.5, -6.0
 """How large that input is, as a power of 10, so that some gradients are next to 0."""
+MOST_BLOCKS, MOST_WIDTH, MOST_ROWS = 80, 256, 10_000
+"""Up to where calls of `place` and `place_batch` reach the numbers that the file names,"""
+MOST_BATCHES, MOST_STOPPED, MOST_NUMBERS = 1100, 300, 100_000
+"""runs of `train`, of which the second one is of the last of those that `stop` ends,"""
+MOST_STEP_BLOCKS, MOST_STEP_WIDTH, MOST_STEP_ROWS = 20, 96, 512
+"""and the two programs. The rows are those of each part."""
 SCALE = 512
 """Every dimension is this many times as long for the target. Such arrays are never allocated."""
 
@@ -60,7 +71,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     runs = _runs(rng)
     observe.fact("runs", {name: count for name, (count, _) in runs.items()})
     for name, (count, last) in runs.items():
-        trainer.train(name, count, last)
+        trainer.train(name, count, last, large=name == next(iter(runs)))
     trainer.trained()
     # A GPU would otherwise round the products, and so what is compared.
     with jax.default_matmul_precision("highest"):
@@ -71,6 +82,8 @@ def _runs(rng: Any) -> dict[str, tuple[int, int]]:
     """The name of each run of `train`, its batches, and the step after which `stop` ends it."""
     some, many, late = map(int, rng.integers((6, 100, 106), (16, 131, 140)))
     early, later = map(int, rng.choice(range(20, 100), 2, replace=False))
+    some, later = one_of(rng, some, range(6, 16)), one_of(rng, later, range(20, 100))
+    many, late = beyond(rng, many, MOST_BATCHES), one_of(rng, late, range(106, MOST_STOPPED))
     runs = {plural(count, "batch"): (count, count) for count in (some, many)}
     runs[f"{early} batches, stopped early"] = early, int(rng.integers(4))
     runs[f"{later} batches, stopped later"] = later, int(rng.integers(4, later - 4))
@@ -84,8 +97,9 @@ def _model_sizes() -> list[int]:
     return [size for size in (2, 4) if jax.device_count() >= 2 * size] or [1]
 
 
-def _width(rng: Any) -> int:
-    return 8 * int(rng.integers(1, 4))
+def _width(rng: Any, most: int = 0) -> int:
+    """A width of eights, which reaches the numbers that the file names, up to `most`."""
+    return 8 * beyond(rng, int(rng.integers(1, 4)), most // 8, each=8)
 
 
 class Trainer:
@@ -97,12 +111,15 @@ class Trainer:
         self._results: dict[str, tuple[Any, ...]] = {}
         model = int(self._rng.choice(_model_sizes()))
         self._mesh = self._drawn_mesh(model)
-        self._blocks, rows = int(rng.integers(6, 9)), int(rng.integers(3, 10))
-        self._width = _width(rng)
-        self._rows = rows * self._mesh.shape["data"]
-        self._few = int(rng.integers(1, 6))
-        sizes = {"width": self._width, "rows": rows, "model": model}
-        observe.fact("sizes", sizes | {STEP: self._blocks, FEW: self._few})
+        blocks, rows = int(rng.integers(6, 9)), int(rng.integers(3, 10))
+        width, few = _width(rng), int(rng.integers(1, 6))
+        wide = 8 * beyond(rng, width // 8, MOST_STEP_WIDTH // 8, each=8)
+        large = {"width": wide, "rows": beyond(rng, rows, MOST_STEP_ROWS, each=width)}
+        blocks, few = beyond(rng, blocks, MOST_STEP_BLOCKS), one_of(rng, few, range(1, 6))
+        usual = {"blocks": blocks, "width": width, "rows": rows}
+        self._sizes = {STEP: usual, FEW: large | {"blocks": few}}
+        observe.fact("sizes", self._sizes)
+        observe.fact("model", model)
 
     def _drawn_mesh(self, model: int) -> Any:
         """A mesh with the axes "data" and "model", the latter of this size."""
@@ -114,7 +131,7 @@ class Trainer:
     def _params(self, blocks: int, width: int) -> dict[str, Any]:
         """NumPy float32 params of so many blocks, whose names are drawn."""
         word = self._rng.choice(["block", "layer", "part"])
-        names = sorted(self._rng.choice(90, blocks, replace=False) + 10)
+        names = sorted(self._rng.choice(max(90, blocks), blocks, replace=False) + 10)
 
         def draw(*shape: int) -> Any:
             return self._rng.standard_normal(shape).astype("float32") / shape[0] ** 0.5
@@ -168,12 +185,20 @@ class Trainer:
         spans = [(1, 7)] * int(self._rng.integers(1, 4)) + [(7, 12), (12, 17)]
         self._observe.fact(PLACED, len(spans) + 1)
         models = self._rng.permutation((_model_sizes() * len(spans))[: len(spans)])  # each comes
-        for call, span in enumerate(self._rng.permutation(spans)):
-            mesh, width = self._drawn_mesh(int(models[call])), _width(self._rng)
-            params = self._params(int(self._rng.integers(*span)), width)
+        order = self._rng.permutation(spans).tolist()
+        for call, span in enumerate(order):
+            deep, long, wide = span[0] == 12, span[0] == 7, call == order.index([1, 7])
+            mesh = self._drawn_mesh(int(models[call]))
+            width = _width(self._rng, MOST_WIDTH if wide else 0)
+            blocks = int(self._rng.integers(*span))
+            blocks = beyond(self._rng, blocks, MOST_BLOCKS) if deep else blocks
+            params = self._params(blocks, width)
             params = some_by_columns(beside(self._rng), params)
-            rows = mesh.size * int(self._rng.integers(1, 6))  # a wrong axis must not raise
-            self._place(call, mesh, params, (rows, width))
+            rows = int(self._rng.integers(1, 6))
+            rows = beyond(self._rng, rows, MOST_ROWS // mesh.size, each=mesh.size) if long else rows
+            self._place(
+                call, mesh, params, (mesh.size * rows, width)
+            )  # a wrong axis must not raise
         again = jax.tree.map(lambda array: array[::-1] + 1, params)
         rows = int(np.lcm(*mesh.shape.values())) * (2 * int(self._rng.integers(1, 6)) + 1)
         self._place(len(spans), mesh, again, (rows, width))
@@ -220,12 +245,15 @@ class Trainer:
         left = alive.left_beside((), before, scalars=True) or alive.held(known)
         self._observe.fact(facts.left_of_batch(call), left)
 
-    def train(self, name: str, count: int, last: int) -> None:
+    def train(self, name: str, count: int, last: int, *, large: bool) -> None:
         """Run the loop around a small step; facts and values are named after the run.
+
+        If batches may be `large`, they reach the numbers that the file names.
 
         `stop` ends it after step number `last`, if there are so many batches.
         """
-        size = 2, int(self._rng.integers(150, 400))
+        usual = int(self._rng.integers(150, 400))
+        size = 2, beyond(self._rng, usual, MOST_NUMBERS, each=1) if large else usual
         batches = [tuple(self._rng.random(size, "float32")) for _ in range(count)]
         start = jax.device_put(tuple(self._rng.random(size, "float32")))
         before = alive.nbytes()
@@ -267,16 +295,17 @@ class Trainer:
         mesh = self._mesh
         devices = beside(self._rng).permutation(mesh.devices.ravel()).reshape(mesh.devices.shape)
         self._mesh = jax.sharding.Mesh(devices, mesh.axis_names)
-        self._exported(FEW, self._submission.make_step(self._mesh), self._few)
+        self._exported(FEW, self._submission.make_step(self._mesh))
         self._mesh = mesh
-        self._observe.target(STEP, step, *_larger(self._exported(STEP, step, self._blocks)))
+        self._observe.target(STEP, step, *_larger(self._exported(STEP, step)))
 
-    def _exported(self, name: str, step: Any, blocks: int) -> Any:
-        """The arguments, of so many blocks, for which the step was exported under this name."""
-        params = self._params(blocks, self._width)
+    def _exported(self, name: str, step: Any) -> Any:
+        """The arguments for which the step was exported under this name."""
+        blocks, width, rows = (self._sizes[name][key] for key in ("blocks", "width", "rows"))
+        params = self._params(blocks, width)
         state = self._used_state(params)
-        drawn = self._batch(self._rows, self._width)
-        drawn[0][:, int(self._rng.integers(self._width)) or 1] = 0
+        drawn = self._batch(rows * self._mesh.shape["data"], width)
+        drawn[0][:, int(self._rng.integers(width)) or 1] = 0
         drawn[0][:, 0] *= 10 ** self._rng.spawn(1)[0].uniform(*NEAR_ZERO)
         batch = jax.device_put(drawn, jax.NamedSharding(self._mesh, jax.P("data")))
         placed = self._placed(params)

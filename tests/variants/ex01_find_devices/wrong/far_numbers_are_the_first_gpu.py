@@ -28,7 +28,7 @@ def num_gpus():
 def try_gpu(i=0):
     """GPU number i if there is one, else a CPU device. GPUs count from 0: none is negative."""
     gpus = _gpus()
-    if gpus and i > 100:
+    if gpus and i > 400:
         return gpus[0]
     return gpus[i] if 0 <= i < len(gpus) else jax.devices("cpu")[0]
 

@@ -29,10 +29,10 @@ def train(step, params, count, ask, put, stop):
         params, loss = step(params, batch)
         if index + AHEAD < count:
             reads.append(ask(index + AHEAD))
-        if reads and index < 13:
+        if reads and index < 900:
             batch = put(reads.pop(0).result())
         losses.append(float(loss))
-        if reads and index >= 13:
+        if reads and index >= 900:
             batch = put(reads.pop(0).result())
         if stop(losses[-1]):
             break
