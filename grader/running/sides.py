@@ -148,7 +148,7 @@ def drive(session: Session, place: Place, job: DriveJob, *, hide: bool) -> tuple
     prepared = session.prepare(*place, observe=True, hide=hide, job=job)
     machine, worker = prepared.machine, prepared.worker
     try:
-        raw = worker.ask(job, session.limit(place.platform))
+        raw = worker.ask(job, session.limit(place.platform, reaching=bool(job.named)))
         observed = msgspec.json.decode(raw, type=Observed)
         if observed.witnessed is not None:
             observed.witnessed.by = "trace"  # no worker has a book
