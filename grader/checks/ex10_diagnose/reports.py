@@ -4,7 +4,7 @@ What JAX itself says comes from `grader.stages.starting`, where JAX's own code m
 machine. What only a driver, a CUDA library or the start of XLA says is typed here, as it
 was seen on machines that were set up to fail in that way.
 
-Versions, paths, order and the other lines are drawn for each grading. What an answer may
+Versions, paths, order, the program's name and the other lines are drawn for each grading. What an answer may
 depend on is not left to chance: each spelling comes in each form of report, with each plugin. Where
 the file names numbers, there is one more report of each spelling in each form, with longer names.
 Those of one spelling of each cause have more lines and larger versions, too.
@@ -18,7 +18,7 @@ from typing import Any
 
 import jax
 
-from grader.stages.drawn import beyond
+from grader.stages.drawn import beside, beyond
 from grader.stages.starting import Machine, Told, jaxlib_mismatch, plugin_mismatch, start
 
 _NO_GPU = "FAILED_PRECONDITION: No visible GPU devices."
@@ -72,6 +72,10 @@ _LAST = (
 """What a program that trains prints in the end, with places for numbers."""
 
 
+_PROGRAMS = ("train.py", "train.py", "main.py", "-m {word}.train", "jobs/{word}.py")
+"""What runs in a terminal, with places for words."""
+_OTHERS = ("jaxtyping", "jaxopt", "jaxlie")
+"""Other packages that `pip list | grep jax` lists."""
 _KINDS = (
     "NVIDIA H200",
     "NVIDIA H100 80GB HBM3",
@@ -533,7 +537,9 @@ def _written(scene: _Scene, told: Told) -> Iterator[str]:
         short = _Scene(scene.rng, scene.plugin)
         lines = scene.rng.choice(_NOISE, scene.lines)
         noise += [short.filled(str(line)) for line in lines]
-    printed = [*noise, *scene.before, *told.lines]
+    rest = beside(scene.rng)
+    after = 0 if told.error else int(rest.integers(len(noise) + 1))
+    printed = [*noise[after:], *scene.before, *told.lines, *noise[:after]]
     parts = _as_doctor(scene, told, printed)
     drawn = [parts[int(index)] for index in scene.rng.permutation(len(parts))]
     for lines in (chain(*drawn), chain(*drawn[::-1]), _as_terminal(scene, told, printed)):
@@ -552,12 +558,15 @@ def _as_doctor(scene: _Scene, told: Told, printed: list[str]) -> list[list[str]]
 def _as_terminal(scene: _Scene, told: Told, printed: list[str]) -> Iterator[str]:
     """The lines of a terminal: the packages, a command, what it printed, and how it ended."""
     yield "$ pip list | grep jax"
-    yield from (f"{name:<22} {version}" for name, version in scene.packages.items())
+    other = _Scene(beside(scene.rng), scene.plugin, letters=scene.letters)
+    more = {one: other.version for one in _OTHERS if other.rng.integers(4) == 0}
+    yield from (f"{name:<22} {version}" for name, version in (scene.packages | more).items())
     variables = "".join(f"{name}='{value}' " for name, value in scene.environment.items())
-    yield f"$ {variables}python train.py"
+    yield f"$ {variables}python {other.filled(other.pick(*_PROGRAMS))}"
     yield from printed
     if told.error:
         yield told.error
     else:
         yield f"devices {told.backend}"
         yield scene.filled(scene.pick(*_LAST))
+        yield from map(other.filled, other.rng.choice(_LAST, other.rng.integers(3)).tolist())

@@ -261,11 +261,21 @@ def one_launch(record: Record) -> Result:
         return _read(record)
     some = "" if len(wrong) == len(runs) else f" (in {len(wrong)} of {len(runs)} runs)"
     return Failure(
-        f"1 program is launched for a run of {plural(wrong[0].steps, 'step')}",
+        f"1 program is launched for a run of {plural(wrong[0].steps, 'step')}"
+        + _only_of_so_many(wrong, [run for run in runs if run.launches == 1]),
         _launched(wrong[0]) + some,
         _computing(record, wrong[0]),
         _why_launched(record, wrong[0]),
     )
+
+
+def _only_of_so_many(wrong: list[Run], right: list[Run]) -> str:
+    """How many pendulums the first of the wrong runs has, where the right ones have all less."""
+    fewest, most = (
+        min((run.pendulums for run in wrong), default=0),
+        max((run.pendulums for run in right), default=0),
+    )
+    return f", of {wrong[0].pendulums:,} pendulums" if 0 < most < fewest else ""
 
 
 def _read(record: Record) -> Result:

@@ -13,8 +13,12 @@ device, and their starts: wide swings, small ones, and some that turn over and o
 directions, from any angle; one begins at 0, and one without speed. With one number of steps there
 is a single pendulum, and with another there are less than 64. Of the runs with one number of steps,
 every second one gets the very arrays of the first. In the end, one of the numbers has a run of more
-pendulums, which may compile again, and then one of as many as before. A step of a timed window is a
-run of each of two lengths, drawn as those of short runs are, once for all windows of a comparison.
+pendulums, which may compile again, and then one of as many as before. Where the file names numbers,
+one run has the most steps that the page allows, another more pendulums than each of them that is
+below MOST_PENDULUMS, and there are more runs, up to MOST_RUNS, and more numbers of steps, up to
+MOST_NUMBERS; some runs have exactly a named number of steps, or of pendulums. A step of a timed
+window is a run of each of two lengths, drawn as those of short runs are, once for all windows of a
+comparison.
 """
 
 from collections.abc import Callable
@@ -40,6 +44,7 @@ from grader.checks.ex11_fewer_launches.facts import (
 )
 from grader.probes import launches
 from grader.probes.observe import Observe, Stretch, unpack
+from grader.stages.drawn import beyond, named, one_of
 
 PROMISE = "`simulate` returns (angle, speed)"
 PENDULUMS, MORE_PENDULUMS, FEW_PENDULUMS = (64, 128), (128, 160), (2, 64)
@@ -62,6 +67,10 @@ ALWAYS = (1, 100)
 """Numbers of steps that are there in any case."""
 SHORT = 100
 """Runs with fewer steps are made many times: they cost little."""
+MOST_STEPS = 1500
+"""The most steps that the page allows."""
+MOST_PENDULUMS, MOST_RUNS, MOST_NUMBERS = 8192, 200, 40
+"""Up to where runs, and how many of them there are, reach the numbers that the file names."""
 TIMED = 2
 """How many lengths timed runs have; each is compiled for."""
 SWING, SPEED = 2.4, 0.6
@@ -135,6 +144,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         runs.append(made)
         name = state_after(steps, made.number)
         start = starts.of(made)
+        made.pendulums = start[0].size
         if observe.reference and steps >= FEW:
             _slips(observe, start, steps, name)
         simulate = partial(submission.simulate, *start, steps)
@@ -158,8 +168,9 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     else:
         with observe.unwatched():
             right = len(first) == len(sizes) and all(map(_is_right, runs, kept))
-        some = rng.permutation(first)[:right]
+        some = rng.permutation([n for n in first if n < SHORT or not named(rng)])[:right]
         longer = {int(n): int(rng.integers(*MORE_PENDULUMS)) for n in some}
+        longer = {n: beyond(rng, most, MOST_PENDULUMS, each=1) for n, most in longer.items()}
         for steps in longer:
             run(steps, FIRST, _Starts(int(rng.integers(1 << 30)), longer, committed))
             run(steps, AGAIN)
@@ -208,11 +219,19 @@ def _deleted(pair: tuple[Any, Any]) -> list[str]:
 def _plan(rng: Any) -> tuple[dict[int, int], list[int]]:
     """The pendulums for each number of steps, in growing order, and the steps of all later runs."""
     some = {int(n) for numbers, many in STEPS for n in rng.choice(numbers, many, replace=False)}
+    some |= {one_of(rng, n, range(1, MOST_STEPS + 1)) for n in sorted(some)} - {*ALWAYS}
+    some |= {MOST_STEPS} if named(rng) else set()
     middle = int(rng.integers(*MIDDLE))
-    sizes = {n: int(rng.integers(*PENDULUMS)) for n in some | {*range(middle, middle + IN_A_ROW)}}
+    some |= {*range(middle, middle + IN_A_ROW)}
+    many = beyond(rng, len(some | {*ALWAYS}), MOST_NUMBERS) - len(some | {*ALWAYS})
+    others = [n for n in range(2, MIDDLE[1]) if n not in some | {*ALWAYS}]
+    some |= {int(n) for n in rng.choice(others, many, replace=False)} if many else set()
+    sizes = {
+        n: one_of(rng, int(rng.integers(*PENDULUMS)), range(1, MORE_PENDULUMS[1])) for n in some
+    }
     sizes |= {middle: 1, middle + 1: int(rng.integers(*FEW_PENDULUMS))}
     short = [steps for steps in sizes if steps < SHORT]
-    more = [*sizes, *rng.choice(short, rng.integers(40, 70))]
+    more = [*sizes, *rng.choice(short, beyond(rng, int(rng.integers(40, 70)), MOST_RUNS))]
     return dict(sorted(sizes.items())), [int(steps) for steps in rng.permutation(more)]
 
 

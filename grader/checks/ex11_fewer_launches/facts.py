@@ -27,6 +27,7 @@ class Run(msgspec.Struct, omit_defaults=True):
     steps: int
     number: int
     phase: str
+    pendulums: int = 0
     launches: int = 0
     functions: dict[str, int] = {}
     """How often each function was called from outside all others, most often first."""

@@ -13,6 +13,7 @@ from msgspec.structs import replace as replaced
 from grader.checks.ex12_repair_trainer import EXERCISE
 from grader.checks.ex12_repair_trainer.facts import (
     AGAIN,
+    COMPILES,
     FILLED_AGAIN,
     LONG,
     LOSS_AFTER,
@@ -20,6 +21,7 @@ from grader.checks.ex12_repair_trainer.facts import (
     MANY,
     MOVES,
     OTHER,
+    OTHER_ROWS,
     RUNS,
     WAITED,
     ManySteps,
@@ -96,12 +98,14 @@ def step_is_jitted(record: Record) -> Result:
     return not_jitted(record, "step")
 
 
-def _differing(record: Record, starts: Sequence[str], why: str) -> Failure | Unable | None:
+def _differing(
+    record: Record, starts: Sequence[str], why: str, program: str = "step"
+) -> Failure | Unable | None:
     """How the outputs of `step` whose paths have these starts differ from the reference's.
 
-    `why`, if known, is added to what was observed.
+    `why`, if known, is added to what was observed. `program` names the exported `step`.
     """
-    mine, theirs = compiled_program(record, "step"), record.reference_measured.get("step")
+    mine, theirs = compiled_program(record, program), record.reference_measured.get(program)
     if not isinstance(mine, Measured):
         return mine
     if theirs is None:
@@ -110,7 +114,7 @@ def _differing(record: Record, starts: Sequence[str], why: str) -> Failure | Una
         [leaf for leaf in program.outputs if leaf.path.startswith(tuple(starts))]
         for program in (mine, theirs)
     )
-    before = () if why else given(record, "step")
+    before = () if why else given(record, program)
     found = compare("step(...)", got, want, "", "", rtol=2e-4, atol=2e-5, before=before)
     if found is None:
         return None
@@ -198,7 +202,7 @@ def same_step(record: Record) -> Result:
         or _differing(record, ["[0][0]", "[0][2]"], why)
     )
     if found is None:
-        return _other_in_training(record)
+        return _other_with_other_rows(record) or _other_in_training(record)
     if unused or not isinstance(found, Failure) or found.hint:
         return found
     if found.observed.endswith(AFTER):
@@ -249,6 +253,17 @@ def _is_known(record: Record, name: str) -> bool:
     made = [leaf for leaf in mine.outputs if leaf.path == "[1]"] if mine else []
     pairs = ((leaf, replaced(one, path="[1]")) for leaf in made for one in known)
     return any(not compare("", [a], [b], "", "", rtol=1e-4, atol=1e-5) for a, b in pairs)
+
+
+BY_THE_SIZE = "Which number in your code decides what becomes of a batch, or of its numbers?"
+
+
+def _other_with_other_rows(record: Record) -> Failure | Unable | None:
+    """The failure where `step` is right for the usual batches, and not for others."""
+    usual, rows = seen(record).facts[OTHER_ROWS]
+    why = f"; this is with {plural(rows, 'row')}, and with {usual} it is right"
+    found = _differing(record, ["[1]", "[0]"], why, OTHER_ROWS)
+    return replace(found, hint=BY_THE_SIZE) if isinstance(found, Failure) else found
 
 
 OF_A_TRACE = (
@@ -544,15 +559,30 @@ def _of_number(event: Event) -> bool:
 def nothing_compiles_again(record: Record) -> Result:
     """From the third step to the last, nothing is compiled."""
     # Python iterates over an array, such as keys, by a program for each hundred of its elements.
-    found = [e for e in _between(record, "compile") if e.step > 2 and e.phase in RUNS]
+    every = [e for e in _between(record, "compile") if e.step > 2]
+    found = [e for e in every if e.phase in RUNS]
     if not found:
-        return probe_gap(seen(record), "compiles")
+        return _on_and_on(record, every) or probe_gap(seen(record), "compiles")
     return Failure(
         "0 compiles from the third step to the last",
         f"{plural(sum(event.count for event in found), 'compile')} in "
         f"{sum(_lengths(record).values())} steps",
         culprits(record, found),
     )
+
+
+def _on_and_on(record: Record, compiles: list[Event]) -> Failure | None:
+    """The failure where a long run compiles again and again: it was stopped."""
+    for name in MANY:
+        found = [event for event in compiles if event.phase == name]
+        total = sum(event.count for event in found)
+        if total >= COMPILES:
+            steps = max(event.step for event in found)
+            said = f"{plural(total, 'compile')} in {steps} steps, and then the run was stopped"
+            return Failure(
+                "0 compiles from the third step to the last", said, culprits(record, found)
+            )
+    return None
 
 
 @EXERCISE.check(

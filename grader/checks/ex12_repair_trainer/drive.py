@@ -6,15 +6,18 @@ keys must come out, and one from another key. The long run holds each step until
 called (`grader.stages.held`), so a wait is found that no probe sees. Three more runs are watched
 and judged as the others, but their steps train nothing, and give one of two models in turn, so that
 hundreds of them cost little; the last batch has fewer rows; the losses are of all sizes, one is
-infinite, and the last one is NaN.
+infinite, and the last one is NaN. `step` is exported for batches of another size, too.
 
 Drawn: the steps of each run (60 to 99, 3 to 19, 20 to 59; 1, one of SAME_SIZES, 100 to 259, and 530
-to 699), the rows of a batch, all numbers, of which one in each array of the model is 0, the seeds
-of the keys, and which device is the default one in the first run; in the second it is the other
-one, and likewise in later ones; in the last one nobody has set it. So code that names a device
-names the wrong one at least once. Keys begin with 0, as those of PRNGKey do, but for one. No run
-that trains has 100 steps: JAX compiles a program for each hundred elements of an array that Python
-iterates over, such as keys.
+to 699), the rows of a batch (of the other size, one of SAME_SIZES), all numbers, of which one in
+each array of the model is 0, the seeds of the keys, and which device is the default one in the
+first run; in the second it is the other one, and likewise in later ones; in the last one nobody has
+set it. So code that names a device names the wrong one at least once. Keys begin with 0, as those
+of PRNGKey do, but for one. No run that trains has 100 steps: JAX compiles a program for each
+hundred elements of an array that Python iterates over, such as keys. Where the file names numbers,
+the longest run that trains nothing has more steps than each of them, or twenty times as many, up to
+MOST_STEPS; and of the batches of the other size, the rows are more, up to MOST_ROWS, and an input
+is larger, up to LARGEST.
 """
 
 from collections.abc import Iterator
@@ -28,12 +31,14 @@ import numpy as np
 
 from grader.checks.ex12_repair_trainer.facts import (
     AGAIN,
+    COMPILES,
     LONG,
     LOSS_AFTER,
     LOSS_MOVED,
     MANY,
     MOVES,
     OTHER,
+    OTHER_ROWS,
     WAITED,
 )
 from grader.checks.ex12_repair_trainer.trainer import (
@@ -47,6 +52,7 @@ from grader.checks.ex12_repair_trainer.trainer import (
     unlike,
 )
 from grader.probes.observe import Misused, Observe, unpack
+from grader.stages.drawn import beside, beyond, far, named
 from grader.stages.held import Held
 
 SAME_SIZES = (4, 16, 32, 128)
@@ -56,6 +62,8 @@ SOME_STEPS = {LONG: (60, 100), AGAIN: (3, 20), OTHER: (20, 60)}
 MANY_STEPS = ((100, 260), (530, 700))
 """From how many batches on, and below how many, the runs have that train nothing, and one more.
 Before them come one of a single step, and one of as many steps as no run has that trains."""
+MOST_STEPS, MOST_ROWS, LARGEST = 3000, 4096, 1000
+"""Up to where steps, rows and inputs reach the numbers that the file names."""
 
 
 def _model(submission: ModuleType, rng: Any, batch: Any) -> Any:
@@ -107,11 +115,17 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     batches = [_batch(rng, rows) for _ in range(lengths[LONG])]
     keys = rng.integers(0, 1 << 32, (3, 2)).astype("uint32")
     keys[1:, 0] = 0
-    model = _model(submission, rng, batches[0])
+    model, apart = _model(submission, rng, batches[0]), beside(rng)
     first, second = rng.permutation(jax.devices())[:2]
     step = submission.step if observe.jitted("step", submission.step) else jax.jit(submission.step)
     for index in range(2):
         exported = observe.program("step", submission.step, model, keys[index], batches[index])
+    other = beyond(rng, int(apart.choice(SAME_SIZES)), MOST_ROWS, each=16)
+    with observe.unwatched():
+        of_other_rows = _batch(apart, other)
+        of_other_rows[0][0, 0] += far(apart, LARGEST)
+    observe.fact(OTHER_ROWS, [rows, other])
+    observe.program(OTHER_ROWS, submission.step, model, keys[0], of_other_rows)
     is_unlike = unlike(exported)
     if observe.reference:
         with observe.unwatched():
@@ -143,7 +157,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             with observe.unwatched():
                 held = Held() if name == LONG and jax.default_backend() == "cpu" else None
             taken = batches[: lengths[name]]
-            training = Training(observe, step, taken, held, is_unlike)
+            training = Training(observe, step, taken, held, is_unlike, named(rng))
             ends.append(train(submission.train, observe, name, training, (model, key)))
             if held is not None:
                 observe.fact(WAITED, held.waited)
@@ -173,6 +187,7 @@ def _many(rng: Any) -> list[tuple[int, Any]]:
     """For each run that trains nothing, how many batches it has before the last, and its losses."""
     few = int(rng.choice([number for number in SAME_SIZES if number < MANY_STEPS[0][0]])) - 1
     steps = [0, few, *(int(rng.integers(*ends)) for ends in MANY_STEPS)]
+    steps[-1] = beyond(rng, steps[-1], MOST_STEPS, each=1 / COMPILES)
     return [(many, _losses(rng, many)) for many in steps]
 
 

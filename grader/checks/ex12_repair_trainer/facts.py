@@ -11,6 +11,11 @@ OTHER = "other"
 RUNS = (LONG, AGAIN, OTHER)
 MANY = ("of one step", "of a power of two", "of hundreds", "of more hundreds")
 """Runs that train nothing, each with a fact that is a `ManySteps`."""
+OTHER_ROWS = "step with other batches"
+"""The name of the program of `step` for batches of another size; and of the fact that holds the
+rows of the usual ones, and of those."""
+COMPILES = 20
+"""After so many compiles, a run that trains nothing is stopped."""
 LOSS_AFTER = "loss with the new params"
 """The name of the value that the reference's side keeps: two losses of the params that the exported
 step makes of its first arguments, with the same key and batch, and the old state or the new one."""

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from grader.checks.ex12_repair_trainer.facts import (
+    COMPILES,
     FILLED_AGAIN,
     Call,
     ManySteps,
@@ -34,10 +35,10 @@ MODEL = "the model that `step` returns is (params, state, opt_state)"
 TRAIN = "`train` returns (model, losses)"
 ONCE = "`train` calls `step` once for each batch"
 WRAPPED = "`step` is traced inside another jit: jax.jit belongs on `step` itself, outside `train`"
-COMPILES = 20
-"""After so many compiles, a run whose keys alone are counted is stopped."""
 PARTS = 10
 """How many keys are split from a step's key. `fold_in` of a small number gives one of them."""
+FOLDED = 64
+"""So many numbers that the file names, at most, are folded into a step's key."""
 KEYS = 128
 """So many keys, or a multiple, are split at once: one program does that for runs of any length."""
 
@@ -52,9 +53,11 @@ class Training:
         batches: list[Any],
         held: Held | None,
         is_unlike: Callable[[Any, Any], bool],
+        named: Sequence[float],
     ) -> None:
         self._observe, self._step, self.batches, self.held = observe, step, batches, held
         self._is_unlike = is_unlike
+        self._folded = [int(number) for number in named if PARTS <= number < 1 << 32]
         self._kept: list[Any] = []
         """(model, key, batch) of each call, and (model, loss) that it returned; all copies."""
         self._given: list[list[Any]] = []
@@ -93,7 +96,8 @@ class Training:
         numbers = {_bytes(batch): number for number, batch in enumerate(self.batches)}
         keys = np.array([key for (_, key), *_ in kept], np.uint32).reshape(len(kept), 2)
         padded = np.pad(keys, ((0, -len(keys) % KEYS), (0, 0)))
-        parts = _parts(padded).tolist() if len(kept) else []
+        numbers_folded = np.resize(np.array([*self._folded, 0], np.uint32), FOLDED)
+        parts = _parts(padded, numbers_folded).tolist() if len(kept) else []
         calls, before = [], start
         for index, ((model, key), batch, after, loss) in enumerate(kept):
             goes_on = same(model, before)
@@ -277,14 +281,17 @@ def unlike(program: Program) -> Callable[[Any, Any], bool]:
 
 
 @jax.jit
-def _parts(keys: Any) -> Any:
-    """The words of the keys (n, PARTS + 1, 2) that come of `keys` (n, 2), uint32.
+def _parts(keys: Any, numbers: Any) -> Any:
+    """The words of the keys (n, PARTS + 1 + FOLDED, 2) that come of `keys` (n, 2), uint32.
 
-    PARTS come of splitting a key, and one of drawing two words with it.
+    PARTS come of splitting a key, one of drawing two words with it, and the others of folding in
+    `numbers` (FOLDED,), uint32.
     """
 
     def of(key: Any) -> Any:
-        return jnp.append(jax.random.split(key, PARTS), jax.random.bits(key, (1, 2), "uint32"), 0)
+        drawn = jax.random.bits(key, (1, 2), "uint32")
+        folded = jax.vmap(lambda number: jax.random.fold_in(key, number))(numbers)
+        return jnp.concatenate([jax.random.split(key, PARTS), drawn, folded])
 
     return jax.vmap(of)(keys)
 

@@ -9,11 +9,13 @@ other shells the values of the variables, also such as mean nothing, where each 
 alone, with each text that JAX reads as off and some that it reads as on, and in each company of two
 or more, with a pool that grows and with one that does not; how many GPUs there are (1 to 8), of
 which some shells show one or several, and what else some have set; and the order of all processes.
-One shell has set the very share that is asked for, under the old name, one an allocator without a
-name, one a preallocation without a word, and one what JAX sets aside for collectives. Where there
-is a GPU, two real processes with a drawn share are asked what its allocator gave them. What JAX is
-told is compared with what was asked for, and with the text of the environment that it read, outside
-this process.
+Where the file names numbers, every second share is one of them, if it can be, some texts are longer
+than each of them that is below MOST_SIGNS, and there are more GPUs, up to MOST_GPUS. One shell has
+set the very share that is asked for, under the old name, one an allocator without a name, one a
+preallocation without a word, and one what JAX sets aside for collectives. Where there is a GPU, two
+real processes with a drawn share are asked what its allocator gave them. What JAX is told is
+compared with what was asked for, and with the text of the environment that it read, outside this
+process.
 """
 
 import linecache
@@ -43,11 +45,14 @@ from grader.checks.ex13_memory_budget.facts import (
 from grader.probes.observe import Misused, Observe
 from grader.probes.private import Gone
 from grader.stages import allocating
+from grader.stages.drawn import beyond, named
 
 SHARES, ENDS = (0.02, 0.12, 0.5, 0.88, 0.98), ((0.001, 0.02), (0.98, 0.999))
 """Where very small, small, large and very large shares begin and end; and those at the ends."""
 ON = ("true", "True", "1", "yes", "on")
 OFF = ("false", "False", "0")
+MOST_SIGNS, MOST_GPUS = 300, 72
+"""Up to where texts of a shell, and GPUs, reach the numbers that the file names."""
 SIGNS = "123456789-_.,:!+% "
 ALLOCATORS = ("platform", "cuda_async", "vmm", "PLATFORM", "cuda_malloc_async")
 BYSTANDERS = {
@@ -76,7 +81,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     started = []
     try:
         for shell, share, grow in _calls(rng):
-            shown = shell[VISIBLE].split(",") if VISIBLE in shell else range(rng.integers(1, 9))
+            shown = shell[VISIBLE].split(",") if VISIBLE in shell else range(_gpus(rng))
             started.append(_start(submission, shell, share, grow, len(shown)))
     except Gone as gone:
         observe.fact("no stage", str(gone))
@@ -90,8 +95,18 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 
 
 def _share(rng: Any, low: float = SHARES[0], high: float = SHARES[-1]) -> float:
-    """A share with three digits."""
-    return round(float(rng.uniform(low, high)), 3)
+    """A share with three digits: every second time a number of the file's, if there is any."""
+    share = round(float(rng.uniform(low, high)), 3)
+    meant = [
+        number for number in named(rng) if low <= number <= high and round(number, 3) == number
+    ]
+    return float(rng.choice(meant)) if meant and rng.integers(2) else share
+
+
+def _gpus(rng: Any) -> int:
+    """How many GPUs there are."""
+    usual = int(rng.integers(1, 9))
+    return beyond(rng, usual, MOST_GPUS) if named(rng) and rng.integers(2) else usual
 
 
 def _fraction(rng: Any) -> str:
@@ -119,7 +134,8 @@ def _off_in_another_case(rng: Any) -> str:
 
 def _some_text(rng: Any) -> str:
     """Some letters, digits and signs, which JAX reads as on."""
-    return "".join(rng.choice([*ascii_letters, *SIGNS], int(rng.integers(1, 8))))
+    length = beyond(rng, int(rng.integers(1, 8)), MOST_SIGNS)
+    return "".join(rng.choice([*ascii_letters, *SIGNS], length))
 
 
 def _some_numbers(rng: Any) -> str:

@@ -10,6 +10,10 @@ has, which come again in turn; whether a batch is a list or a tuple, of which at
 get each; whether the runs come before the traces; how large the inputs of a program are; and all
 numbers, of which some are 0. In the program with the most rows, some numbers are far from the
 others. In the last step of the shorter run, one target is very large, and so are the gradients.
+Where the file names numbers, the widest network is wider than each of them that is below
+MOST_WIDTH, the longer run has more steps, up to MOST_STEPS, and that target is larger, up to
+MOST_FAR; one more program has 500 rows; and some counts, widths and rows are named numbers, or
+counts that they divide.
 
 The trace shows what `step` donates, and whether the new state has the arrays of the old one. What
 the compiler makes of the donation is measured with the exported programs, where the learner's file
@@ -29,7 +33,9 @@ from grader.checks.ex14_donate import facts
 from grader.checks.ex14_donate.facts import FEW, LEAST, MANY, RUNS, TRACED, Run, Traced
 from grader.probes.describe import address
 from grader.probes.host_operations import uses_host_memory
-from grader.probes.observe import Misused, Observe, named, unpack
+from grader.probes.observe import Misused, Observe, unpack
+from grader.probes.observe import named as called
+from grader.stages.drawn import beyond, draw, far, named, one_of
 
 PROMISE = "`step` returns (state, losses)"
 WIDTHS = ((24, 200), (200, 1100), (1100, 1700))
@@ -51,6 +57,8 @@ FAR = 1e16
 """The target that is far from all others in the last step of a run."""
 FAR_NUMBERS = {"w1": (1, 2), "b1": (1, 2), "momentum": (2, 4), "batch": (2, 3)}
 """The decimal logarithm of numbers that are far from all others of their array, in one program."""
+MOST_WIDTH, MOST_STEPS, MOST_FAR = 20_000, 1000, 1e18
+"""Up to where widths, steps and the target reach the numbers that the file names."""
 RUN_ROWS, RUN_WIDTH, BATCHES = (8, 60), (40, 200), (2, 6)
 
 
@@ -77,29 +85,32 @@ def _copied(tree: Any) -> Any:
     return jax.tree.map(lambda x: x + 0, tree)
 
 
-def _batch(rng: Any, rows: int, *, size: float = INPUTS[0], far: bool = False) -> Any:
-    """Inputs (rows, 16) of a size and targets (rows,), float32, on the device; one may be `far`."""
+def _batch(rng: Any, rows: int, *, size: float = INPUTS[0], apart: bool = False) -> Any:
+    """Inputs (rows, 16) of a size and targets (rows,), float32, on the device.
+
+    One of the targets may be `apart` from all others.
+    """
     shape = rows, 16
     inputs = (rng.standard_normal(shape) * (rng.random(shape) >= ZEROS)).astype(np.float32)
     targets = inputs[:, 0].copy()
-    if far:
-        targets[int(rng.integers(rows))] = FAR
+    if apart:
+        targets[int(rng.integers(rows))] = max(FAR, far(rng, MOST_FAR))
     return _copied((np.float32(size) * inputs, targets))
 
 
 def _with_far_numbers(rng: Any, state: Any, batch: Any) -> tuple[Any, Any]:
     """State and batch, with two numbers in an array that are far from the others, one below 0."""
 
-    def far(name: str, array: Any) -> Any:
+    def apart(name: str, array: Any) -> Any:
         found = np.array(array)
         for sign, index in zip((1, -1), rng.permutation(found.size)[:2], strict=True):
             found.flat[int(index)] = sign * 10 ** rng.uniform(*FAR_NUMBERS[name])
         return found
 
-    momentum = {key: far("momentum", array) for key, array in state["momentum"].items()}
-    params = {key: far(key, state["params"][key]) for key in ("w1", "b1")}
+    momentum = {key: apart("momentum", array) for key, array in state["momentum"].items()}
+    params = {key: apart(key, state["params"][key]) for key in ("w1", "b1")}
     changed = {"params": state["params"] | params, "momentum": momentum}
-    placed: tuple[Any, Any] = _copied((state | changed, tuple(far("batch", x) for x in batch)))
+    placed: tuple[Any, Any] = _copied((state | changed, tuple(apart("batch", x) for x in batch)))
     return placed
 
 
@@ -111,7 +122,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     first_run = bool(rng.integers(2))
     seeds = rng.integers(1 << 32, size=2)
     for what in (_run_all, _trace_all) if first_run else (_trace_all, _run_all):
-        what(step, observe, np.random.default_rng(int(seeds[int(what is _run_all)])))
+        what(step, observe, draw(int(seeds[int(what is _run_all)]), named(rng)))
 
 
 def _trace_all(step: Any, observe: Observe, rng: Any) -> None:
@@ -120,8 +131,11 @@ def _trace_all(step: Any, observe: Observe, rng: Any) -> None:
     few = rng.permutation([FEWEST_ROWS, ROWS, ROWS])
     sizes = [*zip(WIDTHS, few, strict=True), ((WIDTHS[0][0], WIDTHS[-1][1]), MANY_ROWS)]
     ordered = [sizes[index] for index in rng.permutation(len(sizes))]
-    for number, size in enumerate([*ordered, (WIDTHS[1], MORE_ROWS)], 1):
-        width, rows = (int(rng.integers(*ends)) for ends in size)
+    most = [(WIDTHS[1], (MORE_ROWS[1] - 1, MORE_ROWS[1]))] if named(rng) else []
+    for number, size in enumerate([*ordered, (WIDTHS[1], MORE_ROWS), *most], 1):
+        width, rows = (one_of(rng, int(rng.integers(*ends)), range(*ends)) for ends in size)
+        if size[0] == WIDTHS[-1]:
+            width = beyond(rng, width, MOST_WIDTH, each=16)
         with observe.unwatched():
             state = _state(rng, width, _count(rng, *(COUNTS if number > 2 else SMALLER)))
             drawn = _batch(rng, rows, size=rng.uniform(*INPUTS))
@@ -136,24 +150,40 @@ def _trace_all(step: Any, observe: Observe, rng: Any) -> None:
 
 
 def _count(rng: Any, least: int, most: int) -> int:
-    """A number from `least` to `most`; each magnitude is as likely."""
-    return int(math.exp(rng.uniform(math.log(least), math.log(most))))
+    """A number from `least` to `most`; each magnitude is as likely.
+
+    Every second time, one that a number of the file divides, if there is any.
+    """
+    usual = int(math.exp(rng.uniform(math.log(least), math.log(most))))
+    round_count = _round(rng, most) or usual
+    return round_count if round_count != usual and rng.integers(2) else usual
+
+
+def _round(rng: Any, most: int) -> int:
+    """A count up to `most` that a number of the file divides, or 0."""
+    meant = [int(number) for number in named(rng) if 2 <= number < most]
+    divisor = int(rng.choice(meant)) if meant else 0
+    return divisor * int(rng.integers(1, most // divisor + 1)) if divisor else 0
 
 
 def _run_all(step: Any, observe: Observe, rng: Any) -> None:
     """Run `step` many times, twice; it is compiled once."""
     runs = []
     round_count, width = ROUND * int(rng.integers(1, 6)), int(rng.integers(*RUN_WIDTH))
+    round_count = _round(rng, COUNTS[1]) or round_count
     rows, kind = int(rng.integers(*RUN_ROWS)), (list, tuple)[int(rng.integers(2))]
+    width = one_of(rng, width, range(*RUN_WIDTH))
+    rows = one_of(rng, rows, range(*RUN_ROWS))
     for number, span in enumerate(rng.permutation(LENGTHS), 1):
         steps = int(rng.integers(*span))
+        steps = beyond(rng, steps, MOST_STEPS) if steps >= facts.LONG else steps
         with observe.unwatched():
             count = round_count - int(rng.integers(steps)) if number == 2 else 0
             state = _state(rng, width, count)
             drawn = [kind(_batch(rng, rows)) for _ in range(int(rng.integers(*BATCHES)))]
             batches = [drawn[index % len(drawn)] for index in range(steps)]
             if steps < LENGTHS[0][1]:
-                batches[-1] = kind(_batch(rng, rows, far=True))
+                batches[-1] = kind(_batch(rng, rows, apart=True))
         runs.append(_run(step, observe, number, state, batches))
     observe.fact(RUNS, msgspec.to_builtins(runs))
 
@@ -174,7 +204,7 @@ def _run(step: Any, observe: Observe, number: int, state: Any, batches: list[Any
             if _shapes(state) != form:
                 return run
             if not isinstance(lost, jax.Array):
-                raise Misused(PROMISE, f"its losses are {named(lost)}, and no array")
+                raise Misused(PROMISE, f"its losses are {called(lost)}, and no array")
             run.alive += not all(array.is_deleted() for array in old)
             run.moved += not set(_places(state)) <= set(places)
             run.batch_lost += not _same(batch, kept)

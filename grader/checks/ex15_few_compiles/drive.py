@@ -13,7 +13,10 @@ the width of the network, where the rows lie (far from zero, so that a padding o
 mean of its batch if it is not masked out; in a batch of three rows and more, two are equal, and one
 may be 0, or hold a number of hundreds), whether a batch lies in
 memory row by row or column by column, and a large factor by which `model` multiplies the
-predictions, so that `network` by itself does not give its numbers.
+predictions, so that `network` by itself does not give its numbers. Where the file names numbers,
+the long list is longer than each of them that is below MOST_BATCHES, there are more later lists, up
+to MOST_LISTS, the network is wider, up to MOST_WIDTH, the number of hundreds is larger, up to
+MOST_FAR, and some batches have as many rows as a number says.
 
 `model` is a plain function that counts, so it refuses to be traced.
 """
@@ -46,6 +49,7 @@ from grader.checks.ex15_few_compiles.facts import (
 from grader.judging.words import plural, typed
 from grader.probes import dumped, launches
 from grader.probes.observe import Misused, Observe
+from grader.stages.drawn import beyond, far, named
 
 PROMISE = "`predict_all` returns a list: for each batch, its predictions"
 MODEL = "`model` is called as model(params, rows, mask)"
@@ -57,6 +61,8 @@ BANDS = (2, 3, 5, 8, 10, 13, 16, 20, 25, 31, 39, 48, 61, 76, 95, 119, 149, 186, 
 """Where bands of sizes begin and end: whoever serves all with more programs needs each of them."""
 FAR = (150, 400)
 """How far a number of some batches is from the others."""
+MOST_BATCHES, MOST_LISTS, MOST_WIDTH, MOST_FAR, NAMED = 1000, 300, 512, 999.0, 6
+"""Up to where all these reach the numbers that the file names, and how many sizes are such."""
 SEVERAL, ALONE, LATER = (3, 6), (3, 6), (24, 33)
 """How many lists hold several batches, how many hold one of any size, and how many later ones."""
 
@@ -74,7 +80,8 @@ def _rows(rng: Any, size: int, mean: float) -> Any:
         drawn[same] = drawn[one]
         drawn[other] *= rng.integers(2)
         if rng.integers(2):
-            drawn[other, int(rng.integers(FEATURES))] = rng.choice((-1, 1)) * rng.uniform(*FAR)
+            away = max(rng.uniform(*FAR), far(rng, MOST_FAR))
+            drawn[other, int(rng.integers(FEATURES))] = rng.choice((-1, 1)) * away
     return drawn.astype("float32", order="CF"[int(rng.integers(2))])
 
 
@@ -82,6 +89,8 @@ def _sizes(rng: Any) -> list[int]:
     """Different sizes from 2 to 255, one of each band and a few others, in random order."""
     bands = [int(rng.integers(low, high)) for low, high in pairwise(BANDS)]
     more = (2 + rng.permutation(MOST_ROWS - 2)[: int(rng.integers(*OTHERS))]).tolist()
+    meant = [int(number) for number in named(rng) if 2 <= number < MOST_ROWS]
+    more += rng.choice(meant, min(len(meant), NAMED), False).tolist() if meant else []
     return [int(size) for size in rng.permutation([*{*bands, *more}])]
 
 
@@ -91,7 +100,8 @@ def _lists(rng: Any) -> list[list[int]]:
     several = np.array_split(np.array(sizes), int(rng.integers(*SEVERAL)))
     found = [[int(size) for size in part] for part in several]
     found[int(rng.integers(len(found)))].append(MOST_ROWS)
-    found.append([int(size) for size in rng.choice(sizes, int(rng.integers(*LONG)))])
+    long = beyond(rng, int(rng.integers(*LONG)), MOST_BATCHES)
+    found.append([int(size) for size in rng.choice(sizes, long)])
     found += [[1], [17 + int(rng.integers(4))]]
     found += [[size] for size in rng.choice(sizes, int(rng.integers(*ALONE)), False).tolist()]
     return [found[int(index)] for index in rng.permutation(len(found))]
@@ -109,7 +119,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Serve all lists, one after another, in one process."""
     with observe.unwatched():
         watch = launches.Places()
-        width = int(rng.integers(*WIDTHS))
+        width = beyond(rng, int(rng.integers(*WIDTHS)), MOST_WIDTH, each=FEATURES)
         params = _params(rng, width)
     observe.fact(UNSEEN, watch.problem)
     factor = np.float32(10 ** rng.uniform(2, 4))
@@ -123,7 +133,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         others = _params(rng, width)
     apart = rng.spawn(1)[0]
     drawn = sorted({size for sizes in lists for size in sizes})
-    later = apart.choice(drawn, int(apart.integers(*LATER))).tolist()
+    many = beyond(rng, int(apart.integers(*LATER)), MOST_LISTS)
+    later = apart.choice(drawn, many).tolist()
     given += [(params, _batches(apart, [size], mean)) for size in later]
     filled = int(
         apart.choice(

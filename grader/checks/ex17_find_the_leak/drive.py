@@ -10,7 +10,10 @@ is, the third has a single step, the fourth has hundreds (300 to 599), so that n
 is enough, and the fifth is as long as the first. All losses and errors are below 0 there. What is
 alive at each step is counted in the first, the fourth and the fifth of them, too, and after each
 what is left, also on the host. Every history is compared with what the reports said, to the last
-bit.
+bit. Where the file names numbers, the first run has more steps than each of them that is below
+MOST_STEPS, the one of hundreds has more, up to MOST_HUNDREDS, and the one whose last step is given
+the best params a wider network, up to MOST_WIDTH, and now and then as many rows as a number says;
+losses and errors are larger, up to MOST_LOSS, and those below 0 as far from it.
 
 On a CPU, the arrays that `train` gets lie in memory that NumPy allocated. tracemalloc counts
 that memory, so that it also sees copies on the host, and views that outlive their array. What
@@ -57,6 +60,7 @@ from grader.checks.ex17_find_the_leak.facts import (
 )
 from grader.checks.ex17_find_the_leak.holders import holders, host_bytes, running
 from grader.probes.observe import Misused, Observe, unpack
+from grader.stages.drawn import beyond, far, one_of
 
 PROMISE = "`train` returns (best, history)"
 LATER_RUNS = {
@@ -69,6 +73,15 @@ LATER_RUNS = {
 """From how many steps on, and below how many, the later runs have."""
 Told = dict[str, float]
 """The entry of a history that a report makes: its loss, and the largest of its errors."""
+MOST_STEPS, MOST_HUNDREDS, MOST_WIDTH, MOST_ROWS = 320, 1100, 4096, 1000
+"""Up to where steps, width and rows reach the numbers that the file names."""
+SEEN = 30
+"""So many steps later, what is kept from a step on is seen."""
+SMALLEST, MOST_LOSS = 1e-3, 1e36
+"""The smallest loss of a step before it is multiplied; and by how much it may be multiplied, so
+that the largest error is finite."""
+ENDS = 40
+"""So many steps of a later run are looked at, at its beginning and at its end."""
 MAGNITUDES = (31, 33)
 """The decimal logarithm of the factor of all losses and errors is between these."""
 
@@ -76,13 +89,14 @@ MAGNITUDES = (31, 33)
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Train, and write down what was alive at each step, and what was deleted; train again."""
     observe.without_trace()
-    steps = int(rng.integers(110, 180))
+    steps = _beyond(rng, int(rng.integers(110, 180)), MOST_STEPS)
     easiest = int(steps * rng.uniform(0.2, 0.8))
     rows = int(rng.integers(600, 1000))
     width = int(rng.integers(90, 130))
     params = _params(rng, width)
     magnitude = copy.deepcopy(rng).uniform(*MAGNITUDES)
-    step = _scaled(submission.sgd_step, np.float32(10**magnitude))
+    factor = max(10**magnitude, far(rng, SMALLEST * MOST_LOSS) / SMALLEST)
+    step = _scaled(submission.sgd_step, np.float32(factor))
     alive: list[Alive] = []
     deleted: list[str] = []
     given: list[Any] = []
@@ -123,6 +137,12 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         with observe.unwatched():
             for name, value in _slips(step, first, again).items():
                 observe.value(name, value)
+
+
+def _beyond(rng: Any, usual: int, most: int) -> int:
+    """`usual`, or so many steps that what begins at a number of the file's is seen."""
+    steps = beyond(rng, usual, most)
+    return steps + SEEN * (steps > usual)
 
 
 def _deletions(params: Any, batches: list[Any]) -> list[str]:
@@ -180,15 +200,23 @@ def _train_again(
     """
     given, later, levels = list[Any](), list[list[Alive]](), list[Alive]()
     told = list[Told]()
+    factor = np.float32(-max(1, far(rng, MOST_LOSS)))
+    width = first["b1"].size
+    wide = beyond(rng, width, MOST_WIDTH, each=16)
+    wider = first if wide == width else jax.device_get(_params(rng, wide))
+    other_rows = one_of(rng, rows, range(2, MOST_ROWS + 1))
 
     def lower(params: Any, batch: Any) -> Any:
         new, report = jax.device_get(submission.sgd_step(params, batch))
-        return new, {name: np.asarray(-1 / (1 + value)) for name, value in report.items()}
+        return new, {name: np.asarray(factor / (1 + value)) for name, value in report.items()}
 
     noting = _noting(lower, told)
 
     def below_0(params: Any, batch: Any) -> Any:
         with observe.unwatched():
+            if ENDS <= len(levels) < steps - ENDS:  # only both ends of these runs are looked at
+                levels.append(levels[-1])
+                return _placed(noting(params, batch))
             own = {id(x) for x in jax.tree.leaves(given)}
             if len(levels) % WINDOW_LATER:
                 held = levels[-1].held  # to walk through a history takes as long as it is
@@ -204,11 +232,13 @@ def _train_again(
     deleted, host = list[str](), list[int]()
     for name, span in LATER_RUNS.items():
         steps = int(rng.integers(*span))
+        steps = _beyond(rng, steps, MOST_HUNDREDS) if name == HUNDREDS else steps
         levels.clear()
         told.clear()
-        batches = _batches(rng, rows, steps, steps - 1 if name == LAST else 0, 2 / steps, given)
+        easiest, many = (steps - 1, other_rows) if name == LAST else (0, rows)
+        batches = _batches(rng, many, steps, easiest, 2 / steps, given)
         with observe.unwatched():
-            params = _placed(first)
+            params = _placed(wider if name == LAST else first)
         with observe.phase(TRAINS):
             best, history = unpack(submission.train(below_0, params, batches), 2, PROMISE)
         observe.value(name, best)

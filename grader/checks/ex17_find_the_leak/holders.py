@@ -22,6 +22,8 @@ from grader.checks.ex17_find_the_leak.facts import Holder
 
 MOST = 20_000
 """Objects that one walk looks at: what holds more holds enough to be seen."""
+MUCH_MORE = 20
+"""So many times as much in dicts and numbers is more than a history, which is made of them."""
 SEVERAL = 20
 """So many calls of one function that have not ended hold much by their own variables."""
 _Weigh = Callable[[object], int]
@@ -49,7 +51,10 @@ def holders(frames: list[FrameType], module: ModuleType) -> tuple[Holder, Holder
     calls = Counter(frame.f_code.co_name for frame in frames).most_common(1)
     repeated = Holder(*calls[0], calls=True) if calls and calls[0][1] > SEVERAL else None
     scopes = _scopes(frames[:1] + frames[-1:], module)
-    arrays, host = (_heaviest(scopes, file, weigh) for weigh in (_is_array, _size))
+    arrays, host, all_ = (
+        _heaviest(scopes, file, weigh) for weigh in (_is_array, _size, _size_of_all)
+    )
+    host = all_ if all_.weight > MUCH_MORE * host.weight else host
     return (repeated, repeated) if repeated else (arrays, host)
 
 
@@ -124,6 +129,11 @@ def _size(value: object) -> int:
     if isinstance(value, np.ndarray):
         return 0 if isinstance(value.base, np.ndarray) else value.nbytes
     return sys.getsizeof(value) if isinstance(value, _SIZED) else 0
+
+
+def _size_of_all(value: object) -> int:
+    """The same, and the bytes of dicts and numbers, too."""
+    return _size(value) or (sys.getsizeof(value) if isinstance(value, dict | float | int) else 0)
 
 
 _SIZED = (bytes, bytearray, str, list, tuple, array)

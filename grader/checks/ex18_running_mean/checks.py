@@ -254,7 +254,8 @@ def _in_words(
         return Failure(expected, observed, pieces if in_pieces else place, hint)
     if not slip:
         place = statements.each_round(record, NAME) or place
-        hint = "" if _is_finite(mine) else NO_NUMBERS
+        hint = BY_THE_NUMBER if name == LONG and len(right) == len(both) - 1 else ""
+        hint = hint if _is_finite(mine) else NO_NUMBERS
         if failure.observed.endswith(ALL_ZERO):
             hint, place = HINTS[ALL_ZERO], statements.call(record, NAME, "update")
         return Failure(expected, failure.observed, definition(record, NAME), hint, place)

@@ -12,7 +12,10 @@ rates differ, so that the order of the updates counts, and one in ten is 0. Eith
 states fall, in the end to a part between a third and a fiftieth (in the shortest program, one of
 them is above 1, and turns the signs), or they have both signs, so that the states neither grow nor
 fade: in the long program and in that of a thousand they are up to 0.6 and down to -1.7, and in
-another one small. So each state has its share in the mean.
+another one small. So each state has its share in the mean. Where the file names numbers, the most
+updates that run are more than each of them that is below MOST_UPDATES, the `x` of the fewest is
+larger, up to MOST_SIZE, that of 64 to 127 has more updates, up to MOST_FEWER, and the largest scale
+and rate are larger, up to MOST_SCALE and MOST_RATE.
 """
 
 import math
@@ -63,11 +66,15 @@ from grader.checks.ex18_running_mean.facts import (
     grows,
 )
 from grader.probes.observe import Observe
+from grader.stages.drawn import Draw, beyond, far, named, one_of
 
 SIZE, LARGER, WIDE = (24, 64), (64, 128), (128, 200)
 """From which size of `x` on, and below which, programs run."""
 LARGE, ABOVE_1 = (5, 100_000), (1.3, 2)
 """The scale of a large `x`, and rates above 1."""
+MOST_UPDATES, MOST_FEWER, MOST_SIZE = 20_000, 2000, 512
+MOST_SCALE, MOST_RATE = 1e12, 30
+"""Up to where all these reach the numbers that the file names."""
 SWING, LESS = 0.5, 0.05
 """How far the logarithm of a state goes up and down, where rates have both signs."""
 MILLIONS = (1_000_000, 4_000_000)
@@ -81,13 +88,20 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     if not observe.jitted(NAME, mean):
         return
     updates, lengths = _between(rng, 301, 2900), dict[str, int]()
-    longer = _between(rng, max(3000, 3 * updates), 8720)
+    updates = one_of(rng, updates, range(1001, 2900))  # a thousand is the number of another one
+    longer = beyond(rng, _between(rng, max(3000, 3 * updates), 8720), MOST_UPDATES)
     sizes, fewer = (LARGER, 300) if rng.integers(2) else (SIZE, 1000)
+    scale = max(math.exp(rng.uniform(*map(math.log, LARGE))), far(rng, MOST_SCALE))
+    some = _between(rng, 41, fewer) if named(rng) else 0
+    sizes, some = (LARGER, beyond(rng, some, MOST_FEWER)) if some else (sizes, some)
     arguments = {
-        NAME: (_x(rng, math.exp(rng.uniform(*map(math.log, LARGE)))), _falling(rng, updates)),
+        NAME: (_x(rng, scale), _falling(rng, updates)),
         SHORT: (_x(rng, rng.uniform(0.1, 3), WIDE), _above_1(rng, int(rng.integers(1, 41)))),
         LONG: (_x(rng, rng.uniform(0.001, 0.003)), _turning(rng, longer)),
-        FEWER: (_x(rng, rng.uniform(0.1, 3), sizes), _turning(rng, _between(rng, 41, fewer), LESS)),
+        FEWER: (
+            _x(rng, rng.uniform(0.1, 3), sizes),
+            _turning(rng, some or _between(rng, 41, fewer), LESS),
+        ),
         THOUSAND: (_x(rng, rng.uniform(0.001, 0.003)), _turning(rng, 1000)),
         MORE[0]: _shapes(_between(rng, 64, 3000), _between(rng, 41, 9_000)),
         MORE[1]: _shapes(_between(rng, 24, 3000), _between(rng, 9_000, 3_000_000)),
@@ -191,7 +205,10 @@ def _known(update: Any, x: Any, rates: Any) -> dict[str, Any]:
 
 
 def _x(rng: Any, scale: float, sizes: tuple[int, int] = SIZE) -> Any:
-    size = int(rng.integers(*sizes))
+    size = one_of(rng, int(rng.integers(*sizes)), range(*sizes))
+    if sizes == WIDE:
+        sides = (math.sqrt(number / part) for number in named(rng) for part in (1, 4))
+        size = beyond(Draw(rng.bit_generator, (*named(rng), *sides)), size, MOST_SIZE)
     return jax.device_put((scale * rng.standard_normal((size, size))).astype("float32"))
 
 
@@ -205,7 +222,7 @@ def _falling(rng: Any, updates: int) -> Any:
 def _above_1(rng: Any, updates: int) -> Any:
     """Rates as those of `_falling`, but for one."""
     rates = np.array(_falling(rng, updates))
-    rates[int(rng.integers(updates))] = rng.uniform(*ABOVE_1)
+    rates[int(rng.integers(updates))] = max(rng.uniform(*ABOVE_1), far(rng, MOST_RATE))
     return jax.device_put(rates)
 
 

@@ -14,6 +14,10 @@ Drawn are the rows and columns of the batches (one of them, which is drawn, has 
 more in each part), the order of the devices in each mesh, the names of its other axes, and all
 numbers. Inputs have more columns than targets, so that neither pass for the other. In a batch of
 three rows or more, all numbers of one row are 0; in that on three axes, one target is very large.
+Where the file names numbers, the batch of many rows has more than each of them, up to 2,000, the
+full batch more columns, up to MOST_COLUMNS, that target is larger, up to MOST_FAR, so are two
+numbers of the second batch of a shape, and the last batch has now and then as many rows as a number
+says.
 
 `mean_loss` gets batches that the drive itself has split, so that it is judged apart from
 `shard_batch`. Their added rows hold drawn numbers, most of them large, and count unless the mask
@@ -50,6 +54,7 @@ from grader.checks.ex19_shard_batch.facts import (
 from grader.judging.words import plural
 from grader.probes import dumped
 from grader.probes.observe import Observe, unpack
+from grader.stages.drawn import beyond, far, one_of
 
 UNEVEN = re.compile(r"array axis 0 is partitioned .* shape: \(([\d, ]+)\)", re.DOTALL)
 """What JAX says of rows that it cannot split, with the shape of their array."""
@@ -57,23 +62,27 @@ OTHERS = ("model", "tensor", "pipe", "expert", "x", "rows", "batch")
 """How the other axes of a mesh may be called."""
 FAR = 1e4
 """The target that is far from all others."""
+MOST_ROWS, MOST_COLUMNS, MOST_FAR = 2000, 256, 1e15
+"""Up to where rows, columns and that target reach the numbers that the file names."""
 ADDED = (0, 6)
 """The decimal logarithm of how large the numbers of added rows are, beside the own ones."""
 PROMISE = "`shard_batch` returns (inputs, targets, mask)"
 
 
-def _batches(devices: int, rng: Any) -> list[Batch]:
-    """The batches, in the order of their names."""
+def _batches(devices: int, rng: Any, features: int) -> list[Batch]:
+    """The batches, whose inputs have so many features, in the order of their names."""
     half = devices // 2 or 1
     second, first = (int(n) for n in rng.permutation([half, devices // half]))
-    few, long = rng.integers(1, 10, 2), rng.integers(60, 250, 1)
-    times = [int(n) for n in rng.permutation([*few, *long])]
+    few, long = rng.integers(1, 10, 2), int(rng.integers(60, 250))
+    for each in (devices, devices * features):
+        long = beyond(rng, long, MOST_ROWS // devices - 1, each=each)
+    times = [int(n) for n in rng.permutation([*few, long])]
     times.insert(2 if second > first else 3, 0)  # fewer rows than parts, where there are more parts
     some = int(rng.integers(1, max(devices, 2)))
     one, other = (int(rng.choice(_telling(n, devices // n))) for n in (second, first))
     two, apart = min(2, devices), rng.spawn(1)[0]
     fewer = int(apart.integers(two, max(two, devices - 1) + 1))
-    own = int(apart.integers(1, 8 * fewer))
+    own = one_of(rng, int(apart.integers(1, 8 * fewer)), range(1, MOST_ROWS + 1))
     fewer = fewer if apart.integers(4) else 1
     alone = fewer if apart.integers(2) else 1
     return [
@@ -116,11 +125,13 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     devices = np.array(jax.devices()[: len(jax.devices()) // 2 * 2 or 1])
     features, width = map(int, rng.integers((6, 2), (11, 6)))
     mesh: Any = None
-    batches = _batches(devices.size, rng)
+    batches = _batches(devices.size, rng, features)
+    usual, wide = features, beyond(rng, features, MOST_COLUMNS)
     apart, more = rng.spawn(2)  # a `shard_batch` that raises draws nothing from the first one
     for name, batch in zip(BATCHES, batches, strict=True):
         observe.fact(name, msgspec.to_builtins(batch))
         rows, mesh = batch.rows, mesh if name == BATCHES[2] else _mesh(devices, batch, rng)
+        features = wide if name == BATCHES[0] else usual
         inputs = rng.normal(3, 1, (batch.full, features)).astype(np.float32)
         columns = 1 if name == BATCHES[-1] else width
         targets = rng.normal(3, 1, (batch.full, columns)).astype(np.float32)
@@ -128,7 +139,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             blank = int(rng.integers(rows))
             inputs[blank] = targets[blank] = 0
         if batch.first:
-            targets[int(rng.integers(rows)), 0] = FAR
+            targets[int(rng.integers(rows)), 0] = max(FAR, far(rng, MOST_FAR))
         order = "F" if name == REPEATED else "C"
         given = tuple(array[:rows].copy(order) for array in (inputs, targets))
         with _noting_what_is_uneven(observe, name):
@@ -204,8 +215,12 @@ def _placed(mesh: Any, weights: Any, *batch: Any) -> tuple[Any, ...]:
 def _with_missing_numbers(rng: Any, batch: Batch, *arrays: Any) -> Iterator[Any]:
     """Own rows, of which one holds a NaN and an infinite number.
 
-    It is a row that is no model for an added one: neither the last nor among the first.
+    It is a row that is no model for an added one: neither the last nor among the first. Another
+    number is further from 0 than those that the file names.
     """
+    if large := far(rng, float(np.finfo(np.float32).max)):
+        for array in arrays:
+            array.flat[int(rng.integers(array.size))] = rng.choice((-1, 1)) * large
     row = int(rng.integers(batch.full - batch.rows, batch.rows - 1))
     for number, array in zip((np.nan, np.inf), arrays, strict=True):
         array[row, int(rng.integers(array.shape[1]))] = number

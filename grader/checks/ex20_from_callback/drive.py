@@ -8,7 +8,9 @@ they are split by three; or none is split, and each device gets the whole. Each 
 three times, in a drawn order, 14 to 32 calls in all: two are over two and three devices, and the
 last is as one of the others, but for the values. So a block cannot be guessed from a device's
 number, and no count, size, name or dtype is right for all. One floating-point value in eight is
-NaN, and some are infinite.
+NaN, and some are infinite. Where the file names numbers, there are more calls than each of them
+that is below MOST_CALLS, one file is longer, up to MOST_LENGTH, and the large blocks are larger, up
+to MOST_LARGE bytes, and longer.
 
 The file holds no values. It makes those that are asked for, and keeps which line read which block.
 In two calls, one after the other, of any kind with two blocks or more, the place of which is drawn
@@ -36,6 +38,7 @@ import numpy as np
 from grader.checks.ex20_from_callback.facts import LIKE, STILL_HELD, Block, Case, Read
 from grader.judging.words import line_on_stack
 from grader.probes.observe import Observe
+from grader.stages.drawn import beyond
 
 MAX_READS = 20_000
 """How many reads of one file are reported: a record has a limit."""
@@ -43,6 +46,9 @@ DTYPES = ("float32", "int32", "uint32", "int16", "uint16", "float16", "int8", "u
 AXES = ("data", "model", "x", "y", "rows", "columns", "batch", "shard")
 LARGE = 3 << 18
 """About how many bytes a block has in the call in which the host's memory is counted."""
+
+MOST_CALLS, MOST_LENGTH, MOST_LARGE = 60, 1 << 16, 3 << 20
+"""Up to where calls, rows or columns, and blocks reach the numbers that the file names."""
 
 LACKING = 8
 """Of so many floating-point values one is no number, as a missing one in a file is."""
@@ -277,6 +283,8 @@ def _calls(rng: Any) -> list[Asked]:
         *((kind, 0) for kind in KINDS for _ in range(int(rng.integers(1, 4)))),
         *((KINDS[int(rng.choice(BY_ONE_AXIS))], count) for count in FEW),
     ]
+    more = beyond(rng, len(drawn), MOST_CALLS) - len(drawn)
+    drawn += [(KINDS[int(rng.integers(len(KINDS)))], 0) for _ in range(more)]
     drawn = [drawn[int(index)] for index in rng.permutation(len(drawn))]
     large = int(rng.integers(len(drawn)))
     apart = rng.spawn(1)[0]
@@ -289,7 +297,7 @@ def _calls(rng: Any) -> list[Asked]:
         sharding = _over_few(rng, kind, devices) if devices else _sharding(rng, kind)
         if number == three:
             sharding = _sharding(apart, kind, by_three=True)
-        found.append(_asked(rng, sharding, len(found) + 1))
+        found.append(_asked(rng, sharding, len(found) + 1, first=all(one.counted for one in found)))
     small = [asked for asked in found if not asked.counted]
     return [*found, _like(small[int(rng.integers(len(small)))], len(found) + 1)]
 
@@ -299,11 +307,17 @@ def _like(asked: Asked, number: int) -> Asked:
     return asked._replace(name=f"call {number}, {LIKE} {asked.name}")
 
 
-def _asked(rng: Any, sharding: Any, number: int) -> Asked:
-    """A small file, whose longer side is the one or the other, whichever is split."""
+def _asked(rng: Any, sharding: Any, number: int, *, first: bool) -> Asked:
+    """A small file, whose longer side is the one or the other, whichever is split.
+
+    The `first` one reaches the numbers that the submission names.
+    """
     asked = _of_blocks(number, sharding, tuple(rng.integers(1, 7, 2)), str(rng.choice(DTYPES)))
     longer, across = int(rng.integers(1, 5)), bool(rng.integers(2))
     rows, columns = asked.extent
+    if first:
+        side = columns if across else rows
+        longer = beyond(rng, longer, MOST_LENGTH // side, each=side)
     extent = (rows, columns * longer) if across else (rows * longer, columns)
     return asked._replace(extent=extent)
 
@@ -363,7 +377,8 @@ def _large(rng: Any, number: int) -> Asked:
     drawn = (_sharding(rng, KINDS[int(rng.integers(len(KINDS)))]) for _ in itertools.count())
     sharding = next(one for one in drawn if _pieces(one) >= fewest)
     rows, dtype = int(rng.integers(200, 900)), str(rng.choice(DTYPES))
-    columns = LARGE // (rows * np.dtype(dtype).itemsize) + int(rng.integers(9))
+    rows, nbytes = beyond(rng, rows, MOST_LENGTH), beyond(rng, LARGE, MOST_LARGE)
+    columns = nbytes // (rows * np.dtype(dtype).itemsize) + int(rng.integers(9))
     return _of_blocks(number, sharding, (rows, columns), dtype)._replace(counted=True)
 
 

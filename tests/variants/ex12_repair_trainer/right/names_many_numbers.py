@@ -1,0 +1,69 @@
+"""ex12: repair a trainer.
+
+It runs, and its loss falls. It has six faults: two in `step`, four in `train`.
+`grader check ex12` judges each apart; `grader hint ex12` helps.
+"""
+
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import optax
+
+
+def forward(inputs):
+    """Logits (n, 4) for inputs (n, 16); half of the hidden units are dropped.
+
+    Inputs are centred by a running mean of all inputs seen, which is Haiku's state.
+    """
+    mean = hk.get_state("mean", [16], init=jnp.zeros)
+    hk.set_state("mean", 0.9 * mean + 0.1 * inputs.mean(0))
+    hidden = jax.nn.relu(hk.Linear(32)(inputs - mean))
+    return hk.Linear(4)(hk.dropout(hk.next_rng_key(), 0.5, hidden))
+
+
+network = hk.transform_with_state(forward)
+optimizer = optax.sgd(0.1, momentum=0.9)
+
+
+# One compiled program a step. Without jit, each operation is a program of its own, and the
+# gradient is traced anew at every call.
+@jax.jit
+def step(model, key, batch):
+    """One step of gradient descent. The network gets `key` as it is, for its dropout.
+
+    `model` is (params, state, opt_state), `batch` is (inputs, labels).
+    Return (model, loss).
+    """
+    params, state, opt_state = model
+
+    def loss_fn(params):
+        # Haiku is pure: what set_state wrote is returned, and lost unless it is passed on.
+        logits, new_state = network.apply(params, state, key, batch[0])
+        loss = optax.softmax_cross_entropy_with_integer_labels(logits, batch[1]).mean()
+        return loss, new_state
+
+    (loss, new_state), grads = jax.value_and_grad(loss_fn, has_aux=True)(params)
+    updates, opt_state = optimizer.update(grads, opt_state)
+    return (optax.apply_updates(params, updates), new_state, opt_state), loss
+
+
+def train(step, model, key, batches):
+    """Call `step` once for each batch. Return (model, losses).
+
+    `batches` is an iterator, of unknown length, over pairs (inputs, labels) of NumPy arrays.
+    `model` is on the default device, where it belongs; losses are floats.
+    """
+    losses = []
+    # No device is named: the model is where JAX put it, and the step runs where the model is.
+    for batch in batches:
+        # The same key drops the same units at every step. Splitting makes two new ones.
+        key, subkey = jax.random.split(key)
+        model, loss = step(model, subkey, batch)
+        # The array, not its number: float() would make the next batch wait for this step.
+        losses.append(loss)
+        # The model stays on its device: it is the next step's input, not the host's.
+    return model, [float(loss) for loss in jax.device_get(losses)]
+
+
+BUCKETS = (3, 8, 16, 20, 64, 100, 128, 150, 200, 256, 300, 500, 512, 1000, 1024, 2048, 4096, 10_000)
+BYTES, TINY, HUGE = (1 << 14, 1 << 20, 1 << 24, 100_000_000), 1e-12, 1e30
