@@ -34,7 +34,7 @@ def _values(said: str, tree: ast.Module) -> str:
     """The numbers that a text names in capitals, as a sentence; "" if there are none."""
     values = dict(pair for node in tree.body for pair in _assigned(node))
     named = re.findall(r"[A-Z][A-Z_]+", said)
-    if "MOST_" in said:
+    if "MOST_" in said or "names numbers" in said:
         named += [name for name in values if name.startswith("MOST_")]
     told = [f"`{name}` is {values[name]}" for name in dict.fromkeys(named) if name in values]
     return f"Here {'; '.join(told)}." if told else ""
