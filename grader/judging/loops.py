@@ -16,6 +16,7 @@ from grader.judging.evidence import events, seen, wanted
 from grader.judging.words import plural, typed, where
 from grader.records.record import Event, Record
 from grader.records.verdict import Culprit
+from grader.source import statements
 
 Call = tuple[str, int]
 """What was called, and the index of the batch or loss it was called with."""
@@ -26,6 +27,11 @@ FLOATS = ("float", "float32", "float64")
 def calls_of(record: Record, name: str) -> list[Call]:
     """The calls of one run, as `Book.keep` left them: fact `calls of {name}`."""
     return [(what, index) for what, index in seen(record).facts[f"calls of {name}"]]
+
+
+def calls_of_the_reference(record: Record, name: str) -> list[Call]:
+    """The same calls of the reference."""
+    return [(what, index) for what, index in wanted(record).facts[f"calls of {name}"]]
 
 
 def runs_of(record: Record) -> dict[str, int]:
@@ -63,8 +69,7 @@ def ending_hint(place: Sequence[Culprit]) -> str:
 def went_on(record: Record, name: str) -> bool:
     """Whether `stop` was asked again after it had ended the reference's loop."""
     mine, theirs = (
-        [what for what, _ in side(record).facts[f"calls of {name}"]].count("stop")
-        for side in (seen, wanted)
+        len(indices(calls(record, name), "stop")) for calls in (calls_of, calls_of_the_reference)
     )
     return any(when in name for when in ("stopped early", "stopped later")) and mine > theirs
 
@@ -140,6 +145,9 @@ def unjudged(record: Record, name: str, *, all_steps: bool = True) -> tuple[str,
         same = [i for i, loss in enumerate(losses) if _alike(loss, float(value))]
         if kind not in FLOATS or step not in same:
             got = f"the loss of step {same[0]}" if same else "a number that is no step's loss"
+            so_far = losses[: step + 1]
+            if not same and so_far and _alike(sum(so_far) / len(so_far), float(value)):
+                got = "the mean of the losses so far"
             got += "" if kind in FLOATS else f", as {typed(kind)}"
             expected = f"after step {max(step, 0)}, `stop` gets its loss, a float"
             return expected, f"it got {got} (run of {name})"
@@ -149,8 +157,16 @@ def unjudged(record: Record, name: str, *, all_steps: bool = True) -> tuple[str,
 THE_LAST = "The last step has a loss, too. Which step is followed by no call of `stop`?"
 
 
+ONE_MORE = (
+    "A batch that is on its way when `stop` ends the loop gets no step. Which line calls `step` "
+    "once more?"
+)
+
+
 def stop_hint(expected: str) -> str:
     """The hint for what `unjudged` expected, where it is about the last step; else ""."""
+    if expected.startswith("no step follows"):
+        return ONE_MORE
     return THE_LAST if expected.endswith("the last one") else ""
 
 
@@ -160,9 +176,36 @@ def _without_the_last(record: Record, name: str, steps: int) -> tuple[str, str] 
     last = steps - 1
     if last in told:
         return None
+    if ran_on(record, name):
+        expected = "no step follows once `stop` has returned True"
+        return expected, f"step {len(told)} ran after that (run of {name})"
     ended = f"it was called after {plural(len(told), 'step')} of {steps}"
     observed = ended if told else "`stop` was never called"
     return f"`stop` judges the loss of step {last}, the last one", f"{observed} (run of {name})"
+
+
+def left_out(record: Record, name: str) -> str:
+    """That the losses which are no finite numbers are not among those returned, if that is all."""
+    losses = _losses(record, name)
+    returned = [float(load(leaf.data or b"")) for leaf in seen(record).values[f"losses of {name}"]]
+    finite = [loss for loss in losses if math.isfinite(loss)]
+    pairs = zip(returned, finite, strict=False)
+    if len(returned) == len(finite) < len(losses) and all(_alike(*pair) for pair in pairs):
+        return f"the {plural(len(losses) - len(finite), 'loss')} that are NaN or infinite"
+    return ""
+
+
+WHATEVER = "Each step has its loss, whatever it is. Which condition keeps some of them out?"
+
+
+def ran_on(record: Record, name: str) -> bool:
+    """Whether a step ran after `stop` had ended the loop, and nobody asked `stop` about it."""
+    if "stopped" not in name:
+        return False
+    mine = calls_of(record, name)
+    stops = len(indices(mine, "stop"))
+    theirs = indices(calls_of_the_reference(record, name), "stop")
+    return 0 < stops == len(theirs) < len(indices(mine, "step"))
 
 
 def rounded(record: Record, name: str) -> tuple[str, str] | None:
@@ -205,6 +248,17 @@ def not_the_last(record: Record, name: str, kept: str) -> Failure | None:
 HANDED_ON = (
     "`train` returns what the last step returned, as it is. Which line makes it another one?"
 )
+
+
+def hidden(record: Record) -> Failure:
+    """The failure of a loop that returned though a batch could not be read."""
+    return Failure(
+        "an error of a read reaches the caller of `train`",
+        "`train` returned, though a batch could not be read",
+        statements.call(record, "train", "suppress"),
+        "What was not read had no step. Which line catches its error, and what does the caller "
+        "learn of it?",
+    )
 
 
 def misplaced(record: Record, name: str) -> tuple[str, str] | None:

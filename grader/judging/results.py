@@ -1,6 +1,6 @@
 """Compares what a submission returned, and what its programs gave, with the reference's."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace as replace_in
 
 from msgspec.structs import replace
@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from grader.judging.arrays import FORM, compare, form_of, label, load
 from grader.judging.checking import Failure
 from grader.judging.evidence import given, seen, wanted
-from grader.judging.words import part_in_words, plural
+from grader.judging.words import in_memory, part_in_words, plural
 from grader.records.record import Leaf, Observed, Record
 
 
@@ -64,6 +64,32 @@ def zeros_of_other_sign(record: Record, name: str) -> Failure | None:
                 expected, f"{plural(wrong, 'number')} of another sign: -0.0 and 0.0 differ"
             )
     return None
+
+
+def bits_cut_off(
+    record: Record, names: Sequence[str], wanted_leaf: Callable[[Leaf], bool]
+) -> Failure | None:
+    """The failure where bits of floats are set in the reference's values, and in none of these.
+
+    Such numbers are close to the reference's, and were rounded to fewer bits. The leaves are those
+    for which `wanted_leaf` is true, and are arrays of one dtype.
+    """
+    import numpy as np
+
+    def ever_set(side: Observed) -> int:
+        leaves = (leaf for name in names for leaf in side.values[name] if wanted_leaf(leaf))
+        arrays = (load(leaf.data) for leaf in leaves if leaf.data)
+        words = (array.view(f"u{array.itemsize}") for array in arrays if array.size)
+        return int(np.bitwise_or.reduce([int(np.bitwise_or.reduce(one, None)) for one in words]))
+
+    mine, right = ever_set(seen(record)), ever_set(wanted(record))
+    if not (missing := (right & ~mine).bit_count()):
+        return None
+    return Failure(
+        "the numbers are as exact as their dtype",
+        f"the last {plural(missing, 'bit')} of each number are 0: they were rounded",
+        hint="Which line rounds the numbers, or computes with less exact ones?",
+    )
 
 
 def renamed(failure: Failure, name: str, word: str) -> Failure:
@@ -137,6 +163,28 @@ def _other_form(name: str, mine: Observed, theirs: Observed) -> Failure | None:
 
 KINDS = {"sequence": "a list or tuple", "mapping": "a dict"}
 """Kinds of nodes of a tree, in words."""
+
+
+def waiting(record: Record, *names: str) -> Failure | None:
+    """The failure of the first array of these values that lies in another memory of its device.
+
+    A program does not take it there, and `jax.numpy` does not compute with it.
+    """
+    for name in names:
+        for leaf in seen(record).values[name]:
+            if leaf.kind == "jax" and in_memory(leaf):
+                expected = f"{label(name, leaf.path)} is in device memory"
+                return Failure(expected, f"it is in {leaf.memory_kind} memory")
+    return None
+
+
+def other_order(leaf: Leaf, wanted: Leaf) -> str:
+    """The devices of an array in their order, if the reference's lie in another one; or "".
+
+    Both arrays lie on the same devices. No program takes both of them.
+    """
+    mine, right = (list(one.parts) for one in (leaf, wanted))
+    return "" if mine == right else f"{', '.join(map(str, mine))}, not {', '.join(map(str, right))}"
 
 
 def other_parts(leaf: Leaf, wanted: Leaf) -> str:

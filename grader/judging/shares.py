@@ -24,6 +24,8 @@ FITS = 0.02
 which are much longer than a step, leaves less."""
 _ALIKE = 0.1
 """How far two weights may be apart, relative to the right one, and still be called the same."""
+_APART, _NOTHING = 0.5, 0.02
+"""From how far apart on weights are listed one by one, and below which one is called 0."""
 KEYS = ("b1", "w1", "w2")
 """The params of the network in the order of `gradient`."""
 RATE = 0.1
@@ -113,11 +115,12 @@ def in_words(found: Sequence[float], part: str) -> str:
         return ""
     if len(used) == 1:
         return f"only the gradient of {which(used[0], count)} of {count} {part} is in the step"
-    if used and len(used) < count and count - len(used) <= len(used):
+    alike = max(found) - min(found[n] for n in used) < _APART if used else False
+    if alike and len(used) < count and count - len(used) <= len(used):
         lost = [n for n in range(count) if n not in used]
         names = " and ".join(which(n, count) for n in lost)
         return f"the gradient of {names} of {count} {part} is not in the step"
-    said = ", ".join(f"{weight:.2g}" for weight in found)
+    said = ", ".join(f"{weight if abs(weight) > _NOTHING else 0:.2g}" for weight in found)
     return f"the gradients of the {count} {part} count {said} times, in their order"
 
 

@@ -5,6 +5,7 @@ two moments.
 """
 
 import gc
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -49,6 +50,10 @@ def left_beside(result: Any, before: int, *, scalars: bool = False) -> int:
     return max(0, nbytes(scalars=scalars) - known)
 
 
+SOON = (0, 0.1, 0.4)
+"""So many seconds may pass until nobody holds an array that was copied."""
+
+
 def held(references: Iterable[Callable[[], Any]]) -> int:
     """The bytes of the arrays that are alive to which weak references refer, be it NumPy's.
 
@@ -56,8 +61,10 @@ def held(references: Iterable[Callable[[], Any]]) -> int:
     objects that nothing holds any more do not count.
     """
     known = list(references)
-    if any(reference() is not None for reference in known):
-        gc.collect()
+    for seconds in SOON:  # a copy that still reads an array lets go of it a moment later
+        if any(reference() is not None for reference in known):
+            time.sleep(seconds)
+            gc.collect()
     alive = (reference() for reference in known)
     return sum(array.nbytes for array in alive if array is not None)
 
@@ -99,9 +106,12 @@ def in_one_memory(tree: Any) -> list[str]:
 
 
 def _addresses(array: Any) -> list[int]:
-    """Where the parts of an array lie, as far as its devices say that; a tracer lies nowhere."""
+    """Where the parts of an array lie, as far as its devices say that.
+
+    A tracer lies nowhere, and neither does an array without numbers.
+    """
     traced = isinstance(array, jax.core.Tracer)
-    if traced or not isinstance(array, jax.Array) or array.is_deleted():
+    if traced or not isinstance(array, jax.Array) or array.is_deleted() or not array.size:
         return []
     try:
         return [shard.data.unsafe_buffer_pointer() for shard in array.addressable_shards]

@@ -9,6 +9,7 @@
     busy_step   a step whose device is busy, and takes none of the host's cores
     held       steps that are held until the host comes for the next one
     clock       programs of known cost, and a clock that counts nothing else
+    failing     an error that a step raises, and whether a submission hides it
     drawn       what a submission may take for granted: no zeros, no number that its file names
 
 A stage is proved before it counts: if JAX does not see it, it raises `Gone`, and what would be

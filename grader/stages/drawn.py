@@ -124,12 +124,26 @@ def beside(rng: Any) -> Any:
 
 
 def some_by_columns(rng: Any, tree: Any) -> Any:
-    """A tree of NumPy arrays, of whose matrices some lie column by column in memory."""
+    """A tree of NumPy arrays, of whose matrices some lie column by column in memory.
+
+    Of these, half are a part of a larger one that was transposed: they lie with gaps.
+    """
+    apart = beside(rng)
 
     def drawn(array: Any) -> Any:
-        return np.asfortranarray(array) if array.ndim == 2 and rng.integers(2) else array
+        if array.ndim != 2 or not rng.integers(2):
+            return array
+        return _with_gaps(array) if apart.integers(2) else np.asfortranarray(array)
 
     return jax.tree.map(drawn, tree)
+
+
+def _with_gaps(array: Any) -> Any:
+    """A matrix of the same numbers, which is a part of a larger one that was transposed."""
+    larger = np.zeros((array.shape[1], array.shape[0] + 1), array.dtype)
+    part = larger[:, :-1].T
+    part[...] = array
+    return part
 
 
 def three_axes(devices: Any) -> Any:

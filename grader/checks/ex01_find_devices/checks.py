@@ -111,12 +111,37 @@ def _judged(record: Record, function: str, concerns: Callable[[str], bool]) -> R
                 return Failure(expected, said, place, hint)
             hint = _hint(record, mine, want)
             hint = BY_NAME if _only_by_name(record, mine, function) else hint
+            if not hint and _in_order_of_texts(mine, want) and (made := _sorts(record, function)):
+                said = f"{_said(mine, want)}: among texts, 10 comes before 2"
+                return Failure(expected, said, made, SORTED)
             places = {PLATFORM: _by_name, EACH: _by_name, DEFAULT: _by_default}
             place = places[hint](record, function) if hint in places else []
             place = place or _place(record, mine, function)
             made = [culprit(record, mine.line)] if mine.line else []
             return Failure(expected, _said(mine, want), place, hint, made)
     return _no_stage(record)
+
+
+SORTED = (
+    'jax.devices("gpu") has the GPUs in the order of their numbers. What does the marked line '
+    "compare, numbers or texts?"
+)
+
+
+def _in_order_of_texts(mine: Answer, want: Answer) -> bool:
+    """Whether an answer is the right one of a list whose GPUs are in the order of their texts."""
+    right, found = (re.fullmatch(r"GPU (\d+)", one.answer) for one in (want, mine))
+    count = re.search(r"(\d+) GPUs", want.machine)
+    if not (right and found and count):
+        return False
+    return found[1] == sorted(map(str, range(int(count[1]))))[int(right[1])]
+
+
+def _sorts(record: Record, function: str) -> list[Culprit]:
+    """The lines behind `function` that sort something."""
+    return [
+        place for name in ("sorted", "sort") for place in statements.every(record, function, name)
+    ]
 
 
 def _only_by_name(record: Record, mine: Answer, function: str) -> bool:

@@ -72,7 +72,20 @@ def every_step_is_called(record: Record) -> Result:
                 place or statements.call(record, "run", *one_short),
                 TRACED if traced else TOO_MANY if too_many else ONE_SHORT if one_short else "",
             )
+    if seen(record).facts[facts.HIDES]:
+        return Failure(
+            "an error that a step raises reaches the caller of `run`",
+            "`run` returned a state, though its second step had raised one",
+            statements.call(record, "run", "suppress"),
+            HIDES,
+        )
     return None
+
+
+HIDES = (
+    "A step that fails is no step that was taken. Which line catches its error, and what does the "
+    "caller learn of it?"
+)
 
 
 ONE_SHORT = "There is one call for each step. Is something that is no step counted as one?"
@@ -295,6 +308,13 @@ def no_copy_in_the_loop(record: Record) -> Result:
         if turned:
             return in_other_order(record, argument(Leaf(turned[0], "jax", "")), "run")
         found = [e for e in events(seen(record), "d2d", phase=target) if e.step > 0]
+        if made := seen(record).facts[facts.MADE][ROUNDS.index(target)]:
+            return Failure(
+                "between the steps, no program runs",
+                f"{plural(made, 'program')}, which got no array, ran between {steps} steps",
+                definition(record, "run"),
+                BESIDE,
+            )
         renewed, states = _renewed(record, target), _states_copied(record, target)
         if not (found or renewed or states or beside):
             continue

@@ -16,7 +16,7 @@ what no step gets. When the first step begins, it counts the bytes of all other 
 has made. What the caller has is looked at in each step, and once more when all runs have ended, as
 are the states that they returned. Where the file names numbers, the longest run has more steps than
 each of them that is below MOST_STEPS, `run` is called more often before the last run, and others
-have just so many steps, rows or columns.
+have just so many steps, rows or columns. At last, the second step of a run raises.
 """
 
 from collections.abc import Sequence
@@ -34,10 +34,13 @@ from grader.judging.words import where
 from grader.probes import alive, dumped, launches
 from grader.probes.describe import describe, in_other_order
 from grader.probes.observe import Observe
-from grader.stages.drawn import beyond, one_of, some_odd
+from grader.stages.drawn import beside, beyond, one_of, some_odd
+from grader.stages.failing import Failed, returns
 
 WHOLE, HALVES = (np.int32, np.uint8, bool), (jnp.bfloat16, np.float16)
 """The dtypes of bias and scale, of which one is of the first ones, and the other of the others."""
+RARE = (np.int8, np.int16, np.uint16, np.uint32)
+"""What is in the place of the first ones on one device."""
 LENGTHS = ((1, 2), (2, 30), (2, 30), (30, 100), (100, 110))
 """From how many steps on, and below how many, the runs have."""
 MOST_STEPS, MOST_CALLS, SIZES = 1000, 300, range(2, 65)
@@ -59,7 +62,7 @@ def _inputs(
     shapes = {"weights": (n, n), "bias": (n,), "scale": (n,), "state": (rows, n)}
     drawn = {k: rng.standard_normal(s).astype(np.float32) / 2 for k, s in shapes.items()}
     for name, kind in zip(("bias", "scale"), kinds, strict=True):
-        drawn[name] = (drawn[name] > 0 if kind in WHOLE else drawn[name]).astype(kind)
+        drawn[name] = (drawn[name] > 0 if kind not in HALVES else drawn[name]).astype(kind)
     if odd:
         some_odd(rng, *drawn.values())
     placed = {
@@ -80,6 +83,9 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     sizes = {device: [_size(rng, int(n)) for n in both] for device, both in sizes.items()}
     pairs = zip(cycle(rng.permutation(WHOLE)), cycle(rng.permutation(HALVES)))
     kinds = {device: rng.permutation(next(pairs)).tolist() for device in sizes}
+    rare = beside(rng)
+    one = kinds[[*sizes][rare.integers(len(sizes))]]
+    one[:] = [kind if kind in HALVES else RARE[rare.integers(len(RARE))] for kind in one]
     numbers = [one_of(rng, int(rng.integers(*span)), range(*span)) for span in LENGTHS]
     numbers[-1] = beyond(rng, numbers[-1], MOST_STEPS)
     numbers = rng.permutation(numbers).tolist()
@@ -120,10 +126,26 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.fact(facts.IN_OTHER_ORDER, [run.in_other_order for run in runs])
     observe.fact(facts.SPARE, [run.spare for run in runs])
     observe.fact(facts.BESIDE, [run.beside for run in runs])
+    observe.fact(facts.MADE, [run.made for run in runs])
     observe.fact(facts.BEFORE, [run.before for run in runs])
     observe.fact(facts.CHANGED, [sorted(map(str, run.changed)) for run in runs])
     observe.fact(facts.UNSEEN, programs.problem)
     observe.fact(facts.STEPS, numbers)
+    with observe.unwatched():
+        observe.fact(facts.HIDES, _hides_an_error(submission, arrays, state, device))
+
+
+def _hides_an_error(submission: ModuleType, arrays: Any, state: Any, device: Any) -> bool:
+    """Whether `run` returns although its second step raises."""
+    calls = list[Any]()
+
+    def step(_: Any, before: Any) -> Any:
+        calls.append(before)
+        if len(calls) == 2:
+            raise Failed
+        return before
+
+    return returns(submission.run, step, {**arrays}, state, 3, device)
 
 
 def _size(rng: Any, usual: int) -> int:
@@ -135,6 +157,7 @@ class _Run:
     """Has one run taken on a device; counts arrays that other programs than steps got.
 
     `before` counts those before the first step which lay where the program ran, `beside` all later.
+    `made` counts the later programs that got none.
     `spare` are the bytes of what no step gets, and is there when the first one begins.
     """
 
@@ -143,7 +166,7 @@ class _Run:
         self._given: list[Any] = []
         self._gave: list[Any] = []
         self._in_a_step = False
-        self.before = self.beside = self.spare = 0
+        self.before = self.beside = self.made = self.spare = 0
         self.changed: set[str] = set()
         self.in_other_order: list[str] = []
         self.result: Any = None
@@ -154,6 +177,7 @@ class _Run:
             self.before += launches.given_there(devices, given)
         elif not self._in_a_step:
             self.beside += len(given)
+            self.made += not given
 
     def step(self, arrays: Any, state: Any) -> Any:
         """Take one step, and keep what it is given and returns."""

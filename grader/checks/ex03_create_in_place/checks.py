@@ -10,6 +10,7 @@ from grader.checks.ex03_create_in_place.facts import (
     MADE_BEFORE,
     ROUNDS,
     UNSEEN,
+    default_left,
     deleted,
     key,
     made_twice,
@@ -19,11 +20,21 @@ from grader.checks.ex03_create_in_place.facts import (
     shared,
     spare,
     through_host,
+    turned,
 )
 from grader.judging.arrays import compare
 from grader.judging.checking import Failure, Result, Unable
-from grader.judging.evidence import culprits, definition, events, probe_gap, seen, to_host, wanted
-from grader.judging.results import differing_leaf, renamed, zeros_of_other_sign
+from grader.judging.evidence import (
+    culprits,
+    definition,
+    events,
+    in_other_order,
+    probe_gap,
+    seen,
+    to_host,
+    wanted,
+)
+from grader.judging.results import bits_cut_off, differing_leaf, renamed, zeros_of_other_sign
 from grader.judging.words import plural, where
 from grader.records.record import Event, EventKind, Leaf, Record
 from grader.records.verdict import Culprit
@@ -60,7 +71,8 @@ def same_arrays(record: Record) -> Result:
                 return replace(failure, culprits=casts, hint=CAST)
             hint = failure.hint or ("" if "'weights'" in failure.expected else CONSTANTS)
             return replace(failure, culprits=definition(record, "create"), hint=hint)
-    return None
+    failure = bits_cut_off(record, ROUNDS, lambda leaf: leaf.path == "['weights']")
+    return failure and replace(failure, culprits=statements.entry(record, "create", "weights"))
 
 
 def _constants(record: Record, name: str) -> Failure | None:
@@ -292,19 +304,35 @@ def nothing_beside(record: Record) -> Result:
                 statements.call(record, "create", "copy", "map", "jit"),
                 TWICE,
             )
-        if both := seen(record).facts[shared(name)]:
-            path, other = both
-            return Failure(
-                "each call of `create` makes four new arrays",
-                f"`{path}` of the {name} is the very array that an earlier layer has, `{other}`",
-                statements.entry(record, "create", path[2:-2]),
-                SHARED,
-            )
+        if failure := _left(record, name):
+            return failure
     if not (found := to_host(seen(record))):
         return probe_gap(seen(record), "reads")
     total = sum(event.count for event in found)
     observed = f"{plural(total, 'read')} in {wanted(record).facts[CALLS]} calls of `create`"
     return Failure("the host reads no array", observed, culprits(record, found))
+
+
+def _left(record: Record, name: str) -> Failure | None:
+    """The failure for arrays in an unusual order, or of two calls, or another default device."""
+    if paths := seen(record).facts[turned(name)]:
+        return in_other_order(record, f"`{paths[0]}` of the {name}", "create")
+    if default_left(name) in seen(record).facts:
+        return Failure(
+            "after `create`, the default device is what it was before",
+            "it is another one: from now on, all code makes its arrays there",
+            statements.call(record, "create", "default_device", "update"),
+            "When a `with` block ends, it puts back what it changed. Does your code do that?",
+        )
+    if both := seen(record).facts[shared(name)]:
+        path, other = both
+        return Failure(
+            "each call of `create` makes four new arrays",
+            f"`{path}` of the {name} is the very array that an earlier layer has, `{other}`",
+            statements.entry(record, "create", path[2:-2]),
+            SHARED,
+        )
+    return None
 
 
 def _at_import(record: Record) -> list[Culprit]:

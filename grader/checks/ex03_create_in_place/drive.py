@@ -17,9 +17,10 @@ that is returned, lay in another place before. One that a program got, and that 
 `create` returned, is counted if nothing that is returned lies where it lay. What the file made when
 it was imported lies somewhere else: the bytes of such arrays are counted before the first layer.
 Once a layer is made, the bytes of all other arrays are counted that were made with it. The layers
-are looked at when all are made, and whether two of them share an array. Where the file names
-numbers, the layer with most rows has more than each of them that is below MOST_ROWS, others have
-just so many, and the fifth layer is made again and again.
+are looked at when all are made, in which order their dimensions lie in memory, whether two of them
+share an array, and what the default device is after a call. Where the file names numbers, the layer
+with most rows has more than each of them that is below MOST_ROWS, others have just so many, and the
+fifth layer is made again and again.
 """
 
 import re
@@ -35,6 +36,7 @@ import numpy as np
 from grader.checks.ex03_create_in_place import facts
 from grader.checks.ex03_create_in_place.facts import (
     ROUNDS,
+    default_left,
     deleted,
     made_twice,
     numbers,
@@ -43,9 +45,10 @@ from grader.checks.ex03_create_in_place.facts import (
     shared,
     spare,
     through_host,
+    turned,
 )
 from grader.probes import alive, dumped, launches
-from grader.probes.describe import address
+from grader.probes.describe import address, in_other_order
 from grader.probes.observe import Observe
 from grader.stages.drawn import beyond, one_of
 
@@ -79,13 +82,20 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.fact(facts.CALLS, calls)
     for name, (elsewhere, device, rows, key) in zip(ROUNDS, layers, strict=True):
         observe.fact(facts.key(name), words[key].tolist())
+        usual = jax.config.jax_default_device
         with jax.default_device(elsewhere):
             times = 1 if name != ROUNDS[-1] else 1 + calls - len(ROUNDS)
             made.append(_create(submission, observe, name, keys[key], device, rows, watch, times))
+            left = jax.config.jax_default_device
+        now = jax.config.jax_default_device
+        if (left, now) != (elsewhere, usual):
+            jax.config.update("jax_default_device", usual)
+            observe.fact(default_left(name), True)
     for index, (name, created) in enumerate(zip(ROUNDS, made, strict=True)):
         observe.value(name, created)
         with observe.unwatched():
             observe.fact(shared(name), _shared(created, made[:index]))
+            observe.fact(turned(name), in_other_order(created))
 
 
 def _rows(rng: Any, span: Sequence[int]) -> int:

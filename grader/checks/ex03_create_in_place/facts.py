@@ -58,4 +58,14 @@ def shared(layer: str) -> str:
     return f"{layer}: shared with an earlier one"
 
 
+def turned(layer: str) -> str:
+    """The fact that lists the arrays whose dimensions lie in memory in another order."""
+    return f"{layer}: in another order"
+
+
+def default_left(layer: str) -> str:
+    """The fact that is there if the default device was another one after the call."""
+    return f"{layer}: another default device"
+
+
 UNSEEN = "why nobody can say where programs ran"

@@ -19,9 +19,10 @@ from grader.checks.ex04_place_model.facts import (
     THROUGH_HOST,
     TRACE_RAISED,
     TREES,
+    TWICE_IN_ONE,
     UNSEEN,
 )
-from grader.judging.arrays import FORM, LEFT_OUT
+from grader.judging.arrays import FORM, LEFT_OUT, load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
     calls_of,
@@ -116,16 +117,43 @@ def _in_the_tree(record: Record, tree: str, found: Failure, call: str) -> Failur
         hint = WITHOUT_A_TREE
     elif of_state and found.observed.endswith(LEFT_OUT):
         hint = EMPTY_PARTS
-    elif of_state and "a list or tuple" in found.observed:
+    elif of_state and ("a list or tuple" in found.observed or " is an object" in found.expected):
         hint, known = NAMED, statements.call(record, "place", "tuple", "list")
     elif tree == "batch" and found.observed.startswith("dtype "):
         casts = "asarray", "array", "astype"
         hint, known = DTYPES, statements.call(record, "place", *casts)
         if known == definition(record, "place") and len(there := calls_of(record, casts)) == 1:
             known = there  # in a function that `place` calls by another name
+    if tree == "batch" and _in_another_order(record, found):
+        known = statements.call(record, "place", "tobytes", "frombuffer", "ravel", "reshape")
+        found, hint = replace(found, observed=ANOTHER_ORDER), BY_COLUMNS
+    if not (hint or of_state):
+        hint = AS_GIVEN
     if known and known != definition(record, "place"):
         places, made = known, []
     return replace(found, expected=found.expected + call, culprits=places, made=made, hint=hint)
+
+
+def _in_another_order(record: Record, found: Failure) -> bool:
+    """Whether an array of a batch, which is wrong, has the right numbers in other places."""
+    import numpy as np
+
+    if " at [" not in found.expected:
+        return False
+    for name in (model + "batch" for model in _models(record)):
+        for leaf, want in zip(seen(record).values[name], wanted(record).values[name], strict=True):
+            if leaf.data != want.data and leaf.data and want.data:
+                mine, right = (np.sort(load(data), None) for data in (leaf.data, want.data))
+                return mine.tobytes() == right.tobytes()
+    return False
+
+
+ANOTHER_ORDER = "the same numbers in another order, as they lie in the memory of the given array"
+BY_COLUMNS = (
+    "The numbers of a NumPy array may lie row by row in memory, or column by column. Which line "
+    "goes by their order there?"
+)
+AS_GIVEN = "Placing is a copy: same structure, same dtypes, same numbers. Which line does more?"
 
 
 def _states(record: Record) -> list[list[Leaf]]:
@@ -335,6 +363,13 @@ def copied_once(record: Record) -> Result:
             _made(record, shared.split("[")[0].split(".")[0]),
             COPIES,
         )
+    if both := seen(record).facts[TWICE_IN_ONE]:
+        return Failure(
+            "each place in a tree gets an array of its own, which a step may donate",
+            f"`{both[0]}` and `{both[1]}` are one array in one memory",
+            definition(record, "place"),
+            IN_TWO_PLACES,
+        )
     if total <= fewest and size <= least:
         return _copied_again(record) or probe_gap(seen(record), "transfers")
     moves = _of_kind(mine, "d2d")
@@ -368,6 +403,10 @@ def _copied_again(record: Record) -> Result:
     )
 
 
+IN_TWO_PLACES = (
+    "One array may stand in two places of what comes in. A step that donates its copy in one of "
+    "them deletes it in the other. What does your code keep of an array that came before?"
+)
 SAME_TYPES = (
     "The optimizer takes params and state together, and expects the types of dicts and tuples that "
     "it made. Which line makes a tree of another type?"

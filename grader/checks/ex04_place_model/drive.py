@@ -2,17 +2,19 @@
 
 The first model, and one more, have the file's optimizer: a step is taken with one of the two, and
 `place` cannot know with which. The others have other optimizers, whose states have other types, and
-one of them has arrays of other dtypes and empty nodes, too, and its params are in bfloat16, and the
-dtypes of its batch are those that NumPy makes unless it is told another; the state of one has no
-array at all, and the dtypes of its batch are smaller ones; the batch of a third is of whole numbers
-without a sign. So it helps nobody to take Adam's state apart, or to name one device always. The
-inputs of these three have more dimensions than two, as images do, and their labels may have two.
-The two models are of one size, and go from the same device to the same one: only their numbers
-differ. At last the params and the state of one model are placed again, on another device, and once
-more on that one, where the arrays are other ones than those of the call before: a step may have
-donated these. No count is 0: a state made anew by `init` differs. A step that JAX refuses is a fact
-about the placement, and no error of the run; with other optimizers, a step is traced only. What
-`place` returned, and the batches that it was given, are looked at when all models are placed.
+one of them has arrays of other dtypes, one without numbers, one that stands in two places, and
+empty nodes, too, and its params are in bfloat16, and the dtypes of its batch are those that NumPy
+makes unless it is told another; the state of one has no array at all, and the dtypes of its batch
+are smaller ones; the batch of a third is of whole numbers without a sign. So it helps nobody to
+take Adam's state apart, or to name one device always. The inputs of these three have more
+dimensions than two, as images do, and their labels may have two. But for the first model's, inputs
+lie column by column in memory. The two models are of one size, and go from the same device to the
+same one: only their numbers differ. At last the params and the state of one model are placed again,
+on another device, and once more on that one, where the arrays are other ones than those of the call
+before: a step may have donated these. No count is 0: a state made anew by `init` differs. A step
+that JAX refuses is a fact about the placement, and no error of the run; with other optimizers, a
+step is traced only. What `place` returned, and the batches that it was given, are looked at when
+all models are placed.
 
 Drawn: how many models are placed (7 or 8), with which a step is taken, the default device and the
 device asked for each time, the optimizers, their order and what they clip at, the features and rows
@@ -48,12 +50,13 @@ from grader.checks.ex04_place_model.facts import (
     THROUGH_HOST,
     TRACE_RAISED,
     TREES,
+    TWICE_IN_ONE,
     UNSEEN,
 )
 from grader.probes import alive, dumped, launches
 from grader.probes.describe import in_other_order
 from grader.probes.observe import Observe, other_part, unpack
-from grader.stages.drawn import beyond, one_of, some_odd
+from grader.stages.drawn import beside, beyond, one_of, some_odd
 
 PROMISE = "`place` returns (params, opt_state, batch)"
 SIZES = (range(1, 2), range(3, 64), range(64, 200), range(60, 200, 60))
@@ -62,12 +65,14 @@ MOST_FEATURES, MOST_ROWS, MOST_LAYERS, MOST_CALLS = 20_000, 20_000, 80, 300
 """Up to where the numbers are reached that the file names."""
 NARROW = 6
 """How many features the model with more rows has at most."""
+TWICE = (5, 1, 1, 1, 7)
+"""The shape of the array that stands in two places, which no other has."""
 TRACED = 9973
 """Features of the network that is traced: no other size of its parameters."""
 FEWEST = 7
 """So many models are placed at least."""
 OF_OTHER_DTYPES = "optax.chain(a key, masked(trace), apply_if_finite(adam in bfloat16))"
-"""An optimizer whose state holds uint32, bools, bfloat16 and optax.MaskedNode, too.
+"""An optimizer whose state holds uint32, complex64, bools, bfloat16 and optax.MaskedNode, too.
 
 It is always among those that are drawn.
 """
@@ -102,7 +107,7 @@ def _others(rng: Any) -> dict[str, Any]:
         "optax.MultiSteps(adamw)": optax.MultiSteps(optax.adamw(rate), 4),
         WITHOUT_ARRAYS: optax.sgd(rate),
         OF_OTHER_DTYPES: optax.chain(
-            optax.GradientTransformation(_a_key, lambda updates, key, _=None: (updates, key)),
+            optax.GradientTransformation(_a_key, lambda updates, state, _=None: (updates, state)),
             optax.masked(optax.trace(0.9), lambda tree: jax.tree.map(lambda x: x.ndim > 1, tree)),
             optax.apply_if_finite(optax.adam(rate, mu_dtype=jnp.bfloat16), 9),
         ),
@@ -110,8 +115,12 @@ def _others(rng: Any) -> dict[str, Any]:
 
 
 def _a_key(_: Any) -> Any:
-    """The state of a part of an optimizer that keeps the two words of a random key."""
-    return jnp.zeros(2, jnp.uint32)
+    """The state of a part of an optimizer: the two words of a random key, and what is rare.
+
+    That is complex numbers, an array without numbers, and two of one shape and dtype.
+    """
+    rare = jnp.zeros(3, jnp.complex64), jnp.zeros((0, 2)), jnp.zeros(TWICE), jnp.zeros(TWICE)
+    return jnp.zeros(2, jnp.uint32), rare
 
 
 def _values(rng: Any, shape: Any) -> Any:
@@ -125,6 +134,10 @@ def _values(rng: Any, shape: Any) -> Any:
         signs = [1, -1][: 1 + np.issubdtype(shape.dtype, np.signedinteger)]
         drawn = rng.choice(signs, shape.shape) * rng.integers(3, 1 << 20, shape.shape)
         return np.asarray(drawn, shape.dtype)
+    if shape.dtype == np.complex64 or shape.shape == TWICE:
+        drawn = beside(rng).standard_normal((2, *shape.shape))
+        rare = drawn[0] if shape.shape == TWICE else drawn[0] + 1j * drawn[1]
+        return np.asarray(rare, shape.dtype)
     sizes = rng.choice([0, 0.25, 1000], shape.shape, p=[0.1, 0.8, 0.1])
     return np.asarray(sizes * rng.uniform(-1, 1, shape.shape), shape.dtype)
 
@@ -162,8 +175,22 @@ def _inputs(
     state = params, jax.eval_shape(optimizer.init, params)
     drawn = jax.tree.map(lambda shape: _values(rng, shape), state)
     if odd:
-        some_odd(rng, *jax.tree.leaves(drawn), inputs, labels)
-    return *jax.device_put(drawn), (inputs, labels.astype(dtypes[1]))
+        leaves = (leaf for leaf in jax.tree.leaves(drawn) if not _is_rare(leaf))
+        some_odd(rng, *leaves, inputs, labels)
+    if odd:
+        inputs = np.asfortranarray(inputs)
+    return *_in_two_places(jax.device_put(drawn)), (inputs, labels.astype(dtypes[1]))
+
+
+def _is_rare(leaf: Any) -> bool:
+    """Whether it is one of those with which `_a_key` begins."""
+    return leaf.dtype == np.complex64 or leaf.shape == TWICE or not leaf.size
+
+
+def _in_two_places(tree: Any) -> Any:
+    """The tree, in which one array stands in all places whose arrays have the shape TWICE."""
+    known = [leaf for leaf in jax.tree.leaves(tree) if leaf.shape == TWICE]
+    return jax.tree.map(lambda leaf: known[0] if leaf.shape == TWICE else leaf, tree)
 
 
 def _sizes(rng: Any, rows: range, number: int) -> tuple[Any, Any, int, int]:
@@ -213,6 +240,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         programs = launches.Places()
         again = _Again()
     sizes, given = dict[str, tuple[Any, ...]](), dict[str, tuple[Any, ...]]()
+    twice = list[str]()
     returned, batches = list[tuple[str, bool, Any]](), list[tuple[Any, Any]]()
     layers = beyond(rng, len(traced), MOST_LAYERS, each=2)
     calls, forms = beyond(rng, count, MOST_CALLS), dict[str, Any]()
@@ -262,6 +290,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             returned.append((prefix, dtypes == WIDE, placed))
             observe.fact(prefix + FORM_OF_BATCH, type(placed[2]).__name__)
             pairs = list(zip(TREES, inputs, placed, strict=True))
+            twice = [*twice, *_in_one_memory(placed)]
             turned = [tree + path for tree, _, one in pairs for path in in_other_order(one)]
             observe.fact(prefix + IN_OTHER_ORDER, turned)
             nodes = {tree: other_part(tree, *both) for tree, *both in pairs[:-1]}
@@ -273,6 +302,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     _keep(observe, returned)
     changed = any(array.tobytes() != before.tobytes() for array, before in batches)
     observe.fact(BATCHES_CHANGED, changed)
+    observe.fact(TWICE_IN_ONE, twice)
     observe.fact(THROUGH_HOST, through)
     observe.fact(AGAIN, again.given)
     observe.fact(UNSEEN, programs.problem)
@@ -315,6 +345,12 @@ def _shared(before: Any, now: Any) -> str:
     if [path[:3] for path in paths] != ["[0]", "[1]"]:
         return ""
     return TREES[int(paths[1][4])] + paths[1][6:]
+
+
+def _in_one_memory(placed: tuple[Any, ...]) -> list[str]:
+    """The paths of two arrays that a call of `place` returned in one memory; none if none are."""
+    paths = alive.in_one_memory(placed)
+    return [TREES[int(path[1])] + path[3:] for path in paths]
 
 
 def _deleted(tree: Any) -> bool:

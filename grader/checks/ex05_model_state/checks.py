@@ -7,6 +7,7 @@ from grader.checks.ex05_model_state import EXERCISE
 from grader.checks.ex05_model_state.facts import (
     ANOTHER_CHANGED,
     AT_THE_END,
+    IN_OTHER_ORDER,
     MODELS,
     PLACED,
     STEPS,
@@ -25,6 +26,7 @@ from grader.judging.evidence import (
     culprits,
     definition,
     events,
+    in_other_order,
     probe_gap,
     seen,
     to_host,
@@ -117,6 +119,8 @@ def all_on_the_device(record: Record) -> Result:
                 else statements.every(record, "place", "device_put"),
                 TO_GO if every else "",
             )
+    if turned := seen(record).facts[IN_OTHER_ORDER]:
+        return in_other_order(record, f"`model{turned[0]}`", "place")
     return None
 
 

@@ -36,6 +36,7 @@ from flax import nnx
 from grader.checks.ex05_model_state.facts import (
     ANOTHER_CHANGED,
     AT_THE_END,
+    IN_OTHER_ORDER,
     MODELS,
     PLACED,
     STEPS,
@@ -48,6 +49,7 @@ from grader.checks.ex05_model_state.facts import (
     trained,
 )
 from grader.probes import dumped
+from grader.probes.describe import in_other_order
 from grader.probes.observe import Misused, Observe, named
 from grader.stages.drawn import beyond, far, some_odd
 
@@ -249,6 +251,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     with observe.unwatched():
         for name, model in zip(MODELS, placed, strict=False):
             _keep(observe, name, model)
+        turned = [path for model in placed for path in in_other_order(_state(model))]
+        observe.fact(IN_OTHER_ORDER, turned)
     again = rng.integers(most)
     device, default = rng.permutation([d for d in jax.devices() if d != places[again][0]])[:2]
     with jax.default_device(default):

@@ -15,6 +15,8 @@ MODELS = tuple(
 """The models that `place` returned, as many as PLACED says."""
 ANOTHER_CHANGED = "rounds that changed the other model"
 """The fact that lists them, from 0."""
+IN_OTHER_ORDER = "arrays in another order of dimensions"
+"""The fact that lists such arrays of the placed models."""
 PLACED = "how many models are placed"
 AT_THE_END = "first model at the end", "second model at the end"
 """The models that were trained, after all steps; their values are not kept."""

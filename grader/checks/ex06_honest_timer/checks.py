@@ -337,6 +337,7 @@ def tells_of_one_call(record: Record) -> Result:
             why, what, hint = _long(timing)
             more = _between_readings(record, "function") if timing.timed > timing.asked else []
             place = _start(record) if hint == WARM_UP else more or _figure(record)
+            place = _stop(record) if hint == FROM_THE_FIRST else place
             if hint in ("", MEAN) and (part := statements.divided_in_part(record, NAME)):
                 place, hint = part, "A division comes before a subtraction. What is to be divided?"
             failure = _wrong(record, timing, why, what, hint)
@@ -358,9 +359,18 @@ def _long(timing: TimedProgram) -> tuple[str, str, str]:
         return why, "", MEAN
     if why := _one_call_more(timing):
         return why, "", WARM_UP
+    if timing.readings == timing.timed + 1 and _near(2 * times, timing.timed + 1):
+        counted = "each difference counts from the first reading on, and holds all calls before"
+        return f"that is {_times(times)} the work of a call: {counted}", "", FROM_THE_FIRST
     if why := _divided(timing):
         return why, "", MEAN
     return f"that is {_times(times)} the work of a call", "", ""
+
+
+FROM_THE_FIRST = (
+    "The clock is read after each call. From which reading on does the difference count that is "
+    "added there?"
+)
 
 
 def _one_call_more(timing: TimedProgram) -> str:

@@ -7,18 +7,18 @@ clock runs, as a large one is on a GPU. Each program stages what another mistake
 
 Drawn: the order of the programs, for each the number of calls (2 to 4, or 5 to 9; for three of them
 10 to 19, 20 to 39 and 100 to 199), of inputs and of results (one program has a single one), their
-dtypes (float32 and whole numbers, and for inputs float64, float16, bytes and bools as well), and
-what it costs, which is a second and more in `compiling`, and how the work of some of them differs
-from call to call. In two, of which one gets 2 to 4 calls and the other 5 to 9, a drawn call takes
-most of the time, so that the mean of fewer calls is never near the mean of all. Of two that get
-many, all calls of one take about as long, and none takes the mean; of the other, which gets most,
-the first, the last and a drawn call take a third of all the time. Each clock begins at a drawn
-time, some at 0. Compiling and copies cost something in these, too, for few inputs and for many. One
-program is timed twice, with the same inputs. Where the file names numbers, one program gets more
-calls, `copy` more inputs, `swapped` more results and `uneven` a longer input than each of them, up
-to MOST_...; work takes longer in `compiling` and less time in `varied`, and one clock begins later,
-than they say as seconds. Calls and readings of the clock are marked, so that a
-wait between the last two is told from a wait before.
+dtypes (float32 and whole numbers, and for inputs float64, float16, bools and a drawn kind of small
+or unsigned numbers as well), and what it costs, which is a second and more in `compiling`, and how
+the work of some of them differs from call to call. In two, of which one gets 2 to 4 calls and the
+other 5 to 9, a drawn call takes most of the time, so that the mean of fewer calls is never near the
+mean of all. Of two that get many, all calls of one take about as long, and none takes the mean; of
+the other, which gets most, the first, the last and a drawn call take a third of all the time. Each
+clock begins at a drawn time, some at 0. Compiling and copies cost something in these, too, for few
+inputs and for many. One program is timed twice, with the same inputs. Where the file names numbers,
+one program gets more calls, `copy` more inputs, `swapped` more results and `uneven` a longer input
+than each of them, up to MOST_...; work takes longer in `compiling` and less time in `varied`, and
+one clock begins later, than they say as seconds. Calls and readings of the clock are marked, so
+that a wait between the last two is told from a wait before.
 """
 
 import math
@@ -41,7 +41,7 @@ from grader.checks.ex06_honest_timer.facts import (
 from grader.probes import dumped
 from grader.probes.observe import Misused, Observe
 from grader.stages import clock
-from grader.stages.drawn import beyond, far, named, one_of
+from grader.stages.drawn import beside, beyond, far, named, one_of
 
 CALLS, MANY = ((2, 5), (5, 10)), ((10, 20), (20, 40), (100, 200))
 """How many calls a program gets, at least, and below which number."""
@@ -51,6 +51,8 @@ OF_EACH = ((1, 2), (2, 4), (4, 7))
 """How many inputs each of COSTLY takes, in a drawn order."""
 DTYPES, MORE_DTYPES = (np.float32, np.int32), (np.float64, np.bool_, np.uint8, np.float16)
 """What results and inputs are, in turn, from a drawn one on, and what inputs may be, too."""
+RARE = (np.uint8, np.int8, np.int16, np.uint16, np.uint32)
+"""What inputs of a program may be in the place of np.uint8."""
 MOST_CALLS, MOST_INPUTS, MOST_RESULTS, MOST_ROWS = 1000, 40, 40, 20_000
 """Up to where calls, inputs, results, and the rows of an input reach the numbers of the file."""
 MOST_SECONDS, LEAST_SECONDS = 1e9, 1e-9
@@ -113,6 +115,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             if name == "copy":
                 given = beyond(rng, given, MOST_INPUTS)
             dtypes = rng.permutation(dtypes).tolist()
+            dtypes[dtypes.index(np.uint8)] = RARE[beside(rng).integers(len(RARE))]
             rows = clock.SIDE
             if name == "uneven":
                 rows = beyond(rng, rows, MOST_ROWS, each=clock.SIDE)

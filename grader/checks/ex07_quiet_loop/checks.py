@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import copysign
 from typing import Any
 
 from grader.checks.ex07_quiet_loop import EXERCISE
@@ -9,6 +10,7 @@ from grader.checks.ex07_quiet_loop.facts import (
     AHEAD,
     ALTERED,
     CALLS,
+    HIDES,
     MISSED,
     NOT_FED_BACK,
     RUNS,
@@ -93,7 +95,20 @@ def one_step_for_each_batch(record: Record) -> Result:
                 taken if calls > steps or len(taken) == 1 else definition(record, "train"),
                 LEFT if behind else "",
             )
+    if hidden := seen(record).facts.get(HIDES):
+        return Failure(
+            f"an error that `{hidden[0]}` raises reaches the caller of `train`",
+            "`train` returned losses, as if no batch had been left",
+            statements.call(record, "train", "suppress"),
+            HIDDEN,
+        )
     return None
+
+
+HIDDEN = (
+    "The caller takes what it gets for the losses of all batches. Which line catches an error, and "
+    "what does the caller learn of it?"
+)
 
 
 ENDED = "Each batch gets its step, whatever its loss is. Which line ends the loop, and when?"
@@ -191,6 +206,10 @@ def _rounded(record: Record, steps: int) -> Failure | None:
     name = f"losses of {steps}"
     returned, own = seen(record).values[gave(steps)], seen(record).values[name]
     failure = compare(name, own, returned, "", "", rtol=0, atol=0)
+    for leaf, right in () if failure else zip(own, returned, strict=True):
+        mine, theirs = (float(load(one.data or b"")) for one in (leaf, right))
+        if mine == theirs == 0 and copysign(1, mine) != copysign(1, theirs):
+            failure = Failure(f"`losses{leaf.path}` is {theirs}", f"{mine}: the sign is lost")
     return failure and replace(failure, hint=ROUNDED)
 
 
@@ -233,11 +252,19 @@ def same_params(record: Record) -> Result:
             failure = compare(name, seen(record).values[name], theirs, "", "", rtol=0, atol=0)
         if failure:
             return _in_words(record, failure, steps)
+        if read := [leaf for leaf in seen(record).values[name] if leaf.kind != "jax"]:
+            expected = f"the last step returned `params{read[0].path}` as a jax.Array"
+            observed = f"`train` returns {typed(read[0].type)}: it was copied to the host"
+            made = statements.result(record, "train", 0, 2)
+            return Failure(expected, observed, definition(record, "train"), ON_DEVICE, made)
         if altered:
             observed = f"in a run of {plural(steps, 'batch')}, step {altered[0] + 1} got others"
             made = statements.argument(record, "train", "step", 0)
             return Failure("each step gets what the step before returned", observed, made, GO_ON)
     return None
+
+
+ON_DEVICE = "`params` stay where they are. Which call brings them to the host?"
 
 
 def _in_loop(record: Record, found: Iterator[Event]) -> list[Event]:

@@ -5,15 +5,16 @@ last 1), the width of the network and the rows of a batch of the first two (the 
 the first), for each of them a batch that comes twice in turn, and a factor by which `step`
 multiplies the loss, so that no other function gives its numbers; and all numbers, also those of the
 timed runs. In every second run the factor is negative. In the third run some losses are no number,
-infinite with either sign, large or small, two in turn are 0, and the params have one more array, of
-a drawn name. Where the file names numbers, the long run has more steps than each of them that is
-below MOST_STEPS, the short one a wider network, and the third one more rows and losses further from
-0. A run counts its steps, because a read after the last step is no stall. What `step` returned is
-kept, too: no rounding is in it. After each run, the caller's params are looked at. What all runs
-return is looked at when they have ended, so a list that is filled again later shows. The long run
-holds its first and its last steps until the next one is called (`grader.stages.held`), so a wait is
-found that no probe sees. In the timed runs, preparing a batch takes the host three quarters of a
-step: this is what a loop that does not wait can hide.
+infinite with either sign, large or small, two in turn are 0 and -0.0, and the params have one more
+array, of a drawn name. Where the file names numbers, the long run has more steps than each of them
+that is below MOST_STEPS, the short one a wider network, and the third one more rows and losses
+further from 0. A run counts its steps, because a read after the last step is no stall. What `step`
+returned is kept, too: no rounding is in it. After each run, the caller's params are looked at. What
+all runs return is looked at when they have ended, so a list that is filled again later shows. The
+long run holds its first and its last steps until the next one is called (`grader.stages.held`), so
+a wait is found that no probe sees. In the timed runs, preparing a batch takes the host three
+quarters of a step: this is what a loop that does not wait can hide. In two more runs, the second
+step raises, or the batches do.
 """
 
 import time
@@ -32,6 +33,7 @@ from grader.probes.devices import is_next_door
 from grader.probes.observe import Misused, Observe, Stretch, own_list, unpack
 from grader.stages.busy_step import staged
 from grader.stages.drawn import beyond, far, one_of
+from grader.stages.failing import Failed, returns, then_fail
 from grader.stages.held import Held
 
 PROMISE = "`train` returns (params, losses)"
@@ -43,7 +45,7 @@ LENGTHS, BETWEEN = ((2, 40), (110, 160)), (40, 110)
 The last one has a single step.
 """
 ODD = (np.nan, np.inf, -np.inf, 1e6, -1e6, 1e-6, -1e-30)
-"""What single losses of the third run are multiplied by; and 0, twice in turn."""
+"""What single losses of the third run are multiplied by; and 0 and -0.0, in turn."""
 WIDTHS, ROWS = (96, 256), (2, 120)
 """Each array of the params holds more bytes than the losses of twenty steps may be read as."""
 MOST_STEPS, MOST_ROWS, MOST_WIDTH = 2000, 8192, 8192
@@ -195,11 +197,11 @@ def _times(loss: Any, factor: Any) -> Any:
 
 
 def _factors(rng: Any, steps: int, usual: float, odd: Sequence[float]) -> Any:
-    """By what each loss is multiplied: `usual`, or once each of `odd`, and 0 twice in turn."""
+    """By what each loss is multiplied: `usual`, or once each of `odd`, and 0 and -0.0 in turn."""
     factors = np.full(steps, usual, np.float32)
     if odd:
         zero = int(rng.integers(steps - 1))
-        factors[zero : zero + 2] = 0
+        factors[zero : zero + 2] = 0, -0.0
         others = [number for number in range(steps) if number not in (zero, zero + 1)]
         factors[rng.permutation(others)[: len(odd)]] = odd
     return factors
@@ -253,6 +255,25 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.fact(facts.MISSED, [run.missed() for run in runs])
     observe.fact(facts.AHEAD, [run.ahead for run in runs])
     observe.fact(facts.WAITED, waited)
+    with observe.unwatched():
+        observe.fact(facts.HIDES, _hides_errors(submission, rng))
+
+
+def _hides_errors(submission: ModuleType, rng: Any) -> list[str]:
+    """Of what `train` hides an error: of `step`, of `batches`."""
+    params, batches = _parameters(rng, WIDTHS[0]), [_batch(rng, ROWS[0]) for _ in range(3)]
+    taken = list[Any]()
+
+    def step(params: Any, batch: Any) -> Any:
+        taken.append(batch)
+        if len(taken) == 2:
+            raise Failed
+        return submission.sgd_step(params, batch)
+
+    runs = {"step": (step, batches), "batches": (submission.sgd_step, then_fail(batches))}
+    return [
+        name for name, (one, given) in runs.items() if returns(submission.train, one, params, given)
+    ]
 
 
 def _timed(submission: ModuleType, rng: Any) -> tuple[Callable[..., Any], Any, list[Any]]:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace as replace_in
 
 from grader.checks.ex08_boundary_copy import EXERCISE
-from grader.checks.ex08_boundary_copy.facts import RUNS, SLIPS, Run
+from grader.checks.ex08_boundary_copy.facts import HIDES, RUNS, SLIPS, Run
 from grader.judging.arrays import compare, label
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import (
@@ -173,7 +173,20 @@ def one_batch_at_a_time(record: Record) -> Result:
             observed = f"in {_named(run)}, {run.placed} lay there"
             place = statements.call(record, "train", "islice", "popleft", "deque")
             return Failure(expected, observed, place, ONE_BEFORE)
+    if hidden := seen(record).facts[HIDES]:
+        return Failure(
+            f"an error that `{hidden[0]}` raises reaches the caller of `train`",
+            "`train` returned errors of batches, as if it had taken all of its steps",
+            statements.call(record, "train", "suppress"),
+            HIDDEN,
+        )
     return None
+
+
+HIDDEN = (
+    "A step that fails is no step that was taken. Which line catches its error, and what does the "
+    "caller learn of it?"
+)
 
 
 TAKEN = (

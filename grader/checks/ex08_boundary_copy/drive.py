@@ -18,7 +18,7 @@ batches that were taken as well. What the runs return, and what the caller has, 
 all have ended, so a list that is filled again later shows. Where the file names numbers, the long
 run has more batches, the short one more rows, and the last two a wider network and params with more
 arrays than each of them, up to MOST_...; `train` is called more often before these, and some of
-their numbers are further from 0.
+their numbers are further from 0. In two more runs, the second step raises, or the batches do.
 """
 
 import math
@@ -33,12 +33,13 @@ import jax
 import msgspec
 import numpy as np
 
-from grader.checks.ex08_boundary_copy.facts import NAMES, RUNS, SLIPS, How, Run
-from grader.judging.words import line_on_stack
+from grader.checks.ex08_boundary_copy.facts import HIDES, NAMES, RUNS, SLIPS, How, Run
+from grader.judging.words import line_on_stack, plural
 from grader.probes import alive, dumped
 from grader.probes.describe import address
-from grader.probes.observe import Observe, own_list, unpack
+from grader.probes.observe import Misused, Observe, own_list, unpack
 from grader.stages.drawn import beyond, far, one_of
+from grader.stages.failing import Failed, returns, then_fail
 
 PROMISE = "`train` returns (params, errors)"
 OWN_LIST = "each call of `train` returns a list of its own"
@@ -72,6 +73,12 @@ class Given:
         self._jitted, self._look, self._keep = jitted, look, keep
 
     def __call__(self, params: Any, stats: Any, batch: Any) -> Any:
+        if isinstance(params, str):
+            raise Misused(
+                "`error_of` gets the params as a dict of arrays",
+                f"it was called with {params!r}, a name of one, as its first argument: `step` "
+                "returns one dict alone, and what unpacks it gets its names",
+            )
         self._look(params=params, stats=stats, batch=batch)
         error = self._jitted(params, stats, batch)
         if not isinstance(error, jax.core.Tracer):
@@ -281,7 +288,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         loop = Loop(submission, observe, run, params, stats)
         vars(submission)["error_of"] = loop.error_of
         with dumped.programs() as programs, observe.phase(run.phase):
-            returned = submission.train(loop.step, params, stats, loop.incoming(batches))
+            returned = _train(submission, loop, params, stats, batches)
         run.constants = [size for text in programs for size in dumped.constants(text)]
         run.through_host = sum(map(dumped.uses_the_host, programs))
         run.placed = loop.placed()
@@ -304,6 +311,36 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         for name, tree in zip(run.gave, (errors, last), strict=True):
             observe.value(name, tree)
     observe.fact(RUNS, msgspec.to_builtins(runs))
+    with observe.unwatched():
+        observe.fact(HIDES, _hides_errors(submission, rng))
+
+
+def _train(submission: ModuleType, loop: Loop, params: Any, stats: Any, batches: list[Any]) -> Any:
+    """What a run returns; where a batch is missing, the error says of how many."""
+    try:
+        return submission.train(loop.step, params, stats, loop.incoming(batches))
+    except StopIteration as error:
+        error.add_note(f"in a run of {plural(len(batches), 'batch')}")
+        raise
+
+
+def _hides_errors(submission: ModuleType, rng: Any) -> list[str]:
+    """Of what `train` hides an error: of `step`, of `batches`."""
+    params, stats, batches = _inputs(rng, 3, SMALL[0][1], SMALL[1][1])
+    taken = list[Any]()
+
+    def step(params: Any, stats: Any, batch: Any) -> Any:
+        taken.append(batch)
+        if len(taken) == 2:
+            raise Failed
+        return submission.sgd_step(params, stats, batch)
+
+    runs = {"step": (step, iter(batches)), "batches": (submission.sgd_step, then_fail(batches))}
+    return [
+        name
+        for name, (one, given) in runs.items()
+        if returns(submission.train, one, params, stats, given)
+    ]
 
 
 def _sizes(rng: Any) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:

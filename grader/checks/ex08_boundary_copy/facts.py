@@ -8,6 +8,8 @@ NAMES = ("params", "stats", "batch")
 """The arguments of `step` and `error_of`, each a dict of arrays."""
 RUNS = "runs"
 """The fact that holds a list of `Run`."""
+HIDES = "hidden errors"
+"""The fact that lists what raised, of `step` and `batches`, while `train` returned all the same."""
 
 SLIPS = (
     "the error of each batch after its step",

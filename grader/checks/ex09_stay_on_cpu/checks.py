@@ -18,6 +18,7 @@ from grader.checks.ex09_stay_on_cpu.facts import (
     phase,
     prediction,
     ran_on,
+    settings_after,
 )
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import (
@@ -31,7 +32,7 @@ from grader.judging.evidence import (
     wanted,
     weight,
 )
-from grader.judging.results import differing_leaf
+from grader.judging.results import bits_cut_off, differing_leaf
 from grader.judging.words import PARTS, plural, where
 from grader.records.record import Event, EventKind, Observed, Record
 from grader.records.verdict import Culprit
@@ -89,14 +90,15 @@ def same_batch(record: Record) -> Result:
             named = _named(record, failure, batch(call), "prepare")
             of_std = statements.call(record, "prepare", "std")
             return replace(named, made=of_std) if N_LESS_ONE in failure.observed else named
-        if seen(record).facts[overwritten(call)]:
+        if done := seen(record).facts[overwritten(call)]:
             place = statements.written_into(record, "prepare")
             expected = "in `prepare` and afterwards, `raw` is as it was"
-            return Failure(expected, OVERWRITTEN, place, CALLERS)
-    return None
+            return Failure(expected, str(done), place, CALLERS)
+    names = [batch(call) for call in range(len(_prepared(record)))]
+    failure = bits_cut_off(record, names, lambda leaf: leaf.dtype == "float32")
+    return failure and replace(failure, culprits=statements.result(record, "prepare"))
 
 
-OVERWRITTEN = "the array holds other numbers"
 CALLERS = "`raw` belongs to the caller. Which line writes into it?"
 
 
@@ -358,7 +360,7 @@ def batch_is_the_one_copy(record: Record) -> Result:
     anchor="who-wins",
 )
 def default_is_as_before(record: Record) -> Result:
-    """After each function, the default device is what it was before."""
+    """After each function, the default device is what it was before, and so is `jax.config`."""
     calls = [("prepare", call) for call in range(len(_prepared(record)))]
     calls += [("predict", call) for call in range(len(_predicted(record)))]
     for name, call in calls:
@@ -369,5 +371,12 @@ def default_is_as_before(record: Record) -> Result:
                 f"a new array is on {where(right)} after `{name}`",
                 f"it is on {where(found)}: from now on, all code makes its arrays there",
                 definition(record, name),
+            )
+        if changed := seen(record).facts[settings_after(name, call)]:
+            return Failure(
+                f"after `{name}`, all settings of JAX are what they were before",
+                f"{', '.join(f'`{one}`' for one in changed)}: from now on, all code gets another "
+                "value",
+                statements.call(record, name, "__enter__", "update"),
             )
     return None

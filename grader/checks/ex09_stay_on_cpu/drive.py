@@ -12,16 +12,17 @@ column, each for one pair); and whether a batch that `predict` gets is committed
 called again for a pair, it gets the same array, filled anew. After the first call, a column of each
 `raw` is 0, and if they can, one has a missing number, and one an infinite one. What is in `raw`,
 and in those of other calls, is compared with what it was, after the call and whenever it runs a
-program. What both functions return, and what `predict` was given, is looked at when all has been
-called. Where the file names numbers, each function is called more often, and gets more rows for one
-pair than each of them, up to MOST_...; so does `predict` a wider model for another pair. Numbers of
-both are further from 0, and seeds and rows what the file names.
+program; in the last call, `raw` cannot be written to. What both functions return, and what
+`predict` was given, is looked at when all has been called. Where the file names numbers, each
+function is called more often, and gets more rows for one pair than each of them, up to MOST_...; so
+does `predict` a wider model for another pair. Numbers of both are further from 0, and seeds and
+rows what the file names.
 
 `predict` does not get what `prepare` returned, so that a fault in one does not show in the other.
 Its batch is sometimes committed and sometimes not. The model follows the committed one to the CPU,
 whatever the default device is. In its last call, `predict` gets the very batch of an earlier call,
 and another accelerator, if there is one. After each call the drive makes a new array, to see
-whether the default device is still the same.
+whether the default device is still the same, and reads the settings of JAX.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,8 +41,10 @@ from grader.checks.ex09_stay_on_cpu.facts import (
     N_LESS_ONE,
     PREDICTED,
     PREPARED,
+    REFUSED,
     THROUGH_HOST,
     UNSEEN,
+    WRITTEN,
     baked,
     batch,
     made_after,
@@ -49,6 +52,7 @@ from grader.checks.ex09_stay_on_cpu.facts import (
     phase,
     prediction,
     ran_on,
+    settings_after,
 )
 from grader.probes import dumped, launches
 from grader.probes.devices import is_next_door
@@ -152,6 +156,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         known[place] = raw.copy()
         changed = partial(_changed, known, raws)
         seeds.append(_seed(rng, call, seeds))
+        raw.flags.writeable = call < len(prepared) - 1
         found = _prepare(submission, observe, seeds[-1], place, call, watch, raw, changed)
         results.append((batch(call), found))
     predicted = _places(rng, ROWS_OF_PREDICT, MOST_ROWS_OF_PREDICT)
@@ -218,23 +223,32 @@ def _prepare(
     `changed` tells whether the caller's arrays are not as they were.
     """
     cpu, accelerator, *_ = place
-    ran, written = set[str](), list[bool]()
+    ran, written, refused = set[str](), list[bool](), False
 
     def launched(_name: str, devices: Sequence[str], _given: Sequence[Any]) -> None:
         ran.update(devices)
         written.append(changed())
 
     with jax.default_device(accelerator):
+        before = _settings()
         with (
             dumped.programs() as texts,
             watch.launched(launched),
             observe.phase(phase("prepare", call)),
         ):
-            found = submission.prepare(raw, seed, cpu)
+            try:
+                found = submission.prepare(raw, seed, cpu)
+            except ValueError as error:
+                if raw.flags.writeable or "read-only" not in str(error):
+                    raise
+                refused = True
+                found = submission.prepare(raw.copy(), seed, cpu)
+        _note_settings(observe, "prepare", call, before)
         # `raw` gets other numbers for a later call, and what reads it may still be under way.
         with observe.unwatched(), suppress(RuntimeError):  # an array may be deleted
             jax.block_until_ready(found)
-        observe.fact(overwritten(call), changed() or any(written))
+        written.append(changed())
+        observe.fact(overwritten(call), REFUSED if refused else WRITTEN if any(written) else "")
         sizes = [size for text in texts for size in dumped.constants(text)]
         observe.fact(baked(call), max(sizes, default=0))
         observe.fact(ran_on("prepare", call), sorted(ran))
@@ -254,6 +268,8 @@ def _prepare(
                     submission.standardise(noisy)
                 ),
             }
+            if seed < 0:
+                slips["the batch of the seed without its sign"] = submission.add_noise(rows, -seed)
             for words, value in slips.items():
                 observe.value(f"{batch(call)}, {words}", value)
     return found
@@ -289,13 +305,27 @@ def _predict(
             with jax.default_device(cpu):
                 given = jax.device_put(inputs, cpu if commitment == "committed" else None)
             given = given if there is None or there.is_deleted() else there
+        before = _settings()
         precise = jax.default_matmul_precision("highest")
         with precise, watch.seen() as ran, observe.phase(phase("predict", call)):
             found = submission.predict({**params}, given, accelerator)
+        _note_settings(observe, "predict", call, before)
         observe.fact(ran_on("predict", call), sorted(ran))
         _new_array(observe, "predict", call)
         arrays = {"batch": given, **{f"params[{name!r}]": w for name, w in params.items()}}
         return found, arrays, inputs
+
+
+def _settings() -> dict[str, Any]:
+    """All settings of JAX, as they are in this thread."""
+    return {name: getattr(jax.config, name, None) for name in jax.config.values}
+
+
+def _note_settings(observe: Observe, function: str, call: int, before: dict[str, Any]) -> None:
+    """Note which settings are not what they were before a call; the default device is seen."""
+    names = [name for name, now in _settings().items() if before.get(name) != now]
+    names = [name for name in names if name != "jax_default_device"]
+    observe.fact(settings_after(function, call), sorted(names))
 
 
 def _new_array(observe: Observe, function: str, call: int) -> None:

@@ -21,6 +21,18 @@ GONE = "what predict deleted"
 """The fact that lists the calls of `predict` of which an array that was given is gone, and what."""
 
 
+WRITTEN, REFUSED = (
+    "the array holds other numbers",
+    "in the last call, whose `raw` cannot be written to, `prepare` tried it",
+)
+"""What `overwritten` may say."""
+
+
+def settings_after(function: str, call: int) -> str:
+    """The fact that lists the settings of JAX, but the default device, that a call changed."""
+    return f"settings after {function} {call}"
+
+
 def phase(function: str, call: int) -> str:
     """The phase of a call; no other one's begins like it."""
     return f"{function} {call:03}"

@@ -1,13 +1,13 @@
 """The reports that ex10_diagnose asks about: of machines with a fault, and of sound ones.
 
-What JAX itself says comes from `grader.stages.starting`, where JAX's own code meets each
-machine. What only a driver, a CUDA library or the start of XLA says is typed here, as it
-was seen on machines that were set up to fail in that way.
+What JAX itself says comes from `grader.stages.starting`, where JAX's own code meets each machine.
+What only a driver, a CUDA library or the start of XLA says is typed here, as it was seen on
+machines that were set up to fail in that way.
 
-Versions, paths, order, the program's name and the other lines are drawn for each grading. What an answer may
-depend on is not left to chance: each spelling comes in each form of report, with each plugin. Where
-the file names numbers, there is one more report of each spelling in each form, with longer names.
-Those of one spelling of each cause have more lines and larger versions, too.
+Versions, paths, order, the program's name and the other lines are drawn for each grading. What an
+answer may depend on is not left to chance: each spelling comes in each form of report, with each
+plugin. Where the file names numbers, there is one more report of each spelling in each form, with
+longer names. Those of one spelling of each cause have more lines and larger versions, too.
 """
 
 import string

@@ -391,8 +391,9 @@ def _length(record: Record, run: int) -> tuple[str, str]:
     if why or not ratio:
         return said, why
     every = [
-        (step_ratio(record, facts.start(number), facts.params(number, 1)) or 1.0, len(each.order))
+        (factor, len(each.order))
         for number, each in enumerate(_runs(record))
+        if (factor := _factor(record, number))
     ]
     known = {
         SUM: [one / devices for one, devices in every],
@@ -401,6 +402,13 @@ def _length(record: Record, run: int) -> tuple[str, str]:
     }
     why = next((why for why, ones in known.items() if _are_ones(ones)), OTHERWISE)
     return f"; the first step is {ratio:.4g} times as long as the mean's", why
+
+
+def _factor(record: Record, run: int) -> float | None:
+    """How many times as long the first step of a run is; None where that is not all."""
+    if ratio := step_ratio(record, facts.start(run), facts.params(run, 1)):
+        return ratio
+    return None if _differing_params(record, run, 1) else 1.0
 
 
 def _are_ones(numbers: Sequence[float]) -> bool:

@@ -5,7 +5,8 @@ one of them), so that neither the order nor the length of jax.devices() is the r
 of the network, the rows of one device, and the steps (2 to 5). The third run has the devices and
 the width of an earlier one, of several devices, and other params. Some params are 0, as biases are
 at first. Those that `replicate` gets have 0 to 2 dimensions, and one has 3 to 5; each array of a
-run has another dtype, and each dtype comes once at least. Some of their integers are the least and
+run has another dtype, but for one that is like that of 3 to 5 dimensions, and each dtype comes once
+at least. Some of their integers are the least and
 the largest of their dtype, some of their floats are NaN, infinite or -0.0, and one matrix of each
 run lies column by column in memory. Before one of these calls, which is drawn, `replicate` gets the
 same devices in another order. In one run of several devices gradients are small, and in the last
@@ -38,7 +39,7 @@ from grader.checks.ex21_pmap_step.facts import FEW_ROWS, MANY_ROWS, RUNS, TWICE,
 from grader.probes import alive, exchanges
 from grader.probes.observe import Misused, Observe, from_last, left_alone, unpack
 from grader.records.record import Collective
-from grader.stages.drawn import beyond, far, some_blank_rows, some_odd, some_zeros
+from grader.stages.drawn import beside, beyond, far, some_blank_rows, some_odd, some_zeros
 
 PROMISE = "`update` returns (params, loss)"
 FEATURES, OUTPUTS = 5, 2
@@ -122,8 +123,10 @@ def _given(rng: Any, params: dict[str, Any], dtypes: list[str]) -> dict[str, Any
     # "b1" is compared first, and more can be said of finite numbers.
     odd = (x for name, x in given.items() if name != "b1" or x.dtype.kind in "iu")
     some_odd(rng.spawn(1)[0], *odd)
+    # One more of the same shape and dtype, which no place that is kept for both can tell apart.
+    twin = _of_dtype(beside(rng).standard_normal(kernel.shape), kinds["kernel"])
     columns = str(rng.choice(["w1", "w2"]))
-    return given | {columns: np.asfortranarray(given[columns])}
+    return given | {"twin": twin} | {columns: np.asfortranarray(given[columns])}
 
 
 def _more(rng: Any, arrays: int) -> dict[str, Any]:

@@ -31,7 +31,13 @@ from grader.judging.evidence import (
 )
 from grader.judging.memory import BATCH_STAYS, HELD, left
 from grader.judging.programs import compiled_program, not_jitted, target_program
-from grader.judging.results import differing_leaf, differing_output, other_parts, renamed
+from grader.judging.results import (
+    differing_leaf,
+    differing_output,
+    other_parts,
+    renamed,
+    waiting,
+)
 from grader.judging.steps import (
     AFTER_THE_STEP,
     BEFORE_IT,
@@ -240,6 +246,9 @@ def same_numbers(record: Record) -> Result:
                 return _other_numbers(record, renamed(failure, new, "params"), number, step)
             if failure := differing_leaf(record, loss, rtol=RTOL, atol=ATOL):
                 return _other_numbers(record, renamed(failure, loss, "loss"), number, step)
+            if failure := waiting(record, loss):
+                place = statements.result(record, "make_step", 1, 2, inner=True)
+                return replace(renamed(failure, loss, "loss"), culprits=place)
             before = new
     for part, (name, word) in enumerate(((facts.LOST_PARAMS, "params"), (facts.LOST_LOSS, "loss"))):
         if failure := differing_leaf(record, name, rtol=RTOL, atol=ATOL):

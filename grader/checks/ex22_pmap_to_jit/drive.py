@@ -12,10 +12,10 @@ step of each run is exported, too. So is a large one, with enough work to drown 
 it is for all devices, in another order, gets two sets of inputs, whose targets are far away, is
 timed, and is compiled for the target as well. Before each run, `place` gets other arrays of the
 same sizes: what it made of them is looked at, too, and nothing holds it, nor what it got. Some
-matrices that `place` gets lie column by column in memory. Where the file names numbers, the run
-with many rows has more columns of targets than each of these that is below MOST_TARGETS, the other
-one of several devices has more features and more hidden units, and that on one device even more
-hidden units; and the targets of the last steps are further away.
+matrices that `place` gets lie column by column in memory, alone or as parts of larger ones. Where
+the file names numbers, the run with many rows has more columns of targets than each of these that
+is below MOST_TARGETS, the other one of several devices has more features and more hidden units, and
+that on one device even more hidden units; and the targets of the last steps are further away.
 """
 
 import math
@@ -104,6 +104,10 @@ def _placed(submission: ModuleType, mesh: Any, given: tuple[Any, Any]) -> Any:
     mine: Any = jax.tree.structure(tuple(both))
     if mine == jax.tree.structure(given[::-1]):
         raise Misused(PLACED, "it returned the batch first, and then the params")
+    shapes_of = [[np.shape(x) for x in jax.tree.leaves(batch)] for batch in (both[1], given[1])]
+    if shapes_of[0] == shapes_of[1][::-1] != shapes_of[1]:
+        promise = "`place` returns the batch in the order in which it came, (inputs, targets)"
+        raise Misused(promise, "it returned (targets, inputs)")
     return both
 
 

@@ -39,7 +39,7 @@ from grader.judging.programs import (
     target_program,
     target_reference,
 )
-from grader.judging.results import differing_leaf, differing_output
+from grader.judging.results import differing_leaf, differing_output, waiting
 from grader.judging.steps import (
     IN_FULL,
     LOSS_TOO,
@@ -53,7 +53,7 @@ from grader.judging.steps import (
     step_ratio,
     turned,
 )
-from grader.judging.words import exchanges, where
+from grader.judging.words import exchanges, plural, where
 from grader.records.record import Collective, Measured, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
@@ -94,6 +94,9 @@ def devices_agree(record: Record) -> Result:
                 f"shards of {leaf.shard_shape}" if leaf.shard_shape else where(leaf),
                 definition(record, "make_step"),
             )
+    if found := waiting(record, *(f"params after {when}" for when in AFTER)):
+        place = statements.result(record, "make_step", 0, 2, inner=True)
+        return replace(found, culprits=place, hint=IN_DEVICE_MEMORY)
     for when in reversed(AFTER):
         for leaf in seen(record).values[f"params after {when}"]:
             if leaf.unlike is not None and drifted(leaf):
@@ -106,6 +109,10 @@ def devices_agree(record: Record) -> Result:
                     _exchanging(record),
                 )
     return None
+
+
+ON_THE_HOST = "Whoever works with them does it on the devices. Which line sends them to the host?"
+IN_DEVICE_MEMORY = "The next step takes them on the devices. Which line sends them to the host?"
 
 
 def _exchanging(record: Record) -> list[Culprit]:
@@ -154,8 +161,8 @@ def same_numbers(record: Record) -> Result:
             if failure.hint in (IN_FULL, *OF_WHAT_WENT_IN):
                 return replace(failure, culprits=place)
             return _with_length(record, failure)
-        if failure := differing_leaf(record, f"losses of {when}", rtol=RTOL, atol=ATOL):
-            return _other_losses(record, failure, f"losses of {when}")
+        if failure := _wrong_losses(record, f"losses of {when}"):
+            return failure
         before = name
     for before, name, hint in (
         (BEFORE_SMALL, AFTER_SMALL, OF_SMALL),
@@ -186,6 +193,14 @@ OF_SMALL = (
     "The steps before it are right: in this one, the gradient is small. What does your code do "
     "with numbers that are nearly 0?"
 )
+
+
+def _wrong_losses(record: Record, name: str) -> Failure | None:
+    """The failure of losses that are other numbers, or that wait on the host."""
+    if failure := differing_leaf(record, name, rtol=RTOL, atol=ATOL):
+        return _other_losses(record, failure, name)
+    found, own = waiting(record, name), statements.result(record, "make_step", 1, 2, inner=True)
+    return found and replace(found, culprits=own, hint=ON_THE_HOST)
 
 
 def _other_losses(record: Record, failure: Failure, name: str) -> Failure:
@@ -306,8 +321,10 @@ def _with_length(record: Record, failure: Failure) -> Failure:
     elif not why and ratio and abs(ratio * devices - 1) < 0.01 and devices not in (count, rows):
         length += f", as if the mean over {devices} devices were divided by {devices} once more"
     elif not why and ratio and (other := _divisor(ratio, count)):
-        length += f", as if the sum over {count} were divided by {other}"
-        length += ", which are the rows that a device has of each" * (other == rows)
+        what = f"{count} twice" if other == count**2 else f"{other}"
+        length += f", as if the sum over {count} were divided by {what}"
+        same = other == rows != count**2
+        length += ", which are the rows that a device has of each" * same
     elif not why and ratio and loss_too(record, f"losses of {AFTER[0]}", ratio):
         hint = hint or LOSS_TOO
     elif not why and ratio and abs(ratio * rows / count - 1) < 0.01:
@@ -343,11 +360,15 @@ def _adding(record: Record, counts: str) -> list[Culprit]:
     """Where the step adds up gradients, or says of which micro-batches; `counts` says which."""
     if counts.startswith(BEGINS):
         return statements.start(record, "make_step")
-    if counts.endswith("not in the step"):
-        bound = 0 if " the first of " in counts else 1
+    if counts.endswith("not in the step") or " count 0, " in counts:
+        bound = 0 if " the first of " in counts or " count 0, " in counts else 1
         ends = statements.argument(record, "make_step", "fori_loop", bound)
         if ends != definition(record, "make_step"):
             return ends
+    if counts.startswith(LAST_OF_TWO):  # or the first is left out, and the last counts twice
+        begins = statements.argument(record, "make_step", "fori_loop", 0)
+        if begins != definition(record, "make_step") and "fori_loop(0" not in begins[0].text:
+            return begins
     found = statements.of_gradients(record, "make_step")
     if found == definition(record, "make_step"):
         return statements.each_round(record, "make_step") or found
@@ -427,6 +448,7 @@ MIXED, INPUTS, TARGETS = "all micro-batches have", "inputs", "targets"
 OF_EACH = (
     "Each micro-batch has inputs and targets of its own. Which of them does the loop not go over?"
 )
+LAST_OF_TWO = "only the gradient of the last of 2 "
 BEGINS = "the sum of the gradients begins with"
 FITTED = 0.1
 """What a weight that is meant to be 0 may come to."""
@@ -491,18 +513,24 @@ def _of_program(record: Record, name: str, width: int, count: int) -> Result:
         return Unable("on one device nothing travels")
     wrong = differing_output(record, name, rtol=RTOL, atol=ATOL)
     if wrong := wrong or other_output_change(record, name):
+        called, many = name.removeprefix("step") or "\0", plural(count, "micro-batch")
         expected, observed = (
-            text.replace(f"{name} ", f"step's result for {count} micro-batches, ")
+            text.replace(f"{name} ", f"step's result for {many}, ").replace(called, f" for {many}")
             for text in (wrong.expected, wrong.observed)
         )
         ratio = output_step_ratio(record, name, "")
         observed += f"; the step {step_in_words(ratio)}" if ratio else ""
-        return Failure(expected, observed, _exchanging(record), wrong.hint or COUNT_THEM)
+        why = OF_ONE if count == 1 else COUNT_THEM
+        return Failure(expected, observed, _exchanging(record), wrong.hint or why)
     found = _travels_once(record, measured.collectives, shapes(width), count)
     spare = SUMMED * _gradient_bytes(shapes(width)) // 4 * count
     return found or beyond_own_rows(record, name, "make_step", spare=spare)
 
 
+OF_ONE = (
+    "Steps of more micro-batches are right. What does your code do in another way where there is "
+    "one?"
+)
 SUMMED = 5
 """How many operations more than the reference's the sum of the gradients may take for each
 number of each micro-batch: Kahan's takes three. A row takes six."""

@@ -45,7 +45,7 @@ from grader.judging.steps import (
     step_ratio,
     turned,
 )
-from grader.judging.words import exchanges, plural, shards
+from grader.judging.words import exchanges, in_memory, plural, shards, where
 from grader.records.record import Collective, Leaf, Measured, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
@@ -96,8 +96,14 @@ def weights_are_split(record: Record) -> Result:
                 if _dealt_out(record, name):
                     place = statements.call(record, "layout", "flatten", "leaves", "unflatten")
                     return Failure(*found, place, SORTED)
+                if in_memory(leaf):
+                    naming = ("with_memory_kind", "NamedSharding")
+                    return Failure(*found, statements.call(record, "layout", *naming), OF_A_KIND)
                 return Failure(*found, _laying(record, leaf))
     return None
+
+
+OF_A_KIND = "A sharding that names no kind of memory is in the device's. Which line names another?"
 
 
 def _dealt_out(record: Record, name: str) -> bool:
@@ -139,6 +145,8 @@ def _misplaced(leaf: Leaf, right: Leaf, model: int) -> tuple[str, str] | None:
     if leaf.kind != "jax" or prod(leaf.shard_shape or ()) * parts != prod(leaf.shape):
         expected = f"each device holds 1/{parts} of `params{leaf.path}`, of shape {leaf.shape}"
         return expected, shards(leaf)
+    if in_memory(leaf):
+        return f"`params{leaf.path}` is in device memory", f"it is in {leaf.memory_kind} memory"
     exchanged = other_parts(leaf, right) if leaf.shard_shape == right.shard_shape else ""
     if exchanged:
         expected = f'the parts of `params{leaf.path}` lie along the axis "model" of the mesh'
@@ -282,6 +290,11 @@ def params_stay_split(record: Record) -> Result:
             specs = statements.entry(record, "make_step", "out_specs")
             if specs != definition(record, "make_step"):
                 return replace(failure, culprits=specs, hint=OUT_SPECS)
+            return replace(failure, culprits=_constraining(record))
+        if in_memory(new):
+            failure = _failure(
+                record, f"the new `params{new.path}` is in device memory", where(new)
+            )
             return replace(failure, culprits=_constraining(record))
         if exchanged := other_parts(new, old):
             expected = f"each device holds the part of `params{old.path}` that it held before"

@@ -39,7 +39,7 @@ from grader.judging.programs import (
     sent,
     target_program,
 )
-from grader.judging.results import differing_leaf, differing_output, other_parts
+from grader.judging.results import differing_leaf, differing_output, other_parts, renamed, waiting
 from grader.judging.steps import (
     AFTER_THE_STEP,
     BEFORE_IT,
@@ -49,7 +49,7 @@ from grader.judging.steps import (
     other_float32_step,
     other_moment,
 )
-from grader.judging.words import exchanges, plural, shards
+from grader.judging.words import exchanges, in_memory, plural, shards
 from grader.records.record import Collective, Leaf, Measured, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
@@ -98,7 +98,7 @@ def state_is_shared(record: Record) -> Result:
 def _beyond_share(record: Record, name: str, devices: int) -> Failure | None:
     leaves = seen(record).values[name]
     if not (whole := [leaf for leaf in leaves if _excess(leaf, devices) > 0]):
-        return None
+        return _on_the_host(record, name)
     worst = max(whole, key=lambda leaf: (_is_param(leaf), _excess(leaf, devices)))
     why = _just_as_long(record, whole, devices) or _why_whole(whole, name, devices_of(record))
     place = _laying(record, worst, divided=not why)
@@ -115,6 +115,17 @@ def _beyond_share(record: Record, name: str, devices: int) -> Failure | None:
         place,
         why,
     )
+
+
+OF_A_KIND = "A sharding that names no kind of memory is in the device's. Which line names another?"
+
+
+def _on_the_host(record: Record, name: str) -> Failure | None:
+    """The failure of an array that `layout` puts into host memory."""
+    if (found := waiting(record, name)) is None:
+        return None
+    place = statements.call(record, "layout", "with_memory_kind", "NamedSharding")
+    return replace(renamed(found, name, "state"), culprits=place, hint=OF_A_KIND)
 
 
 MACHINE = ("jax.devices", "jax.device_count", "jax.local_devices", "jax.local_device_count")
@@ -325,6 +336,9 @@ def state_stays_shared(record: Record) -> Result:
             failure = _failure(record, f"the new `state{old.path}` is {shards(old)}", shards(new))
             names = ("with_sharding_constraint", "shard_map", "jit")
             return replace(failure, culprits=statements.call(record, "make_step", *names))
+        if in_memory(new):
+            expected = f"the new `state{new.path}` is in device memory"
+            return _failure(record, expected, f"it is in {new.memory_kind} memory")
         if exchanged := other_parts(new, old):
             expected = f"each device holds the part of `state{old.path}` that it held before"
             return _failure(record, expected, exchanged)

@@ -231,6 +231,11 @@ def not_through_numpy(record: Record) -> Result:
     return probe_gap(seen(record), "reads", "transfers")
 
 
+NOT_OFFERED = (
+    "A donated argument is deleted by the call. The caller needs what it gave, and offered none."
+)
+
+
 def _program(record: Record, name: str) -> Measured | Failure | Unable:
     found = compiled_program(record, name, TAKES, made_by="predict")
     names = ("SingleDeviceSharding", "devices", "local_devices")
@@ -259,7 +264,7 @@ def predict_is_jitted(record: Record) -> Result:
     anchor=INSIDE,
 )
 def takes_params_on_the_host(record: Record) -> Result:
-    """The program of `predict` takes the params in pinned host memory, and leaves them there."""
+    """The program of `predict` takes the params in pinned host memory, and leaves all it takes."""
     for name in PROGRAMS:
         if not isinstance(program := _program(record, name), Measured):
             return program
@@ -268,10 +273,11 @@ def takes_params_on_the_host(record: Record) -> Result:
         if not any(text.endswith(PINNED) for text in params):
             expected = f"the params enter the program in {PINNED} memory"
             return Failure(expected, f"none of them does: {', '.join(params)}")
-        if any(index < len(params) for index in program.donated):
-            expected, place = "the caller's params stay on the host", definition(record, "predict")
-            hint = "A donated argument is deleted by the call. The caller did not offer its params."
-            return Failure(expected, "they are donated to the program", place, hint)
+        if program.donated:
+            params_too = min(program.donated) < len(params)
+            expected = f"the caller's {'params stay on the host' if params_too else 'inputs stay'}"
+            asking = statements.call(record, "predict", "jit")
+            return Failure(expected, "they are donated to the program", asking, NOT_OFFERED)
     return None
 
 

@@ -4,7 +4,7 @@ import ast
 from dataclasses import replace
 
 from grader.checks.ex27_prefetch import EXERCISE
-from grader.checks.ex27_prefetch.facts import AHEAD, READ_IN_STEPS, depths
+from grader.checks.ex27_prefetch.facts import AHEAD, GIVEN_LAST, HIDES, READ_IN_STEPS, depths
 from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result
 from grader.judging.evidence import culprits, definition, probe_gap, seen, timing_result, wanted
@@ -12,11 +12,14 @@ from grader.judging.loops import (
     FLOATS,
     NO_STEP_FOLLOWS,
     WENT_ON,
+    WHATEVER,
     calls_of,
     disordered,
     ending_hint,
+    hidden,
     indices,
     kept,
+    left_out,
     misplaced,
     most_ahead,
     not_the_last,
@@ -72,7 +75,11 @@ def stops_in_time(record: Record) -> Result:
             other = "no step's loss" in found[1] and _by_hand(record)
             hint = THE_STEP if other or "calls the `step`" in found[0] else stop_hint(found[0])
             late = ("step",) if "ran first" in found[1] else ()
-            return Failure(*found, statements.call(record, "train", "stop", *late), hint)
+            place = statements.call(record, "train", "stop", *late)
+            if "ran after" in found[1]:
+                steps = statements.every(record, "train", "step")
+                place = steps[-1:] if len(steps) > 1 else place
+            return Failure(*found, place, hint)
     return None
 
 
@@ -100,14 +107,14 @@ def same_results(record: Record) -> Result:
         for what in ("losses of", "params after"):
             failure = differing_leaf(record, f"{what} {name}", rtol=1e-5, atol=1e-6)
             if failure:
-                return _with_batches(record, failure, name)
+                return _taken_over_late(record, failure) or _with_batches(record, failure, name)
         if found := uncalled(record, name):
             return Failure(*found, definition(record, "train"))
         if found := rounded(record, name):
             return Failure(*found, statements.result(record, "train", 1, 2))
         if failure := not_the_last(record, name, f"params after {name}"):
             return replace(failure, culprits=statements.result(record, "train", 0, 2))
-    return _recursion(record)
+    return _recursion(record) or (hidden(record) if seen(record).facts[HIDES] else None)
 
 
 MANY = 100
@@ -145,6 +152,13 @@ def _calls_itself(record: Record) -> list[Culprit]:
     ]
 
 
+def _taken_over_late(record: Record, failure: Failure) -> Failure | None:
+    """The failure where the params are those that the last step was given."""
+    if not failure.observed.endswith(GIVEN_LAST):
+        return None
+    return replace(failure, culprits=statements.assigned(record, "train", "params"), hint=TOO_LATE)
+
+
 def _with_batches(record: Record, failure: Failure, name: str) -> Failure:
     """The failure, with the batches that got no step if there are any."""
     place = statements.call(record, "train", "step")
@@ -175,8 +189,10 @@ def _with_batches(record: Record, failure: Failure, name: str) -> Failure:
     returned = len(seen(record).values[f"losses of {name}"])
     if trained == theirs and (failure.observed.endswith(" missing") or returned < len(trained)):
         observed = f"{failure.observed}, though {plural(len(trained), 'step')} ran"
-        place = statements.filled(record, "losses") or place
-        return replace(failure, observed=observed, culprits=place, hint=EACH_LOSS)
+        place, lost = statements.filled(record, "losses") or place, left_out(record, name)
+        observed += f": {lost} are missing" * bool(lost)
+        hint = WHATEVER if lost else EACH_LOSS
+        return replace(failure, observed=observed, culprits=place, hint=hint)
     if len(theirs) - len(trained) > AHEAD and trained == theirs[: len(trained)]:
         ended = f"the loop ended after {plural(len(trained), 'step')}; `stop` had returned False"
         observed = f"{failure.observed}: {ended}"
@@ -190,6 +206,10 @@ def _with_batches(record: Record, failure: Failure, name: str) -> Failure:
     return replace(failure, observed=observed, culprits=place, hint=hint)
 
 
+TOO_LATE = (
+    "The step after which `stop` ends the loop was taken, too: what it returned comes last. When "
+    "does your loop take it over?"
+)
 ONLY_STOP = "Nothing but `stop` ends the loop early, whatever a loss is. Which line ends it?"
 
 

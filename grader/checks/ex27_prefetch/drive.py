@@ -12,7 +12,8 @@ are numbers of the file. A `Book` gives out `ask`, `put`, `step` and `stop`, and
 order of their calls. That order does not depend on speed: only the timed runs do, whose reads take
 as long as three steps. A watched step is held on its device until the next batch is put, so that a
 loop that waits first is found by whatever means it waits. At each call of `stop`, the calls of
-Python that are under way are counted: a loop that is a recursion goes deeper at each step.
+Python that are under way are counted: a loop that is a recursion goes deeper at each step. In one
+run more, a batch after the first one, which is drawn, cannot be read.
 """
 
 import sys
@@ -26,14 +27,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from grader.checks.ex27_prefetch.facts import AHEAD, READ_IN_STEPS, depths
+from grader.checks.ex27_prefetch.facts import AHEAD, GIVEN_LAST, HIDES, READ_IN_STEPS, depths
 from grader.judging.words import plural
 from grader.probes import alive
 from grader.probes.devices import is_next_door
 from grader.probes.observe import Observe, Stretch, unpack
 from grader.stages.ahead import Ahead
 from grader.stages.busy_step import staged
-from grader.stages.drawn import beyond, named, one_of
+from grader.stages.drawn import beside, beyond, named, one_of
+from grader.stages.failing import Failed, returns
 from grader.stages.loop import Book, Future, odd_losses, with_losses
 
 MOST_BATCHES, MOST_STOPPED, MOST_ROWS, MOST_WIDTH = 1100, 300, 10_000, 10_000
@@ -88,20 +90,55 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         nbytes[name] = _nbytes(batches[0]), _nbytes(params)
         deep: list[int] = []
         stop = _counted(book.stopping(last), deep)
+        step, given = _remembered(book.step) if observe.reference else (book.step, [])
         with observe.phase(name):
-            trained = submission.train(book.step, params, count, book.ask, book.put, stop)
+            trained = submission.train(step, params, count, book.ask, book.put, stop)
         results[name] = *unpack(trained, 2, PROMISE), book.last
+        if given:
+            observe.value(f"params after {name}, {GIVEN_LAST}", given.pop())
         book.keep(name)
         observe.fact(depths(name), deep)
         observe.fact(f"waited in {name}", ahead.waited())
         ahead.end()
-        del ahead, book, stop  # what they hold is not what the loop keeps
+        del ahead, book, stop, step  # what they hold is not what the loop keeps
         observe.fact(f"left after {name}", alive.left_beside(results[name], before))
     observe.fact("bytes of a batch and of params", nbytes)
     for name, (params, losses, last) in results.items():  # now: a list may have been filled again
         observe.value(f"params after {name}", params)
         observe.value(f"losses of {name}", losses)
         observe.value(f"last in {name}", last[0] if last else None)
+    with observe.unwatched():
+        observe.fact(HIDES, _hides(submission, beside(rng)))
+
+
+def _remembered(step: Callable[..., Any]) -> tuple[Callable[..., Any], list[Any]]:
+    """`step`, and a list in which the params are that it was given last."""
+    given: list[Any] = []
+
+    def remembering(params: Any, batch: Any) -> Any:
+        given[:] = [params]
+        return step(params, batch)
+
+    return remembering, given
+
+
+def _hides(submission: ModuleType, rng: Any) -> bool:
+    """Whether `train` returns though one of its batches cannot be read, which is not the first."""
+    bad, more = map(int, rng.integers((1, 0), (2 * AHEAD, AHEAD)))
+    batch, start = _batch(rng, 1), jax.device_put(np.float32(0))
+
+    def waited(index: int) -> None:
+        if index == bad:
+            raise Failed
+
+    def ask(i: int) -> Future:
+        return Future(batch, 0.0, partial(waited, i))
+
+    def step(params: Any, batch: Any) -> Any:
+        return params, start
+
+    given = step, start, bad + 1 + more, ask, _put, lambda _: False
+    return returns(submission.train, *given)
 
 
 def _counted(stop: Callable[[Any], Any], deep: list[int]) -> Callable[[Any], Any]:

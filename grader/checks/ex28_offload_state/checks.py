@@ -27,7 +27,7 @@ from grader.judging.memory import (
     state_at_once,
 )
 from grader.judging.programs import compiled_program, not_jitted, target_program, target_reference
-from grader.judging.results import differing_leaf, differing_output, other_parts
+from grader.judging.results import differing_leaf, differing_output, other_order, other_parts
 from grader.judging.steps import (
     SCALED,
     gradient_ratio,
@@ -115,7 +115,18 @@ def split_like_its_param(record: Record) -> Result:
             if exchanged := other_parts(leaf, right):
                 expected = f"each device holds the part of `state{leaf.path}` of its param"
                 return Failure(expected, exchanged, _placing(record))
+            if order := other_order(leaf, right):
+                expected = f"`state{leaf.path}` is on the devices of its param in their order"
+                return Failure(
+                    expected, f"it is on devices {order}", _putting(record, leaf), IN_ORDER
+                )
     return None
+
+
+IN_ORDER = (
+    "One program takes arrays whose meshes have the same devices in the same order. The mesh of a "
+    "param is param.sharding.mesh. On which mesh is this array?"
+)
 
 
 def _some_are_there(record: Record) -> bool:
@@ -296,11 +307,20 @@ def in_place(record: Record) -> Result:
     for name in PROGRAMS:
         if not isinstance(program := _program(record, name), Measured):
             return program
+        of_batch = seen(record).facts.get(facts.batch_donated(name))
         if found := not_in_place(program, seen(record).facts[facts.paths(name)]):
-            return Failure(*found, place)
-        if seen(record).facts.get(facts.batch_donated(name)):
+            expected, observed = found
+            observed += "; the batch is donated" * bool(of_batch)
+            return Failure(expected, observed, place, FROM_ZERO if of_batch else "")
+        if of_batch:
             return Failure(*OF_THE_BATCH, place, BATCH_STAYS)
     return None
+
+
+FROM_ZERO = (
+    "The arguments of `step` are params, state and batch, counted from 0. Which of them does the "
+    "marked line give away?"
+)
 
 
 @EXERCISE.check(

@@ -319,7 +319,7 @@ def _other_array(record: Record, given: Given, index: int, number: int, told: Ro
     shards = f"in shards of {plural(shape[0] // devices, 'row')} on {devices} devices"
     want = f"an array of {shape}, float32, {shards}"
     if (lies := _lies(told.batch)) == want:
-        return None
+        return _other_axis(record, index, told)
     expected, observed = f"`global_batch` returns {want}", f"in process {index}, {lies}"
     put = sum(len(shard) for shard in told.own)
     if 0 < put < len(rows):
@@ -333,6 +333,29 @@ def _other_array(record: Record, given: Given, index: int, number: int, told: Ro
         return Failure(expected, observed, here, made=place)
     same = lies.split(", ")[:2] == want.split(", ")[:2] and "float32" not in lies
     return Failure(expected, observed, place, KEPT if same else "")
+
+
+AXIS = "data"
+OF_THE_MESH = (
+    "`mesh` names its axis. A program that splits over it looks for this name in the array's "
+    "sharding. On which mesh is the array?"
+)
+LEFT_ALONE = "Whoever read the rows may look at them again. Which line writes into them?"
+
+
+def _other_axis(record: Record, index: int, told: Round) -> Failure | None:
+    """The failure where the rows are split over an axis of another name, or were written into."""
+    spec = told.batch[0].spec
+    if spec is not None and f"'{AXIS}'" not in spec:
+        expected = f'the array is split over the axis "{AXIS}" of `mesh`'
+        place = statements.call(record, "global_batch", "P", "PartitionSpec", "NamedSharding")
+        return Failure(expected, f"in process {index}, its spec is {spec}", place, OF_THE_MESH)
+    if told.changed:
+        expected = "`global_batch` leaves the `rows` that it is given as they are"
+        place = definition(record, "global_batch")
+        observed = f"in process {index}, they are other numbers afterwards"
+        return Failure(expected, observed, place, LEFT_ALONE)
+    return None
 
 
 def _lies(leaves: list[Leaf]) -> str:
@@ -430,6 +453,8 @@ def mean_is_global(record: Record) -> Result:
         hint = "How many values are in a row?" if "a row" in what else ""
         if "divided" in what:
             hint = SUMMED if "the sum" in what else DIVIDED
+        elif what.endswith("sum of all means"):
+            hint = OF_MEANS
         elif what.startswith(EXTREME):
             hint = OF_ALL_MEANS
         if not what and (digits := _digits(told.mean, mean)):
@@ -481,6 +506,7 @@ EXTREME = ", the largest of the rows' means", ", the least of the rows' means"
 OF_ALL_MEANS = (
     "Rows of one length have the mean of their means. What does this line make of the means?"
 )
+OF_MEANS = "The mean of some means is their sum, divided by how many they are."
 AS_IT_IS = "Some rows have small numbers. Which line cuts digits off?"
 SUMMED = "A mean is the sum of all values, divided by their number. How many does the array hold?"
 DIVIDED = "The mean of the global array is over all rows already. Which division is left?"

@@ -23,6 +23,8 @@ class Round(msgspec.Struct):
 
     programs: list[str] = []
     """The programs that were compiled while `global_batch` ran, or that exchanged something."""
+    changed: bool = False
+    """Whether `global_batch` changed the rows that it was given."""
     batch: list[Leaf] = []
     """What `global_batch` returned, without values."""
     own: list[list[list[float]]] = []

@@ -26,14 +26,19 @@ from grader.judging.evidence import (
     wanted,
 )
 from grader.judging.loops import (
+    ONE_MORE,
     WENT_ON,
+    WHATEVER,
     calls_of,
     ending_hint,
+    hidden,
     indices,
     kept,
+    left_out,
     misplaced,
     most_ahead,
     not_the_last,
+    ran_on,
     rounded,
     runs_of,
     stalls,
@@ -63,7 +68,7 @@ from grader.judging.programs import (
     target_program,
     target_reference,
 )
-from grader.judging.results import differing_leaf, differing_output, other_parts
+from grader.judging.results import differing_leaf, differing_output, other_order, other_parts
 from grader.judging.said import in_words
 from grader.judging.steps import (
     SCALED,
@@ -249,9 +254,17 @@ def _state_misplaced(record: Record, n: int) -> Failure | None:
         if all(parts):
             expected = f"each device holds the part of `state{mine.path}` of its param"
             return Failure(expected, parts[0], statements.result(record, "place", 1, 2))
+        if order := other_order(mine, theirs):
+            expected = f"`state{mine.path}` is on the devices of `mesh`, in their order"
+            place = _of_state(record, theirs)
+            return Failure(expected, f"it is on devices {order}", place, OF_AN_ORDER)
     return differing_leaf(record, state, rtol=0, atol=0)
 
 
+OF_AN_ORDER = (
+    "One program takes arrays whose meshes have the same devices in the same order. On which mesh "
+    "is this array?"
+)
 OF_A_COUNT = (
     "adam.init makes the count on the default device, whatever devices the params are on. P() puts "
     "it on every device of the mesh."
@@ -439,8 +452,16 @@ def _not_replaced(record: Record, name: str) -> Result:
     split = [path for path, old, new in places if old != new and path in donated]
     place = statements.call(record, "make_step", "jit")
     if found := not_in_place(program, paths, apart=split):
-        return Failure(*found, place)
+        expected, observed = found
+        observed += "; the batch is donated" * ("batch" in donated)
+        return Failure(expected, observed, place, FROM_ZERO if "batch" in donated else "")
     return Failure(*OF_THE_BATCH, place, BATCH_STAYS) if "batch" in donated else None
+
+
+FROM_ZERO = (
+    "The arguments of the step are params, state and batch, counted from 0. Which of them does the "
+    "marked line give away?"
+)
 
 
 @EXERCISE.check(
@@ -470,7 +491,7 @@ def same_losses(record: Record) -> Result:
             return replace(failure, culprits=statements.returned(record, "train"))
         if found := unjudged(record, name):
             return Failure(*found, stop, stop_hint(found[0]))
-    return None
+    return hidden(record) if seen(record).facts[facts.HIDES] else None
 
 
 def _other_losses(record: Record, failure: Failure, name: str) -> Failure:
@@ -480,6 +501,9 @@ def _other_losses(record: Record, failure: Failure, name: str) -> Failure:
     if counted and (ended := _how_it_ended(record, name)):
         place = statements.every(record, "train", "stop")
         return Failure(expected, f"{failure.observed}: {ended}", place, ending_hint(place))
+    if counted and ran_on(record, name):
+        observed = f"{failure.observed}: a step ran after `stop` had returned True"
+        return Failure(expected, observed, statements.every(record, "train", "step")[-1:], ONE_MORE)
     place = statements.call(record, "train", "step")
     if failure.hint == FORM and not counted:
         place = statements.returned(record, "train")
@@ -487,6 +511,8 @@ def _other_losses(record: Record, failure: Failure, name: str) -> Failure:
     if counted and uncalled(record, name) is None:
         steps = plural(len(indices(calls_of(record, name), "step")), "step")
         observed, hint = f"{observed}, though {steps} ran", EACH_LOSS
+        if lost := left_out(record, name):
+            observed, hint = f"{observed}: {lost} are missing", WHATEVER
         place = statements.filled(record, "losses") or place
     found = misplaced(record, name)
     if found and found[0].startswith("step"):

@@ -10,14 +10,15 @@ For the target it is exported once more, with sizes of GiBs.
 
 Drawn are, for each call of `place`, the number of blocks (1 to 6, 7 to 11 in one call, and 12 to 16
 in another), their names and width, the rows of a batch, the size of the axis "model" (2 or 4), the
-order of the axes, and that of the devices, and which matrices lie column by column in memory; for
-the step, the number of blocks (1 to 5, and 6 to 8), their names and width, the rows, and the axis
-"model", each number of blocks on a mesh of its own, and how many steps each block's state has seen
-(none, some up to 99, 100, and some up to 10,000), of which some averages are 0, as all are at
-first, and a feature that is 0 in all rows, so that some gradients are, and one next to 0; and the
-batches of each run, and the steps at which `stop` ends three of them: among the first four, after
-them, and about the hundredth or later. A step of `train` is held on its device until the next batch
-is put, so that a loop that waits first is found by whatever means it waits.
+order of the axes, and that of the devices, and which matrices lie column by column in memory, alone
+or as parts of larger ones; for the step, the number of blocks (1 to 5, and 6 to 8), their names and
+width, the rows, and the axis "model", each number of blocks on a mesh of its own, and how many
+steps each block's state has seen (none, some up to 99, 100, and some up to 10,000), of which some
+averages are 0, as all are at first, and a feature that is 0 in all rows, so that some gradients
+are, and one next to 0; and the batches of each run, and the steps at which `stop` ends three of
+them: among the first four, after them, and about the hundredth or later. A step of `train` is held
+on its device until the next batch is put, so that a loop that waits first is found by whatever
+means it waits. In one run more, the iterator raises an error after some batches.
 
 Where the file names numbers, each of these goes further than each of them that is below MOST_...:
 the blocks of one call of `place`, the width of another one, and the rows of a third; the batches of
@@ -27,6 +28,7 @@ the rows of the other.
 
 import traceback
 import weakref
+from collections.abc import Iterator
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -44,6 +46,7 @@ from grader.probes.observe import Misused, Observe, lacking_keys, left_alone, sa
 from grader.records.record import PINNED
 from grader.stages.ahead import Ahead
 from grader.stages.drawn import beside, beyond, one_of, some_by_columns
+from grader.stages.failing import Failed, returns
 from grader.stages.loop import Book, odd_losses, with_losses
 
 SPECS = {"up": jax.P(None, "model"), "down": jax.P("model", None)}
@@ -73,6 +76,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     for name, (count, last) in runs.items():
         trainer.train(name, count, last, large=name == next(iter(runs)))
     trainer.trained()
+    trainer.hides()
     # A GPU would otherwise round the products, and so what is compared.
     with jax.default_matmul_precision("highest"):
         trainer.step()
@@ -275,6 +279,23 @@ class Trainer:
         del ahead, book, stop  # what they hold is not what the loop keeps
         left = alive.left_beside(self._results[name], before)
         self._observe.fact(f"left after {name}", left)
+
+    def hides(self) -> None:
+        """Keep whether `train` returns though its iterator raises an error after some batches."""
+        start = jax.device_put(np.float32(0))
+        own = beside(self._rng)
+        batch, good = tuple(own.random((2, 1), "float32")), int(own.integers(1, 9))
+
+        def reads() -> Iterator[Any]:
+            yield from [batch] * good
+            raise Failed
+
+        def step(params: Any, state: Any, batch: Any) -> Any:
+            return params, state, start
+
+        given = step, start, start, reads(), jax.device_put, lambda _: False
+        with self._observe.unwatched():
+            self._observe.fact(facts.HIDES, returns(self._submission.train, *given))
 
     def trained(self) -> None:
         """Keep what all runs returned: a list may have been filled again in a later one."""

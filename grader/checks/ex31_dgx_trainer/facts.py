@@ -32,6 +32,10 @@ def batch(call: int) -> str:
     return f"batch of {call}"
 
 
+HIDES = "hides an error"
+"""The fact that says whether `train` returned though its iterator had raised an error."""
+
+
 def axes(call: int) -> str:
     """The name of the fact that lists the names of the mesh's axes, in their order."""
     return f"axes of {call}"
