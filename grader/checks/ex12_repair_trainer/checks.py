@@ -202,7 +202,7 @@ def same_step(record: Record) -> Result:
         or _differing(record, ["[0][0]", "[0][2]"], why)
     )
     if found is None:
-        return _other_with_other_rows(record) or _other_in_training(record)
+        return _other_in_training(record) or _other_with_other_rows(record)
     if unused or not isinstance(found, Failure) or found.hint:
         return found
     if found.observed.endswith(AFTER):
@@ -262,7 +262,8 @@ def _other_with_other_rows(record: Record) -> Failure | Unable | None:
     """The failure where `step` is right for the usual batches, and not for others."""
     usual, rows = seen(record).facts[OTHER_ROWS]
     why = f"; this is with {plural(rows, 'row')}, and with {usual} it is right"
-    found = _differing(record, ["[1]", "[0]"], why, OTHER_ROWS)
+    state = [] if _differing(record, ["[0][1]"], "") else ["[0][1]"]  # else `state_is_kept` fails
+    found = _differing(record, ["[1]", "[0][0]", "[0][2]", *state], why, OTHER_ROWS)
     return replace(found, hint=BY_THE_SIZE) if isinstance(found, Failure) else found
 
 

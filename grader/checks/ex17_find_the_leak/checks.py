@@ -7,6 +7,7 @@ best params, and what came with them. More of them are a leak that drips.
 """
 
 import ast
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -23,6 +24,7 @@ from grader.checks.ex17_find_the_leak.facts import (
     KEPT_ON_HOST,
     LAST,
     LATER,
+    LOWEST,
     NOT_AS_TOLD,
     ONLY,
     OTHER_PARAMS,
@@ -58,6 +60,11 @@ NEAR = 3
 ALL = "Each batch gets one step. What ends the loop before the batches do?"
 AHEAD = "the first is missing"
 LAST_MISSING = "the last is missing"
+FIRST_MISSING = re.compile(r"the first \d+ are missing$")
+LIMITED = (
+    "Each batch had its step, and the first ones have no entry in the history that you return. "
+    "What limits the length of your history, cuts it, or begins it late?"
+)
 ONE_LATE = (
     "Each batch had its step, and the last report made no entry. When does your loop write down a "
     "report, and what becomes of the one that it still holds when the batches end?"
@@ -97,6 +104,10 @@ def history_is_kept(record: Record) -> Result:
         return replace(found, culprits=loop or found.culprits, hint=ONE_LATE)
     if found.observed.endswith(AHEAD) and (taken_out := calls_of(record, ("next", "islice"))):
         return replace(found, culprits=taken_out, hint=ALL_TOLD)
+    if taken == batches and FIRST_MISSING.search(found.observed):
+        limited = calls_of(record, ("deque",))
+        place = limited if len(limited) == 1 else found.culprits
+        return replace(found, culprits=place, hint=LIMITED)
     if "the first params again" not in found.observed:
         return _of_other_params(record, found)
     return replace(found, culprits=statements.call(record, "train", "step"), hint=SAME_PARAMS)
@@ -241,8 +252,8 @@ BEGINS = (
     "among those that it is compared with?"
 )
 EVERY_STEP = (
-    "The last step counted as the best, whatever its loss. With which number is a loss compared, "
-    "and what becomes of that number when a lower loss comes?"
+    "The params of the last step took the place of better ones. With which number is a loss "
+    "compared, and which lines of your code change that number?"
 )
 COMPARED = (
     "The lowest loss of all steps is below every other. With which number is a loss compared, and "
@@ -385,7 +396,8 @@ def _grown_later(record: Record) -> Failure | None:
     if (grown := _grown_in_later_calls(record, lambda one: one.nbytes)) > _slack(record):
         return _failed(record, IN_EACH_CALL, f"{grown:,} bytes more {LATER_ALONE}", LATER_CALLS)
     run = msgspec.convert(seen(record).facts[LATER], list[list[Alive]])[WATCHED.index(HUNDREDS)]
-    counts = [sum(one.arrays.values()) for one in run[SETTLED:]]
+    # Until the lowest loss is behind, the best params may be those that another variable holds.
+    counts = [sum(one.arrays.values()) for one in run[SETTLED + seen(record).facts[LOWEST] :]]
     grown = min(counts[-WINDOW:], default=0) - min(counts[:WINDOW], default=0)
     if grown >= len(seen(record).values["best"]):
         observed = f"{grown} more arrays at the end of a call with {len(run)} steps"

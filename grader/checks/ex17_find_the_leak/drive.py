@@ -48,6 +48,7 @@ from grader.checks.ex17_find_the_leak.facts import (
     KEPT_ON_HOST,
     LAST,
     LATER,
+    LOWEST,
     NOT_AS_TOLD,
     ONLY,
     OTHER_PARAMS,
@@ -81,7 +82,7 @@ SMALLEST, MOST_LOSS = 1e-3, 1e36
 """The smallest loss of a step before it is multiplied; and by how much it may be multiplied, so
 that the largest error is finite."""
 ENDS = 40
-"""So many steps of a later run are looked at, at its beginning and at its end."""
+"""So many steps of a later run are looked at after the lowest loss so far, and at its end."""
 MAGNITUDES = (31, 33)
 """The decimal logarithm of the factor of all losses and errors is between these."""
 
@@ -214,7 +215,7 @@ def _train_again(
 
     def below_0(params: Any, batch: Any) -> Any:
         with observe.unwatched():
-            if ENDS <= len(levels) < steps - ENDS:  # only both ends of these runs are looked at
+            if len(levels) < steps - ENDS and _lowest(told) + ENDS <= len(levels):
                 levels.append(levels[-1])
                 return _placed(noting(params, batch))
             own = {id(x) for x in jax.tree.leaves(given)}
@@ -243,6 +244,8 @@ def _train_again(
             best, history = unpack(submission.train(below_0, params, batches), 2, PROMISE)
         observe.value(name, best)
         not_as_told.append(_not_as_told(history, told, steps))
+        if name == HUNDREDS:
+            observe.fact(LOWEST, _lowest(told))
         if name in HISTORY_OF:
             observe.value(HISTORY_OF[name], history)
         deleted += _deletions(params, given)
@@ -256,6 +259,11 @@ def _train_again(
     observe.fact(LATER, msgspec.to_builtins(later))
     observe.fact(KEPT_ON_HOST, host[-1] - host[0])
     return deleted, len(jax.live_arrays())
+
+
+def _lowest(told: list[Told]) -> int:
+    """The step with the lowest loss of those that are told so far; 0 if none is."""
+    return min(range(len(told)), key=lambda index: told[index]["loss"], default=0)
 
 
 OTHER_ERRORS: dict[str, Callable[[Any], Any]] = {

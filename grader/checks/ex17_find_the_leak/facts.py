@@ -34,6 +34,8 @@ how much more of the host's memory the file's variables led to than after the se
 LATER = "what is alive at each step of two more runs"
 """The fact that lists an `Alive` for each step of each run of `WATCHED`."""
 WATCHED = (FIRST, HUNDREDS, AGAIN)
+LOWEST = "the step with the lowest loss in the run of hundreds"
+"""The fact that holds its number, from 0, by what the reports said."""
 WINDOW_LATER = 10
 """Steps of a window of these runs."""
 
