@@ -264,7 +264,7 @@ def predict_is_jitted(record: Record) -> Result:
     anchor=INSIDE,
 )
 def takes_params_on_the_host(record: Record) -> Result:
-    """The program of `predict` takes the params in pinned host memory, and leaves all it takes."""
+    """`predict` takes the params in pinned host memory, and donates nothing that it is given."""
     for name in PROGRAMS:
         if not isinstance(program := _program(record, name), Measured):
             return program
