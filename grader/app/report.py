@@ -153,8 +153,8 @@ def _print_others(verdicts: Sequence[Verdict], out: "Console") -> None:
 def _print_unrun(report: Report, out: "Console") -> None:
     """What a pass says nothing about."""
     for part in report.unrun[:MAX_CULPRITS]:
-        more = "" if part.line == part.last else f" to {part.last}"
-        lines = f"line{'s' * bool(more)} {part.line}{more}"
+        alone = part.line == part.last
+        lines = f"line {part.line}" if alone else f"lines {part.line} to {part.last}"
         print_folded("  never ran: ", f"{lines}, `{part.text}`", out)
     left = len(report.unrun) - MAX_CULPRITS
     more = f"Nor did {left} more, which `--format json` lists. " if left > 0 else ""

@@ -57,8 +57,8 @@ NEXT_DOOR = "next-door"
 TIMES_NEXT_DOOR = 3
 """How many times longer a run may take next door: each read is a question to another process, which
 must get its turn on a machine that is busy."""
-TIMES_REACHING = 2
-"""As that, where steps and sizes go beyond the numbers that a file names."""
+REACHING, TIMES_REACHING = 100, 2
+"""From which number of a file on its runs are longer, and how many times longer they may take."""
 MEMORY = 8 << 30
 UNOPTIMISED = "--xla_backend_optimization_level=0"
 """Halves the time of a compile on a CPU, where nothing is timed. What is observed
@@ -419,10 +419,11 @@ class Session(AbstractContextManager["Session"]):
         timeout = min(seconds - 1, seconds * 0.9)
         return request, Setup(platform, devices, observe, timeout=timeout, warm=warm)
 
-    def limit(self, platform: str, *, reaching: bool = False) -> float:
-        """Seconds that one run of the code may take; more if it has to reach the file's numbers."""
-        times = TIMES_NEXT_DOOR if platform == NEXT_DOOR else 1
-        return self.options.timeout * times * (TIMES_REACHING if reaching else 1)
+    def limit(self, platform: str, named: Sequence[float] = ()) -> float:
+        """Seconds that one run of the code may take, which reaches the numbers that are `named`."""
+        next_door = TIMES_NEXT_DOOR if platform == NEXT_DOOR else 1
+        reaching = TIMES_REACHING if max(named, default=0) >= REACHING else 1
+        return self.options.timeout * next_door * reaching
 
     def release(self, worker: Worker) -> Witnessed | None:
         """End one worker, and its device; returns what the device's book says, if it has one."""

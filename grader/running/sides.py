@@ -28,8 +28,6 @@ from grader.running.process import Failed
 from grader.running.session import NEXT_DOOR, Session, measuring_platform
 
 MEASURE_SECONDS = 60.0
-REACHING = 100
-"""From this number on, if a file names it, runs are longer than usual, and may take longer."""
 SAID_BY_WORKERS = ("finished", "raised", "exited", "unusable")
 """How a run ended, as far as its own process may say. Whether the grader broke is seen from
 outside: in a learner's process, the learner's code could say so."""
@@ -150,8 +148,7 @@ def drive(session: Session, place: Place, job: DriveJob, *, hide: bool) -> tuple
     prepared = session.prepare(*place, observe=True, hide=hide, job=job)
     machine, worker = prepared.machine, prepared.worker
     try:
-        reaching = max(job.named, default=0) >= REACHING
-        raw = worker.ask(job, session.limit(place.platform, reaching=reaching))
+        raw = worker.ask(job, session.limit(place.platform, job.named))
         observed = msgspec.json.decode(raw, type=Observed)
         if observed.witnessed is not None:
             observed.witnessed.by = "trace"  # no worker has a book

@@ -10,14 +10,13 @@ import ast
 import math
 import operator
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 HOW_MANY = 500
 """So many at most are looked at, the largest."""
 _MOST = 3.4e38
 """About the largest float32."""
-_DEEP = 50
 _TWO: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -29,7 +28,6 @@ _TWO: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.LShift: lambda left, right: left * math.pow(2, right),
     ast.RShift: lambda left, right: left // math.pow(2, right),
 }
-_Known = dict[str, float]
 
 
 def own(text: str, model: str) -> tuple[float, ...]:
@@ -46,90 +44,80 @@ def _named(text: str) -> Counter[float]:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return Counter()
-    known: _Known = {}
+    known: dict[str, float] = {}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and (value := _value(node.value, known)) is not None:
-            names = (target for target in node.targets if isinstance(target, ast.Name))
-            known |= {name.id: value for name in names}
-    values = (_value(node, known) for node in ast.walk(tree) if isinstance(node, ast.expr))
-    found = Counter(abs(float(value)) for value in values if value is not None)
+        if isinstance(node, ast.Assign):
+            value = _Meanings(node.value, known).values.get(node.value)
+            names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+            known |= {} if value is None else dict.fromkeys(names, value)
+    found = Counter(abs(value) for value in _Meanings(tree, known).values.values())
     for common in (0.0, 1.0, 2.0):
         found.pop(common, None)
     return found
 
 
-def _value(node: ast.expr, known: _Known, depth: int = 0) -> float | None:
-    """The number that an expression stands for, or None: it is none, or cannot be known."""
-    if depth > _DEEP:
+class _Meanings:
+    """What the expressions of a tree stand for, each looked at once, the inner ones first."""
+
+    def __init__(self, tree: ast.AST, known: Mapping[str, float]) -> None:
+        self._known = known
+        self.values: dict[ast.expr, float] = {}
+        """The expressions that stand for a number."""
+        self._lengths: dict[ast.expr, float] = {}
+        """Those that are a text, a list or a tuple, or many in a row."""
+        for node in reversed([*ast.walk(tree)]):
+            if isinstance(node, ast.expr):
+                self._look_at(node)
+
+    def _look_at(self, node: ast.expr) -> None:
+        for found, compute in ((self.values, self._value), (self._lengths, self._length)):
+            with suppress(ArithmeticError, ValueError):
+                value = compute(node)
+                if value is not None and abs(value) <= _MOST:
+                    found[node] = float(value)
+
+    def _value(self, node: ast.expr) -> float | None:
+        match node:
+            case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
+                return number
+            case ast.Name(id=name):
+                return self._known.get(name)
+            case ast.UnaryOp(op=ast.USub(), operand=operand) if operand in self.values:
+                return -self.values[operand]
+            case ast.BinOp(left=left, op=op, right=right):
+                if left in self.values and right in self.values and type(op) in _TWO:
+                    return _TWO[type(op)](self.values[left], self.values[right])
+            case ast.Call(func=ast.Name(id=name), args=arguments):
+                return self._called(name, arguments)
         return None
-    with suppress(ArithmeticError, ValueError):
-        return _finite(_computed(node, known, depth + 1))
-    return None
 
-
-def _finite(value: float | None) -> float | None:
-    if value is None or not math.isfinite(value) or abs(value) > _MOST:
+    def _called(self, name: str, arguments: list[ast.expr]) -> float | None:
+        """What one of Python's own functions returns."""
+        match name, arguments:
+            case "len", [one]:
+                return self._lengths.get(one)
+            case "int" | "float", [ast.Constant(str() as text)]:
+                return float(text)
+            case "int", [ast.Constant(str() as text), base] if base in self.values:
+                return int(text, int(self.values[base]))
+            case "int" | "float" | "abs" | "round", [one]:
+                return self.values.get(one)
+            case "ord", [ast.Constant(str() as text)] if len(text) == 1:
+                return ord(text)
+            case "sum", [ast.List(parts) | ast.Tuple(parts)]:
+                return sum(self.values.get(one, 0) for one in parts)
         return None
-    return value
 
-
-def _computed(node: ast.expr, known: _Known, depth: int) -> float | None:
-    match node:
-        case ast.Constant(value=bool()):
-            return None
-        case ast.Constant(value=int() | float() as number):
-            return float(number)
-        case ast.Name(id=name):
-            return known.get(name)
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            value = _value(operand, known, depth)
-            return None if value is None else -value
-        case ast.BinOp(left=left, op=op, right=right):
-            return _of_two(op, _value(left, known, depth), _value(right, known, depth))
-        case ast.Call(func=ast.Name(id=name), args=arguments):
-            return _called(name, arguments, known, depth)
-    return None
-
-
-def _called(name: str, arguments: list[ast.expr], known: _Known, depth: int) -> float | None:
-    """What one of Python's own functions returns."""
-    match name, arguments:
-        case "len", [one]:
-            return _length(one, known, depth)
-        case "int" | "float", [ast.Constant(str() as text)]:
-            return float(text)
-        case "int", [ast.Constant(str() as text), base]:
-            return float(int(text, int(_value(base, known, depth) or 0)))
-        case "int" | "float" | "abs" | "round", [one]:
-            return _value(one, known, depth)
-        case "ord", [ast.Constant(str() as text)]:
-            return float(ord(text)) if len(text) == 1 else None
-        case "sum", [ast.List(parts) | ast.Tuple(parts)]:
-            values = [_value(one, known, depth) for one in parts]
-            return sum(value for value in values if value is not None)
-    return None
-
-
-def _of_two(op: ast.operator, left: float | None, right: float | None) -> float | None:
-    if left is None or right is None:
+    def _length(self, node: ast.expr) -> float | None:
+        match node:
+            case ast.Constant(value=str() | bytes() as text):
+                return len(text)
+            case ast.List(elts=parts) | ast.Tuple(elts=parts):
+                return len(parts)
+            case ast.BinOp(left=left, op=ast.Mult(), right=right):
+                for many, times in ((left, right), (right, left)):
+                    if many in self._lengths and times in self.values:
+                        return self._lengths[many] * self.values[times]
+            case ast.Call(func=ast.Name(id="range" | "list" | "tuple"), args=[one]):
+                return self.values.get(one, self._lengths.get(one))
         return None
-    compute = _TWO.get(type(op))
-    return None if compute is None else float(compute(left, right))
-
-
-def _length(node: ast.expr, known: _Known, depth: int) -> float | None:
-    """Of a text, a list or a tuple, or of many in a row."""
-    match node:
-        case ast.Constant(value=str() | bytes() as text):
-            return len(text)
-        case ast.List(elts=parts) | ast.Tuple(elts=parts):
-            return len(parts)
-        case ast.BinOp(left=one, op=ast.Mult(), right=other):
-            length, times = _length(one, known, depth), _value(other, known, depth)
-            if length is None:
-                length, times = _length(other, known, depth), _value(one, known, depth)
-            return None if length is None or times is None else length * times
-        case ast.Call(func=ast.Name(id="range" | "list" | "tuple"), args=[one]):
-            found = _value(one, known, depth)
-            return _length(one, known, depth) if found is None else found
-    return None

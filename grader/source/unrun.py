@@ -5,6 +5,7 @@ that ends with raise is meant for another day, and is not among it.
 """
 
 import ast
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -19,7 +20,10 @@ _SILENT = (
 _WORKING = ast.Call | ast.BinOp | ast.Subscript | ast.Attribute | ast.Await
 """Expressions of which at least one stands in what is worth to be named."""
 _Block = Sequence[ast.stmt | ast.expr]
-_At = set[tuple[int, int]]
+_At = Sequence[tuple[int, int]]
+"""Where something ran, in order."""
+_APART = Definition | ast.Lambda | ast.ExceptHandler | ast.match_case
+"""What has a body of its own, or is looked at with the statement that it stands in."""
 
 
 def unrun(text: str, ran: Iterable[Sequence[int]], model: str, edits: Sequence[str]) -> list[Unrun]:
@@ -30,34 +34,35 @@ def unrun(text: str, ran: Iterable[Sequence[int]], model: str, edits: Sequence[s
     edit of it.
     """
     file, given = File(text), given_names(model, edits)
-    at = {(line, column) for line, column in ran}
+    at = sorted((line, column) for line, column in ran)
     own = [node for node in file.tree.body if getattr(node, "name", None) not in given]
     functions = [node for one in own for node in ast.walk(one) if isinstance(node, Function)]
-    blocks = [block for one in functions if _ran(one.body, at) for block in _idle(one, at)]
+    begun = [one for one in functions if any(_ran(node, at) for node in one.body)]
+    blocks = [block for one in begun for block in _idle(one, at)]
     blocks.sort(key=lambda block: (block[0].lineno, block[0].col_offset))
     return [_shown(file, block) for block in blocks]
 
 
-def _idle(node: ast.AST, at: _At) -> Iterator[_Block]:
-    """Inside of what ran: the blocks that did not run, whole or from somewhere on."""
-    branches = list(_branches(node))
-    for block in branches:
-        idle = (n for n, one in enumerate(block) if _works(one) and not _ran([one], at))
-        begin = next(idle, None)
-        if begin is not None and not isinstance(block[-1], ast.Raise):
-            yield block[begin:]
-        for one in block[:begin]:
-            yield from _inside(one, at)
-    apart = {id(one) for block in branches for one in block}
-    for child in ast.iter_child_nodes(node):
-        if id(child) not in apart and not isinstance(child, ast.ExceptHandler | ast.match_case):
-            yield from _inside(child, at)
+def _idle(function: ast.AST, at: _At) -> Iterator[_Block]:
+    """The blocks of a function that did not run, whole or from somewhere on.
 
-
-def _inside(node: ast.AST, at: _At) -> Iterator[_Block]:
-    """As `_idle`; a function inside has a body of its own, and so has a class."""
-    if not isinstance(node, Definition | ast.Lambda):
-        yield from _idle(node, at)
+    A function inside has a body of its own, and so has a class.
+    """
+    left = [function]
+    while left:
+        node, apart = left.pop(), set[int]()
+        for block in _branches(node):
+            apart |= {id(one) for one in block}
+            idle = (n for n, one in enumerate(block) if _works(one) and not _ran(one, at))
+            begin = next(idle, len(block))
+            if begin < len(block) and not isinstance(block[-1], ast.Raise):
+                yield block[begin:]
+            left += [one for one in block[:begin] if not isinstance(one, Definition | ast.Lambda)]
+        left += [
+            child
+            for child in ast.iter_child_nodes(node)
+            if id(child) not in apart and not isinstance(child, _APART)
+        ]
 
 
 def _branches(node: ast.AST) -> Iterator[_Block]:
@@ -83,10 +88,10 @@ def _works(node: ast.AST) -> bool:
     return not (said or isinstance(node, _SILENT))
 
 
-def _ran(block: Iterable[ast.AST], at: _At) -> bool:
-    """Whether an instruction of any of these nodes ran."""
-    spans = [(_begin(node), _end(node)) for node in block]
-    return any(begin <= one < end for one in at for begin, end in spans)
+def _ran(node: ast.AST, at: _At) -> bool:
+    """Whether an instruction of a node ran."""
+    first = bisect_left(at, _begin(node))
+    return first < len(at) and at[first] < _end(node)
 
 
 def _begin(node: Any) -> tuple[int, int]:
@@ -101,7 +106,7 @@ def _end(node: Any) -> tuple[int, int]:
 
 def _shown(file: File, block: _Block) -> Unrun:
     first, last = block[0], block[-1].end_lineno or block[-1].lineno
-    line = file.lines[first.lineno - 1].encode()
+    line = "".join(file.lines[first.lineno - 1 : first.lineno]).encode()
     end = first.end_col_offset if first.end_lineno == first.lineno else None
     before, text = line[: first.col_offset], line[first.col_offset : end]
     column = len(before.decode("utf-8", "ignore")) + 1

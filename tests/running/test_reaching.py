@@ -8,7 +8,7 @@ from grader.checks.ex02_mixed_devices.facts import STEPS
 from grader.course.catalog import Entry
 from grader.judging.judge import judge
 from grader.running.grade import grade, look_ahead
-from grader.running.session import TIMES_REACHING, Session
+from grader.running.session import REACHING, TIMES_REACHING, Session
 
 LOOP = Entry("ex02_mixed_devices")
 
@@ -30,4 +30,5 @@ def test_both_sides_go_beyond_a_number_of_the_file(session: Session, tmp_path: P
 
 def test_such_a_run_may_take_longer(session: Session) -> None:
     usual = session.limit("cpu")
-    assert session.limit("cpu", reaching=True) == TIMES_REACHING * usual
+    assert session.limit("cpu", (0.5, REACHING)) == TIMES_REACHING * usual
+    assert session.limit("cpu", (0.5, REACHING - 1)) == usual

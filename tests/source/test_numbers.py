@@ -1,5 +1,7 @@
 """The numbers that a file names, however it writes them down."""
 
+import time
+
 import pytest
 
 from grader.source.numbers import HOW_MANY, own
@@ -63,3 +65,14 @@ def test_numbers_of_the_model_count_only_where_they_come_more_often() -> None:
 def test_a_long_sum_and_a_long_list_end() -> None:
     assert own("x = " + "3 + " * 2000 + "3", "")
     assert len(own(f"x = {list(range(5000))}", "")) == HOW_MANY
+    assert own(f"x = len([1, 1, 1]{' * 1' * 2000})", "") == (3,)
+
+
+def test_a_long_text_takes_no_longer_for_each_number() -> None:
+    def seconds(lines: int) -> float:
+        text = f"x = {'1 + ' * 400}1\n" * lines
+        begin = time.process_time()
+        assert own(text, "")
+        return time.process_time() - begin
+
+    assert min(seconds(40) for _ in range(3)) < 40 * min(seconds(2) for _ in range(3))

@@ -1,5 +1,7 @@
 """What of a file never ran: found by running it, and by its text."""
 
+import time
+
 import pytest
 
 from grader.probes.lines import Lines
@@ -97,3 +99,25 @@ def test_it_says_where_it_begins() -> None:
 def test_a_file_of_which_nothing_ran_has_no_parts() -> None:
     assert unrun(run("return xs"), [], MODEL, ["run"]) == []
     assert unrun("no Python", [(1, 0)], MODEL, ["run"]) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def run(x):\n    return x" + ".a" * 2500,
+        "def run(x):\n    return " + "x if x else " * 700 + "f(x)\n",
+        "def run(x):\r    return x if x else f(x)\r",
+    ],
+)
+def test_a_deep_text_and_one_of_other_line_ends_are_read(text: str) -> None:
+    assert isinstance(unrun(text, [(2, 11)], MODEL, ["run"]), list)
+
+
+def test_a_long_text_takes_no_longer_for_each_line() -> None:
+    def seconds(lines: int) -> float:
+        text = "def run(x):\n" + "    x = x if x else f(x)\n" * lines
+        begin = time.process_time()
+        assert len(unrun(text, [(n, 8) for n in range(2, lines + 2)], MODEL, ["run"])) == lines
+        return time.process_time() - begin
+
+    assert min(seconds(6000) for _ in range(3)) < 40 * min(seconds(300) for _ in range(3))
