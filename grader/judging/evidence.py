@@ -221,6 +221,18 @@ def in_other_order(record: Record, array: str, function: str, call: str = "") ->
 OTHER_ORDER = "Which line asks for an order of dimensions? Without it, they have the usual one."
 
 
+HIDDEN = (
+    "Where an error is caught, a step is missing. Which line catches it, and what does the caller "
+    "learn of it?"
+)
+
+
+def hidden_error(record: Record, function: str, source: str, observed: str) -> Failure:
+    """The failure of a function that returns, though `source`, in words, raises an error."""
+    expected = f"an error that {source} raises reaches the caller of `{function}`"
+    return Failure(expected, observed, statements.call(record, function, "suppress"), HIDDEN)
+
+
 def calls_of(record: Record, names: Sequence[str]) -> list[Culprit]:
     """The lines of the learner's file that call a function by one of these dotted endings."""
     lines = File(record.source).calls(names)

@@ -12,11 +12,10 @@ from itertools import accumulate, pairwise
 
 from grader.judging.arrays import compare, label, load
 from grader.judging.checking import Failure
-from grader.judging.evidence import events, seen, wanted
+from grader.judging.evidence import events, hidden_error, seen, wanted
 from grader.judging.words import plural, typed, where
 from grader.records.record import Event, Record
 from grader.records.verdict import Culprit
-from grader.source import statements
 
 Call = tuple[str, int]
 """What was called, and the index of the batch or loss it was called with."""
@@ -252,13 +251,8 @@ HANDED_ON = (
 
 def hidden(record: Record) -> Failure:
     """The failure of a loop that returned though a batch could not be read."""
-    return Failure(
-        "an error of a read reaches the caller of `train`",
-        "`train` returned, though a batch could not be read",
-        statements.call(record, "train", "suppress"),
-        "What was not read had no step. Which line catches its error, and what does the caller "
-        "learn of it?",
-    )
+    observed = "`train` returned, though a batch could not be read"
+    return hidden_error(record, "train", "a read", observed)
 
 
 def misplaced(record: Record, name: str) -> tuple[str, str] | None:

@@ -11,6 +11,7 @@ from grader.judging.evidence import (
     culprits,
     definition,
     events,
+    hidden_error,
     in_other_order,
     probe_gap,
     seen,
@@ -73,19 +74,9 @@ def every_step_is_called(record: Record) -> Result:
                 TRACED if traced else TOO_MANY if too_many else ONE_SHORT if one_short else "",
             )
     if seen(record).facts[facts.HIDES]:
-        return Failure(
-            "an error that a step raises reaches the caller of `run`",
-            "`run` returned a state, though its second step had raised one",
-            statements.call(record, "run", "suppress"),
-            HIDES,
-        )
+        observed = "`run` returned a state, though its second step had raised one"
+        return hidden_error(record, "run", "a step", observed)
     return None
-
-
-HIDES = (
-    "A step that fails is no step that was taken. Which line catches its error, and what does the "
-    "caller learn of it?"
-)
 
 
 ONE_SHORT = "There is one call for each step. Is something that is no step counted as one?"

@@ -35,7 +35,7 @@ from grader.probes import alive, dumped, launches
 from grader.probes.describe import describe, in_other_order
 from grader.probes.observe import Observe
 from grader.stages.drawn import beside, beyond, one_of, some_odd
-from grader.stages.failing import Failed, returns
+from grader.stages.failing import failing_at_second, returns
 
 WHOLE, HALVES = (np.int32, np.uint8, bool), (jnp.bfloat16, np.float16)
 """The dtypes of bias and scale, of which one is of the first ones, and the other of the others."""
@@ -137,14 +137,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 
 def _hides_an_error(submission: ModuleType, arrays: Any, state: Any, device: Any) -> bool:
     """Whether `run` returns although its second step raises."""
-    calls = list[Any]()
-
-    def step(_: Any, before: Any) -> Any:
-        calls.append(before)
-        if len(calls) == 2:
-            raise Failed
-        return before
-
+    step = failing_at_second(lambda _, before: before)
     return returns(submission.run, step, {**arrays}, state, 3, device)
 
 

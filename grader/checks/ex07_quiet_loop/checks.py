@@ -26,6 +26,7 @@ from grader.judging.evidence import (
     culprits,
     definition,
     events,
+    hidden_error,
     probe_gap,
     seen,
     timing_result,
@@ -96,19 +97,9 @@ def one_step_for_each_batch(record: Record) -> Result:
                 LEFT if behind else "",
             )
     if hidden := seen(record).facts.get(HIDES):
-        return Failure(
-            f"an error that `{hidden[0]}` raises reaches the caller of `train`",
-            "`train` returned losses, as if no batch had been left",
-            statements.call(record, "train", "suppress"),
-            HIDDEN,
-        )
+        observed = "`train` returned losses, as if no batch had been left"
+        return hidden_error(record, "train", f"`{hidden[0]}`", observed)
     return None
-
-
-HIDDEN = (
-    "The caller takes what it gets for the losses of all batches. Which line catches an error, and "
-    "what does the caller learn of it?"
-)
 
 
 ENDED = "Each batch gets its step, whatever its loss is. Which line ends the loop, and when?"

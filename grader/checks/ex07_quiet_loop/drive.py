@@ -33,7 +33,7 @@ from grader.probes.devices import is_next_door
 from grader.probes.observe import Misused, Observe, Stretch, own_list, unpack
 from grader.stages.busy_step import staged
 from grader.stages.drawn import beyond, far, one_of
-from grader.stages.failing import Failed, returns, then_fail
+from grader.stages.failing import hidden
 from grader.stages.held import Held
 
 PROMISE = "`train` returns (params, losses)"
@@ -262,18 +262,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 def _hides_errors(submission: ModuleType, rng: Any) -> list[str]:
     """Of what `train` hides an error: of `step`, of `batches`."""
     params, batches = _parameters(rng, WIDTHS[0]), [_batch(rng, ROWS[0]) for _ in range(3)]
-    taken = list[Any]()
-
-    def step(params: Any, batch: Any) -> Any:
-        taken.append(batch)
-        if len(taken) == 2:
-            raise Failed
-        return submission.sgd_step(params, batch)
-
-    runs = {"step": (step, batches), "batches": (submission.sgd_step, then_fail(batches))}
-    return [
-        name for name, (one, given) in runs.items() if returns(submission.train, one, params, given)
-    ]
+    train = submission.train
+    return hidden(lambda step, some: train(step, params, some), submission.sgd_step, batches)
 
 
 def _timed(submission: ModuleType, rng: Any) -> tuple[Callable[..., Any], Any, list[Any]]:

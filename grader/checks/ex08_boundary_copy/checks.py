@@ -22,6 +22,7 @@ from grader.judging.evidence import (
     culprits,
     definition,
     events,
+    hidden_error,
     probe_gap,
     seen,
     to_host,
@@ -174,19 +175,9 @@ def one_batch_at_a_time(record: Record) -> Result:
             place = statements.call(record, "train", "islice", "popleft", "deque")
             return Failure(expected, observed, place, ONE_BEFORE)
     if hidden := seen(record).facts[HIDES]:
-        return Failure(
-            f"an error that `{hidden[0]}` raises reaches the caller of `train`",
-            "`train` returned errors of batches, as if it had taken all of its steps",
-            statements.call(record, "train", "suppress"),
-            HIDDEN,
-        )
+        observed = "`train` returned errors of batches, as if it had taken all of its steps"
+        return hidden_error(record, "train", f"`{hidden[0]}`", observed)
     return None
-
-
-HIDDEN = (
-    "A step that fails is no step that was taken. Which line catches its error, and what does the "
-    "caller learn of it?"
-)
 
 
 TAKEN = (

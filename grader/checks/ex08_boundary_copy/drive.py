@@ -39,7 +39,7 @@ from grader.probes import alive, dumped
 from grader.probes.describe import address
 from grader.probes.observe import Misused, Observe, own_list, unpack
 from grader.stages.drawn import beyond, far, one_of
-from grader.stages.failing import Failed, returns, then_fail
+from grader.stages.failing import hidden
 
 PROMISE = "`train` returns (params, errors)"
 OWN_LIST = "each call of `train` returns a list of its own"
@@ -327,20 +327,8 @@ def _train(submission: ModuleType, loop: Loop, params: Any, stats: Any, batches:
 def _hides_errors(submission: ModuleType, rng: Any) -> list[str]:
     """Of what `train` hides an error: of `step`, of `batches`."""
     params, stats, batches = _inputs(rng, 3, SMALL[0][1], SMALL[1][1])
-    taken = list[Any]()
-
-    def step(params: Any, stats: Any, batch: Any) -> Any:
-        taken.append(batch)
-        if len(taken) == 2:
-            raise Failed
-        return submission.sgd_step(params, stats, batch)
-
-    runs = {"step": (step, iter(batches)), "batches": (submission.sgd_step, then_fail(batches))}
-    return [
-        name
-        for name, (one, given) in runs.items()
-        if returns(submission.train, one, params, stats, given)
-    ]
+    train = submission.train
+    return hidden(lambda step, some: train(step, params, stats, some), submission.sgd_step, batches)
 
 
 def _sizes(rng: Any) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
