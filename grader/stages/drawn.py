@@ -61,6 +61,11 @@ def one_of(rng: Any, usual: int, possible: range, *, each: float = 0) -> int:
     return int(rng.choice(meant)) if meant and rng.integers(2) else usual
 
 
+def among(rng: Any, span: Sequence[int], *, each: float = 0) -> int:
+    """A number from `span[0]` on and below `span[1]`; every second time one that the file names."""
+    return one_of(rng, int(rng.integers(*span)), range(*span), each=each)
+
+
 def _meant(rng: Any, possible: range, each: float) -> list[int]:
     """Which of the numbers may be meant by those that the file names, in order."""
     parts = {number / part for number in named(rng) for part in (1, each, 4 * each) if part}

@@ -173,6 +173,24 @@ def test_the_solution_passes(stem: str, grading: Grading) -> None:
     assert bool(no_target.left_out) == Entry(stem).exercise.has_target
 
 
+NUMBERS = """
+BUCKETS = (3, 8, 16, 20, 64, 100, 128, 150, 200, 256, 300, 500, 512, 1000, 1024, 2048, 4096, 10_000)
+BYTES, TINY, HUGE = (1 << 14, 1 << 20, 1 << 24, 100_000_000), 1e-12, 1e30
+"""
+"""What a file may add: what is drawn goes beyond all of these, as far as an exercise does."""
+SOLUTIONS = [Entry(stem).solution for stem in STEMS]
+
+
+@pytest.mark.parametrize("solution", of_this_run(SOLUTIONS), ids=lambda path: path.stem[:4])
+def test_the_solution_passes_if_it_names_many_numbers(
+    solution: Path, grading: Grading, tmp_path: Path
+) -> None:
+    path = tmp_path / solution.name
+    path.write_text(solution.read_text("utf-8") + NUMBERS, "utf-8")
+    _, report = graded(solution.stem, path, grading)
+    assert not problem(report, "")
+
+
 OF_EACH_KIND = ("ex07", "ex12", "ex14", "ex17", "ex22", "ex26", "ex29")
 """A loop of steps, one with compiles and random keys, donation, what stays alive, collectives, host
 memory, several processes."""

@@ -34,7 +34,7 @@ from grader.judging.words import where
 from grader.probes import alive, dumped, launches
 from grader.probes.describe import describe, in_other_order
 from grader.probes.observe import Observe
-from grader.stages.drawn import beside, beyond, one_of, some_odd
+from grader.stages.drawn import among, beside, beyond, one_of, some_odd
 from grader.stages.failing import failing_at_second, returns
 
 WHOLE, HALVES = (np.int32, np.uint8, bool), (jnp.bfloat16, np.float16)
@@ -86,7 +86,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     rare = beside(rng)
     one = kinds[[*sizes][rare.integers(len(sizes))]]
     one[:] = [kind if kind in HALVES else RARE[rare.integers(len(RARE))] for kind in one]
-    numbers = [one_of(rng, int(rng.integers(*span)), range(*span)) for span in LENGTHS]
+    numbers = [among(rng, span) for span in LENGTHS]
     numbers[-1] = beyond(rng, numbers[-1], MOST_STEPS)
     numbers = rng.permutation(numbers).tolist()
     through, runs, dicts = 0, list[_Run](), dict[Any, dict[str, Any]]()

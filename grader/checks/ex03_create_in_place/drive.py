@@ -50,7 +50,7 @@ from grader.checks.ex03_create_in_place.facts import (
 from grader.probes import alive, dumped, launches
 from grader.probes.describe import address, in_other_order
 from grader.probes.observe import Observe
-from grader.stages.drawn import beyond, one_of
+from grader.stages.drawn import among, beyond
 
 _CONSTANT = re.compile(r"constant(?: dense)?<(.*?)> : tensor<((?:\d+x)*)")
 ROWS, BETWEEN = ((1, 8), (1000, 4100)), (8, 1000)
@@ -100,7 +100,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 
 def _rows(rng: Any, span: Sequence[int]) -> int:
     """The rows of a layer: just so many as the file names, or more if it has most."""
-    rows = one_of(rng, int(rng.integers(*span)), range(*span), each=16)
+    rows = among(rng, span, each=16)
     return rows if span[0] < ROWS[-1][0] else beyond(rng, rows, MOST_ROWS, each=16)
 
 

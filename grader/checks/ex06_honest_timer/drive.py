@@ -41,7 +41,7 @@ from grader.checks.ex06_honest_timer.facts import (
 from grader.probes import dumped
 from grader.probes.observe import Misused, Observe
 from grader.stages import clock
-from grader.stages.drawn import beside, beyond, far, named, one_of
+from grader.stages.drawn import among, beside, beyond, far, named
 
 CALLS, MANY = ((2, 5), (5, 10)), ((10, 20), (20, 40), (100, 200))
 """How many calls a program gets, at least, and below which number."""
@@ -153,7 +153,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 
 def _calls(rng: Any, span: Sequence[int]) -> int:
     """How many calls a program gets: so many as the file names, or more if it gets most."""
-    calls = one_of(rng, int(rng.integers(*span)), range(*span))
+    calls = among(rng, span)
     return beyond(rng, calls, MOST_CALLS) if span == MANY[-1] else calls
 
 

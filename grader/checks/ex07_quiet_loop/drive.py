@@ -32,7 +32,7 @@ from grader.probes.describe import same_numbers
 from grader.probes.devices import is_next_door
 from grader.probes.observe import Misused, Observe, Stretch, own_list, unpack
 from grader.stages.busy_step import staged
-from grader.stages.drawn import beyond, far, one_of
+from grader.stages.drawn import among, beyond, far
 from grader.stages.failing import hidden
 from grader.stages.held import Held
 
@@ -207,17 +207,12 @@ def _factors(rng: Any, steps: int, usual: float, odd: Sequence[float]) -> Any:
     return factors
 
 
-def _drawn(rng: Any, low: int, high: int) -> int:
-    """A number from `low` on and below `high`."""
-    return one_of(rng, int(rng.integers(low, high)), range(low, high))
-
-
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Train over several sizes, and mark each step: a late read is told from an early one."""
     runs, waited, results = list[_Run](), list[int](), list[tuple[str, Any]]()
     spans = [*rng.permutation(LENGTHS), BETWEEN]
-    lengths, sign = [*(_drawn(rng, *span) for span in spans), 1], rng.choice([-1, 1])
-    sizes = [(_drawn(rng, *WIDTHS), _drawn(rng, *ROWS)) for _ in LENGTHS]
+    lengths, sign = [*(among(rng, span) for span in spans), 1], rng.choice([-1, 1])
+    sizes = [(among(rng, WIDTHS), among(rng, ROWS)) for _ in LENGTHS]
     long = lengths.index(max(lengths))
     lengths[long] = beyond(rng, lengths[long], MOST_STEPS)
     sizes.append((sizes[0][0], beyond(rng, sizes[0][1], MOST_ROWS, each=16)))

@@ -23,7 +23,7 @@ their numbers are further from 0. In two more runs, the second step raises, or t
 
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import zip_longest
 from string import ascii_lowercase
 from types import ModuleType
@@ -38,7 +38,7 @@ from grader.judging.words import line_on_stack, plural
 from grader.probes import alive, dumped
 from grader.probes.describe import address
 from grader.probes.observe import Misused, Observe, own_list, unpack
-from grader.stages.drawn import beyond, far, one_of
+from grader.stages.drawn import among, beyond, far
 from grader.stages.failing import hidden
 
 PROMISE = "`train` returns (params, errors)"
@@ -334,7 +334,7 @@ def _hides_errors(submission: ModuleType, rng: Any) -> list[str]:
 def _sizes(rng: Any) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     """Between which numbers the batches of each run are, and its rows and width."""
     both = zip(rng.permutation(ROWS), rng.permutation(WIDTHS), strict=True)
-    sizes = [(_drawn(rng, rows), _drawn(rng, width)) for rows, width in both]
+    sizes = [(among(rng, rows), among(rng, width)) for rows, width in both]
     lengths = [LENGTHS[index] for index in rng.permutation(len(LENGTHS))]
     short = lengths.index(LENGTHS[0])
     rows, width = sizes[0]
@@ -343,15 +343,9 @@ def _sizes(rng: Any) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     return [*lengths, BETWEEN, (1, 2)], sizes
 
 
-def _drawn(rng: Any, span: Sequence[int]) -> int:
-    """A number from the first of `span` on, and below the other: one of those that are named."""
-    low, high = map(int, span)
-    return one_of(rng, int(rng.integers(low, high)), range(low, high))
-
-
 def _length(rng: Any, span: tuple[int, int]) -> int:
     """How many batches a run has."""
-    count = _drawn(rng, span)
+    count = among(rng, span)
     return beyond(rng, count, MOST_STEPS) if span == LENGTHS[-1] else count
 
 

@@ -35,7 +35,7 @@ from grader.probes.describe import address
 from grader.probes.host_operations import uses_host_memory
 from grader.probes.observe import Misused, Observe, unpack
 from grader.probes.observe import named as called
-from grader.stages.drawn import beyond, draw, far, named, one_of
+from grader.stages.drawn import among, beyond, draw, far, named, one_of
 
 PROMISE = "`step` returns (state, losses)"
 WIDTHS = ((24, 200), (200, 1100), (1100, 1700))
@@ -133,7 +133,7 @@ def _trace_all(step: Any, observe: Observe, rng: Any) -> None:
     ordered = [sizes[index] for index in rng.permutation(len(sizes))]
     most = [(WIDTHS[1], (MORE_ROWS[1] - 1, MORE_ROWS[1]))] if named(rng) else []
     for number, size in enumerate([*ordered, (WIDTHS[1], MORE_ROWS), *most], 1):
-        width, rows = (one_of(rng, int(rng.integers(*ends)), range(*ends)) for ends in size)
+        width, rows = (among(rng, ends) for ends in size)
         if size[0] == WIDTHS[-1]:
             width = beyond(rng, width, MOST_WIDTH, each=16)
         with observe.unwatched():

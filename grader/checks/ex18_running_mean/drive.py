@@ -66,7 +66,7 @@ from grader.checks.ex18_running_mean.facts import (
     grows,
 )
 from grader.probes.observe import Observe
-from grader.stages.drawn import Draw, beyond, far, named, one_of
+from grader.stages.drawn import Draw, among, beyond, far, named, one_of
 
 SIZE, LARGER, WIDE = (24, 64), (64, 128), (128, 200)
 """From which size of `x` on, and below which, programs run."""
@@ -205,7 +205,7 @@ def _known(update: Any, x: Any, rates: Any) -> dict[str, Any]:
 
 
 def _x(rng: Any, scale: float, sizes: tuple[int, int] = SIZE) -> Any:
-    size = one_of(rng, int(rng.integers(*sizes)), range(*sizes))
+    size = among(rng, sizes)
     if sizes == WIDE:
         sides = (math.sqrt(number / part) for number in named(rng) for part in (1, 4))
         size = beyond(Draw(rng.bit_generator, (*named(rng), *sides)), size, MOST_SIZE)

@@ -50,11 +50,11 @@ from grader.checks.ex23_one_allreduce.facts import (
 from grader.probes import exchanges
 from grader.probes.observe import Observe, from_last, unpack
 from grader.stages.drawn import (
+    among,
     beside,
     beyond,
     far,
     named,
-    one_of,
     some_blank_rows,
     some_zeros,
     with_targets,
@@ -96,7 +96,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         step = submission.make_step(mesh)
         if not observe.jitted("step", step):
             return
-        width, count = _width(rng), one_of(rng, int(rng.integers(2, 7)), range(2, 7))
+        width, count = _width(rng), among(rng, (2, 7))
         params, *batch = _arguments(rng, mesh, width, count)
         observe.fact(COUNT, count)
         observe.value("params before", params)
