@@ -55,12 +55,13 @@ serve: ## show the site at http://127.0.0.1:8000, rebuilt as you edit
 	$(FULL)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve
 
-lint: ## ruff, mypy --strict, and who may import whom
+lint: ## ruff, mypy --strict, who may import whom, and that every test can be collected
 	$(FULL)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy grader docs/_build bench scripts
 	@$(BIN)/lint-imports --no-logo
+	@tests=$$($(BIN)/python -m pytest --collect-only -qqq) || { printf '%s\n' "$$tests"; exit 1; }
 
 seeds: ## grade right and wrong submissions with fresh seeds (ARGS="ex07 --times 20")
 	$(FULL)
