@@ -167,15 +167,17 @@ class Place:
 
 
 @contextmanager
-def place(folder: Path, *, fenced: bool = True, spawn: bool = False) -> Iterator[Place]:
-    """Open a session with little memory and little time."""
+def place(
+    folder: Path, *, fenced: bool = True, spawn: bool = False, seconds: float = SECONDS
+) -> Iterator[Place]:
+    """Open a session with little memory, and little time unless `seconds` says otherwise."""
     token = f"token-{uuid.uuid4().hex}"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(TOKEN, token)
         patch.setattr(session, "MEMORY", 1 << 30)
         if spawn:
             patch.setattr(session, "launcher", lambda *_, **__: launch.Spawn())
-        options = Options(device="cpu", timeout=SECONDS, fenced=fenced)
+        options = Options(device="cpu", timeout=seconds, fenced=fenced)
         with Session(options, session.modules_of([untimed()])) as opened:
             while not (kept := frozenset(processes(token))) and not spawn:
                 time.sleep(0.01)  # a process shows its environment only once it has begun

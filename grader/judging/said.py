@@ -942,11 +942,13 @@ _CLEANED = (
     (re.compile(r"<(?:\w+\.|<locals>\.)+(\w+) object at 0x\w+>"), r"<\1>"),
     (re.compile(r"<(\w+) object (?:\w+\.|<locals>\.)*(\w+) at 0x\w+>"), r"<\1>"),
     (re.compile(r"\b(?:\w+\.(?:<locals>\.)?)+(\w+\(\)) (?=missing|takes|got)"), r"\1 "),
+    (re.compile(r"(?<= at )/[^\s:]*/(?=[^\s/:]+\.py:\d)"), ""),
     (re.compile(r"\bjaxlib\._jax\.ArrayImpl\b"), "jax.Array"),
     (re.compile(r"\bjaxlib\._jax\.Device\b"), "jax.Device"),
     (re.compile(r"[\[{(][^\n]*?\bArray\([^\n]*\n.*", re.DOTALL), "..."),
 )
-"""What says nothing to a learner: addresses, the grader's own classes, the contents of arrays."""
+"""What says nothing to a learner: addresses, the grader's own classes, the folder of a file whose
+name follows, the contents of arrays."""
 
 
 def in_words(message: str) -> str:
@@ -957,9 +959,13 @@ def in_words(message: str) -> str:
     if not words:
         return own
     lines = [line for line in own.splitlines() if line.strip()]
-    kept = [line if len(line) <= MAX_LENGTH else f"{line[:MAX_LENGTH]} ..." for line in lines]
-    more = ["..."] if len(kept) > MAX_LINES else []
-    return "\n".join([words, *kept[:MAX_LINES], *more])
+    more = ["..."] if len(lines) > MAX_LINES else []
+    return "\n".join([words, *map(shortened, lines[:MAX_LINES]), *more])
+
+
+def shortened(line: str) -> str:
+    """A line of at most `MAX_LENGTH` characters, and "..." for those that it had more."""
+    return line if len(line) <= MAX_LENGTH else f"{line[:MAX_LENGTH]} ..."
 
 
 def _found(message: str) -> tuple[_Said, re.Match[str]] | None:
@@ -990,7 +996,7 @@ def is_of_places(message: str) -> bool:
 
 
 def cleaned(message: str) -> str:
-    """An exception's own words, without addresses and without the numbers of arrays."""
+    """An exception's own words, without addresses, folders of files, and the numbers of arrays."""
     message = message[:LONGEST]
     for pattern, plain in _CLEANED:
         message = pattern.sub(plain, message)

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 from jax import export
 
-from grader.judging.said import MAX_LENGTH, in_words
+from grader.judging.said import cleaned, in_words, shortened
 from grader.records.record import Program
 
 TARGET_PLATFORM = "cuda"
@@ -75,9 +75,9 @@ def _export(name: str, function: Any, args: tuple[Any, ...], platform: str) -> b
 
 def _said(error: Exception) -> str:
     """An exception in words; of its own text, the first lines."""
-    text = f"{type(error).__name__}: {error}".strip()
+    text = cleaned(f"{type(error).__name__}: {error}").strip()
     lines = [line for line in text.splitlines() if line.strip()][:MAX_LINES]
-    return in_words("\n".join(line[:MAX_LENGTH] for line in lines))
+    return in_words("\n".join(map(shortened, lines)))
 
 
 def _line(error: BaseException | None, function: Any) -> int | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import fenced
 import pytest
+from conftest import PATIENCE
 from fenced import ATTACKS, FILE, ROOT, TOKEN
 
 from grader.fences import namespaces
@@ -57,7 +58,7 @@ def test_a_check_where_namespaces_are_refused(tmp_path: Path) -> None:
 def test_spawned_workers_grade_the_same(tmp_path: Path) -> None:
     """Systems without a safe fork use them."""
     files = fenced.files_left()
-    with fenced.place(tmp_path, spawn=True) as opened:
+    with fenced.place(tmp_path, spawn=True, seconds=PATIENCE) as opened:
         record, report = opened.grade(RIGHT)
         assert report.exit_code == 0
         assert record.machine is not None

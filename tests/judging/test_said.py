@@ -294,6 +294,8 @@ def test_addresses_classes_and_numbers_are_left_out() -> None:
     )
     assert cleaned("ValueError: bad {'w': Array([1., 2.,\n 3.])} here") == "ValueError: bad ..."
     assert cleaned("ValueError: bad Array(1.) here") == "ValueError: bad Array(1.) here"
+    assert cleaned("on CPU at /home/me/ex31.py:53:9 (step)") == "on CPU at ex31.py:53:9 (step)"
+    assert cleaned("no file at /home/me/notes.txt") == "no file at /home/me/notes.txt"
 
 
 def test_what_has_words_is_known_and_says_where_to_look() -> None:
