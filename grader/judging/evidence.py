@@ -31,8 +31,16 @@ def wanted(record: Record) -> Observed:
 
 
 def events(observed: Observed, *kinds: EventKind, phase: str = "") -> Iterator[Event]:
-    """Events of the given kinds whose phase starts with `phase`."""
-    return (e for e in observed.events if e.kind in kinds and e.phase.startswith(phase))
+    """Events of the given kinds in `phase`, or in a phase whose name begins with these words.
+
+    "run" is "run 1" and "run 10", and "run 1" is not "run 10". Of "", it is all of them.
+    """
+    begins = f"{phase} " if phase else ""
+    return (
+        e
+        for e in observed.events
+        if e.kind in kinds and (e.phase == phase or e.phase.startswith(begins))
+    )
 
 
 def to_host(observed: Observed, phase: str = "") -> list[Event]:

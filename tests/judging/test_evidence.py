@@ -3,7 +3,7 @@
 import pytest
 from made_up import record
 
-from grader.judging.evidence import bytes_of, sent_beyond
+from grader.judging.evidence import bytes_of, events, sent_beyond
 from grader.judging.words import EVERYWHERE, PARTS
 from grader.records.record import Event, EventKind, Leaf, Observed, Outcome
 
@@ -48,3 +48,12 @@ def test_bytes_follow_from_shape_and_dtype(dtype: str, nbytes: int) -> None:
     leaf = Leaf("", "jax", "jax.Array", (8, 2), dtype)
     assert bytes_of(leaf) == nbytes
     assert bytes_of(leaf, (4, 2)) == nbytes // 2
+
+
+@pytest.mark.parametrize(
+    ("phase", "found"), [("", 4), ("run", 3), ("run 1", 2), ("run 10", 1), ("ru", 0)]
+)
+def test_a_phase_is_named_by_whole_words(phase: str, found: int) -> None:
+    names = ("run 1", "run 10", "run 1 once more", "other")
+    seen = Observed(Outcome("finished"), events=[Event("d2h", name) for name in names])
+    assert len(list(events(seen, "d2h", phase=phase))) == found

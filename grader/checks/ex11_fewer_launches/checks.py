@@ -11,9 +11,12 @@ from grader.checks.ex11_fewer_launches import EXERCISE
 from grader.checks.ex11_fewer_launches.facts import (
     AGAIN,
     BY_OLD_SPEED,
+    COMMITTED,
     FEW,
     FIRST,
+    GOING_ON,
     OPERATIONS,
+    WEAK,
     Run,
     phase_of,
     state_after,
@@ -143,6 +146,8 @@ def _right_in_another(record: Record, run: Run) -> Run | None:
 def _placed(record: Record, failure: Failure) -> Failure:
     """At what is not as in `step`; or what a loop's body returns, or the call that loops."""
     if failure.observed.endswith(AROUND_THE_STEPS):
+        if (times := statements.matching(record, "simulate", _TIMES)) and _some_are_right(record):
+            return replace(failure, culprits=times, hint=FRACTIONS)
         rounded = statements.condition(record, "simulate") and _some_are_right(record)
         return replace(failure, culprits=_around(record), hint=ROUNDED if rounded else failure.hint)
     if unlike := statements.unlike(record, "step"):
@@ -179,6 +184,13 @@ def _moving(record: Record) -> list[Culprit]:
 ROUNDED = (
     "For some numbers of steps, the state is right. What does the condition of your loop compare: "
     "whole numbers, or sums that are rounded?"
+)
+
+
+_TIMES = r"\w+(\.numpy)?\.arange\(.*\d\.\d"
+FRACTIONS = (
+    "For some numbers of steps, the state is right. How many rounds does the marked line make: "
+    "does it count whole numbers, or add up fractions that are rounded?"
 )
 
 
@@ -371,9 +383,10 @@ def _as_in_another(record: Record, run: Run) -> bool:
 def _is_beside_the_loop(record: Record, run: Run) -> bool:
     """Whether one program may take all steps, and the others stand beside.
 
-    Then none is launched twice, or each run launches the same ones, whatever its steps.
+    Then none is launched twice, or each run launches the same ones, whatever its steps. Where there
+    is one step only, some parts of an array are the whole of it, and cost nothing.
     """
-    others = (one.functions for one in _runs(record, run.phase))
+    others = (one.functions for one in _runs(record, run.phase) if one.steps > 1)
     same = 1 in run.functions.values() and all(one == run.functions for one in others)
     return same or {*run.functions.values()} == {1}
 
@@ -433,7 +446,7 @@ def compiled_once(record: Record) -> Result:
     gap = probe_gap(seen(record), "compiles")
     found = list(events(seen(record), "compile", phase=AGAIN))
     if not found:
-        return _compiled_too_often(record) or gap
+        return _compiled_too_often(record) or _compiled_going_on(record) or gap
     total = sum(event.count for event in found)
     names = sorted({event.detail for event in found if event.detail})
     cleared, later = calls_of(record, ("clear_caches",)), len(_runs(record, AGAIN))
@@ -467,6 +480,31 @@ def _compiled_too_often(record: Record) -> Failure | None:
         f"{plural(total, 'program')} compiled",
         culprits(record, found),
     )
+
+
+def _compiled_going_on(record: Record) -> Failure | None:
+    """The failure where a run compiles that begins with the state which another one returned."""
+    if not any(events(seen(record), "compile", phase=GOING_ON)):
+        return None
+    came = next(run.came_back for run in _runs(record, GOING_ON))
+    observed = "a run that went on from what `simulate` returned compiled a program"
+    placing = statements.matching(record, "simulate", _PLACING) if came == COMMITTED else []
+    return Failure(
+        "a run that goes on from the state of an earlier one uses the program of that one",
+        observed + (came and f": it came back {came}"),
+        placing or statements.result(record, "simulate"),
+        OTHER_STATE.get(came, ""),
+    )
+
+
+_PLACING = r".*\b(out_shardings|device_put)\b"
+OTHER_STATE = {
+    COMMITTED: "jit has one program for arrays that are committed to a device, and another one for "
+    "those that are not. Which line names a device?",
+    WEAK: "A number of Python, or jnp.full(shape, 0.0), is float32 only until it meets another "
+    "dtype. jit has a program of its own for such arrays. Which line makes the state of one?",
+}
+"""The hint by what is odd about a state that was returned."""
 
 
 def _few_are_kept(record: Record) -> int:

@@ -11,11 +11,13 @@ one more, about 80 in all, in drawn order, and for which of them the second run 
 once; the number of pendulums for each number of steps, whether their arrays are committed to their
 device, and their starts: wide swings, small ones, and some that turn over and over, in both
 directions, from any angle; one begins at 0, and one without speed. With one number of steps there
-is a single pendulum, and with another there are less than 64. Of the runs with one number of steps,
-every second one gets the very arrays of the first. In the end, one of the numbers has a run of more
-pendulums, which may compile again, and then one of as many as before. Where the file names numbers,
-one run has the most steps that the page allows, another more pendulums than each of them that is
-below MOST_PENDULUMS, and there are more runs, up to MOST_RUNS, and more numbers of steps, up to
+is a single pendulum, with another there are less than 64, and with a third as many as steps. Of the
+runs with one number of steps, every second one gets the very arrays of the first. In the end, one
+of the numbers has a run of more pendulums, which may compile again, and then one of as many as
+before. With one of the short numbers, a run goes on from the state that another one returned, and
+with one of them, angles and speeds are a single array. Where the file names numbers, one run has
+the most steps that the page allows, another more pendulums than each of them that is below
+MOST_PENDULUMS, and there are more runs, up to MOST_RUNS, and more numbers of steps, up to
 MOST_NUMBERS; some runs have exactly a named number of steps, or of pendulums. A step of a timed
 window is a run of each of two lengths, drawn as those of short runs are, once for all windows of a
 comparison.
@@ -34,19 +36,24 @@ import numpy as np
 from grader.checks.ex11_fewer_launches.facts import (
     AGAIN,
     BY_OLD_SPEED,
+    COMMITTED,
     FEW,
     FIRST,
     GIVEN,
+    GOING_ON,
     RETURNED,
+    WEAK,
     Run,
     phase_of,
     state_after,
 )
 from grader.probes import launches
-from grader.probes.observe import Observe, Stretch, unpack
-from grader.stages.drawn import beyond, named, one_of
+from grader.probes.observe import Misused, Observe, Stretch, unpack
+from grader.stages.drawn import beside, beyond, named, one_of
 
 PROMISE = "`simulate` returns (angle, speed)"
+PARTS = ("angle", "speed")
+IN_ONE = "and its caller launches programs to take that apart"
 PENDULUMS, MORE_PENDULUMS, FEW_PENDULUMS = (64, 128), (128, 160), (2, 64)
 """From how many pendulums on, and below how many, a run has; one that has another number of
 them than all others with its number of steps; and the runs with one number of steps."""
@@ -139,11 +146,13 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     sizes |= {steps: int(rng.integers(*PENDULUMS)) for steps in ALWAYS}
     kept: list[dict[str, tuple[Any, Any]]] = []
 
-    def run(steps: int, phase: str, starts: _Starts = starts) -> Run:
+    def run(
+        steps: int, phase: str, starts: _Starts = starts, start: tuple[Any, Any] | None = None
+    ) -> Run:
         made = Run(steps, sum(run.steps == steps for run in runs) + 1, phase)
         runs.append(made)
         name = state_after(steps, made.number)
-        start = starts.of(made)
+        start = start or starts.of(made)
         made.pendulums = start[0].size
         if observe.reference and steps >= FEW:
             _slips(observe, start, steps, name)
@@ -154,7 +163,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             state, (made.launches, made.functions) = counter.count(simulate)
         if phase == FIRST:
             state, (made.operations, made.told) = state
-        angle, speed = unpack(state, 2, PROMISE)
+        angle, speed = _both(state)
         observe.value(name, {"angle": angle, "speed": speed})
         made.deleted = _deleted(start)
         kept.append({GIVEN: start, RETURNED: (angle, speed)})
@@ -174,10 +183,47 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         for steps in longer:
             run(steps, FIRST, _Starts(int(rng.integers(1 << 30)), longer, committed))
             run(steps, AGAIN)
+        if right:
+            last = dict(zip((one.steps for one in runs), kept, strict=True))
+            of_committed = {sizes[steps] for steps in committed}  # they have programs for these
+            steps, other = _two_short(beside(rng), first, sizes, of_committed)
+            state, (_, speed) = last[steps][RETURNED], last[other][GIVEN]
+            run(steps, GOING_ON, start=state).came_back = _odd(state)
+            run(other, AGAIN, start=(speed, speed))
     for made, arrays in zip(runs, kept, strict=True):
         gone = {word: _deleted(pair) for word, pair in arrays.items()}
         made.later = {word: names for word, names in gone.items() if names and not made.deleted}
     observe.fact("runs", msgspec.to_builtins(runs))
+
+
+def _both(state: Any) -> tuple[Any, Any]:
+    """Angle and speed, of what `simulate` returned.
+
+    Raises:
+      Misused: it is something else.
+    """
+    if isinstance(state, jax.Array) and state.ndim == 2:
+        observed = f"it returned one array of shape {state.shape}, {IN_ONE}"
+        raise Misused(PROMISE, observed)
+    angle, speed = unpack(state, len(PARTS), PROMISE)
+    return angle, speed
+
+
+def _two_short(
+    rng: Any, numbers: list[int], sizes: dict[int, int], apart: set[int]
+) -> tuple[int, int]:
+    """Two short numbers of steps, of which the first has a size that is not one of those apart."""
+    short = [steps for steps in numbers if steps < SHORT]
+    free = [steps for steps in short if sizes[steps] not in apart]
+    return int(rng.choice(free or short)), int(rng.choice(short))
+
+
+def _odd(state: tuple[Any, Any]) -> str:
+    """What is odd about a state that came back for a start that was not committed; or ""."""
+    arrays = [array for array in state if isinstance(array, jax.Array)]
+    if any(array.committed for array in arrays):
+        return COMMITTED
+    return WEAK if any(array.weak_type for array in arrays) else ""
 
 
 def _first_runs(run: Callable[[int, str], Run], numbers: list[int], at_once: set[int]) -> list[int]:
@@ -212,7 +258,7 @@ def _near(steps: int, mine: Any, right: Any) -> bool:
 
 def _deleted(pair: tuple[Any, Any]) -> list[str]:
     """Which of an angle and a speed are deleted."""
-    named = zip(("angle", "speed"), pair, strict=True)
+    named = zip(PARTS, pair, strict=True)
     return [name for name, array in named if isinstance(array, jax.Array) and array.is_deleted()]
 
 
@@ -229,7 +275,8 @@ def _plan(rng: Any) -> tuple[dict[int, int], list[int]]:
     sizes = {
         n: one_of(rng, int(rng.integers(*PENDULUMS)), range(1, MORE_PENDULUMS[1])) for n in some
     }
-    sizes |= {middle: 1, middle + 1: int(rng.integers(*FEW_PENDULUMS))}
+    few, same = middle + 1, middle + 2
+    sizes |= {middle: 1, few: int(rng.integers(*FEW_PENDULUMS)), same: same}
     short = [steps for steps in sizes if steps < SHORT]
     more = [*sizes, *rng.choice(short, beyond(rng, int(rng.integers(40, 70)), MOST_RUNS))]
     return dict(sorted(sizes.items())), [int(steps) for steps in rng.permutation(more)]

@@ -5,9 +5,11 @@ A run is named by its number of steps, and by its number among the runs with so 
 
 import msgspec
 
-FIRST, AGAIN = "first", "again"
+FIRST, AGAIN, GOING_ON = "first", "again", "going on"
 """The phases: the first run with a number of steps, and each later one with that number. A run of
-another number of pendulums is a first one again."""
+another number of pendulums is a first one again. The last phase is that of a run which begins with
+the state that an earlier one returned."""
+COMMITTED, WEAK = "committed to its device", "weakly typed"
 GIVEN, RETURNED = "the caller's", "what a run returned:"
 """The words for arrays that a later run may delete."""
 
@@ -37,6 +39,9 @@ class Run(msgspec.Struct, omit_defaults=True):
     """Whether a program that it compiled gives numbers to Python, by a callback."""
     deleted: list[str] = []
     """The arguments that it deletes."""
+    came_back: str = ""
+    """How the state that it goes on from came back, other than a caller makes it: COMMITTED, WEAK,
+    or ""."""
     later: dict[str, list[str]] = {}
     """What a later run deletes, though it does not delete it itself: GIVEN or RETURNED -> names."""
 

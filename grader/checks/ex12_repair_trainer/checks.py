@@ -15,9 +15,11 @@ from grader.checks.ex12_repair_trainer.facts import (
     AGAIN,
     COMPILES,
     FILLED_AGAIN,
+    LAST_LOST,
     LONG,
     LOSS_AFTER,
     LOSS_MOVED,
+    LOSS_OF_NAN,
     MANY,
     MOVES,
     OTHER,
@@ -42,6 +44,7 @@ from grader.judging.evidence import (
     wanted,
 )
 from grader.judging.programs import compiled_program, not_jitted
+from grader.judging.results import differing_leaf
 from grader.judging.steps import change_ratio
 from grader.judging.words import plural, where
 from grader.records.record import PREFETCHED, UNWAITED, Event, EventKind, Measured, Record
@@ -202,7 +205,7 @@ def same_step(record: Record) -> Result:
         or _differing(record, ["[0][0]", "[0][2]"], why)
     )
     if found is None:
-        return _other_in_training(record) or _other_with_other_rows(record)
+        return _other_in_training(record) or _other_with_other_rows(record) or _nan_left_out(record)
     if unused or not isinstance(found, Failure) or found.hint:
         return found
     if found.observed.endswith(AFTER):
@@ -255,18 +258,37 @@ def _is_known(record: Record, name: str) -> bool:
     return any(not compare("", [a], [b], "", "", rtol=1e-4, atol=1e-5) for a, b in pairs)
 
 
-BY_THE_SIZE = "Which number in your code decides what becomes of a batch, or of its numbers?"
+BY_THE_SIZE = "What decides what becomes of a batch: a number in your code, or the labels' dtype?"
 
 
 def _other_with_other_rows(record: Record) -> Failure | Unable | None:
     """The failure where `step` is right for the usual batches, and not for others."""
     usual, rows = seen(record).facts[OTHER_ROWS]
-    why = f"; this is with {plural(rows, 'row')}, and with {usual} it is right"
+    why = f"; this is with {plural(rows, 'row')} and labels of uint8, and with {usual} and int32 "
+    why += "it is right"
     state = [] if _differing(record, ["[0][1]"], "") else ["[0][1]"]  # else `state_is_kept` fails
     found = _differing(record, ["[1]", "[0][0]", "[0][2]", *state], why, OTHER_ROWS)
     return replace(found, hint=BY_THE_SIZE) if isinstance(found, Failure) else found
 
 
+def _nan_left_out(record: Record) -> Failure | None:
+    """The failure where the loss is a number although a row of the inputs is none."""
+    failure = differing_leaf(record, LOSS_OF_NAN, rtol=1e-3, atol=1e-3)
+    if failure is None:
+        return None
+    return Failure(
+        "where a row of the inputs is NaN, the loss is NaN",
+        f"it is {failure.observed}: such a row has no part in it",
+        definition(record, "step"),
+        OF_A_NAN,
+        made=statements.differentiated(record, "step"),
+    )
+
+
+OF_A_NAN = (
+    "A loss of NaN says that something is wrong with a batch, or with the model. Which line keeps "
+    "that quiet?"
+)
 OF_A_TRACE = (
     "jit traces a function once for each form of its arguments. What in `step` is not the same in "
     "every trace?"
@@ -307,7 +329,13 @@ AS_GIVEN = (
     "Return a list with one float for each step: the loss that the step gave, also where there are "
     "hundreds of steps, and where the loss is no number."
 )
+LAST_HELD = "Whose loss does your code still hold when the loop has ended, and what becomes of it?"
 ANEW = "Each call returns a list of its own. Where does your code make the one that it returns?"
+_USING_UP = r"(sum|len|list|tuple|sorted|max|enumerate|deque)\(.*\bbatches\b"
+USED_UP = (
+    "An iterator gives each batch once. Which line goes over it before the loop does, and what is "
+    "left for the loop?"
+)
 RETURNED = "Return the model that the last step gave, and a list with one float for each step."
 
 
@@ -320,6 +348,10 @@ def trains_on_every_batch(record: Record) -> Result:
     place = definition(record, "train")
     for name, steps in _lengths(record).items():
         run = _run(record, name)
+        if not run.calls and run.taken_first == steps:
+            taken = f"no step: all {plural(steps, 'batch')} had been taken before the first one"
+            used = statements.matching(record, "train", _USING_UP) or place
+            return Failure(f"one step for each of {steps} batches", taken, used, USED_UP)
         if failure := _steps_taken(run, steps):
             if len(run.calls) > steps:
                 calls = calls_of(record, ["step"])
@@ -336,6 +368,7 @@ def trains_on_every_batch(record: Record) -> Result:
             if run.problem.startswith("there are"):
                 returned = _rounds_of_helper(record, returned) or returned
             hint = ANEW if run.problem == FILLED_AGAIN else RETURNED
+            hint = LAST_HELD if run.problem.endswith(LAST_LOST) else hint
             return Failure(expected, observed, returned, hint)
     return _of_many(record)
 
@@ -460,10 +493,7 @@ def a_new_key_for_each_step(record: Record) -> Result:
         )
     elif many.keys < many.steps:
         steps = many.steps
-        observed = (
-            f"{plural(many.keys, 'key')}: {THE_SAME_UNITS}; with {len(keys)} steps, no key came "
-            "twice"
-        )
+        observed = f"{plural(many.keys, 'key')}: {THE_SAME_UNITS}; {_which_keys(many, len(keys))}"
     else:
         return None
     expected = (
@@ -472,7 +502,7 @@ def a_new_key_for_each_step(record: Record) -> Result:
     )
     hint = SPLIT if used and not (repeated or common or again != keys[: len(again)]) else ""
     if steps == many.steps:
-        hint = FOR_ANY_NUMBER
+        hint = OF_THE_BATCH if many.by_the_batch else FOR_ANY_NUMBER
     elif not (repeated or hint):
         hint = "jax.random.split and fold_in make new keys of `key`. Counting or NumPy do not."
     makers = (*MAKERS, "random.split") if steps == many.steps else MAKERS
@@ -484,6 +514,16 @@ def a_new_key_for_each_step(record: Record) -> Result:
     return Failure(expected, observed, place, hint)
 
 
+def _which_keys(many: ManySteps, steps: int) -> str:
+    """Which keys came again in a run of many steps, where none did in one of so many `steps`."""
+    again = plural(many.steps - many.keys, "batch")
+    return (
+        f"each of {again} that came again got its key again"
+        if many.by_the_batch
+        else f"with {steps} steps, no key came twice"
+    )
+
+
 def _splitting_again(record: Record, keys: list[tuple[int, ...]], count: int) -> list[Culprit]:
     """What makes the keys, if so many come again and again: the only split of the file, mostly."""
     if count == 1:
@@ -493,6 +533,10 @@ def _splitting_again(record: Record, keys: list[tuple[int, ...]], count: int) ->
     return splits if alone and keys == again else []
 
 
+OF_THE_BATCH = (
+    "In each epoch, the batches come again, and a step is to drop other units than the last time. "
+    "Of what does your code make a key?"
+)
 NOT_PASSED_ON = (
     "`split` makes new keys of the one that it gets, and always the same ones of the same key. "
     "Which key does it get the next time?"

@@ -5,19 +5,21 @@ in `train`. All three runs are judged. One is long, one starts from the same key
 keys must come out, and one from another key. The long run holds each step until the next one is
 called (`grader.stages.held`), so a wait is found that no probe sees. Three more runs are watched
 and judged as the others, but their steps train nothing, and give one of two models in turn, so that
-hundreds of them cost little; the last batch has fewer rows; the losses are of all sizes, one is
-infinite, and the last one is NaN. `step` is exported for batches of another size, too.
+hundreds of them cost little; the last batch has fewer rows; of hundreds of batches, some come again
+in the end; the losses are of all sizes, one is infinite, and the last one is NaN. `step` is
+exported for batches of another size, too, with labels of another dtype, and called once with a row
+of NaN.
 
 Drawn: the steps of each run (60 to 99, 3 to 19, 20 to 59; 1, one of SAME_SIZES, 100 to 259, and 530
 to 699), the rows of a batch (of the other size, one of SAME_SIZES), all numbers, of which one in
-each array of the model is 0, the seeds of the keys, and which device is the default one in the
-first run; in the second it is the other one, and likewise in later ones; in the last one nobody has
-set it. So code that names a device names the wrong one at least once. Keys begin with 0, as those
-of PRNGKey do, but for one. No run that trains has 100 steps: JAX compiles a program for each
-hundred elements of an array that Python iterates over, such as keys. Where the file names numbers,
-the longest run that trains nothing has more steps than each of them, or twenty times as many, up to
-MOST_STEPS; and of the batches of the other size, the rows are more, up to MOST_ROWS, and an input
-is larger, up to LARGEST.
+each array of the model is 0, the seeds of the keys, how many batches come again, the row of NaN,
+and which device is the default one in the first run; in the second it is the other one, and
+likewise in later ones; in the last one nobody has set it. So code that names a device names the
+wrong one at least once. Keys begin with 0, as those of PRNGKey do, but for one. No run that trains
+has 100 steps: JAX compiles a program for each hundred elements of an array that Python iterates
+over, such as keys. Where the file names numbers, the longest run that trains nothing has more steps
+than each of them, or twenty times as many, up to MOST_STEPS; and of the batches of the other size,
+the rows are more, up to MOST_ROWS, and an input is larger, up to LARGEST.
 """
 
 from collections.abc import Iterator
@@ -35,6 +37,7 @@ from grader.checks.ex12_repair_trainer.facts import (
     LONG,
     LOSS_AFTER,
     LOSS_MOVED,
+    LOSS_OF_NAN,
     MANY,
     MOVES,
     OTHER,
@@ -122,8 +125,9 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         exported = observe.program("step", submission.step, model, keys[index], batches[index])
     other = beyond(rng, int(apart.choice(SAME_SIZES)), MOST_ROWS, each=16)
     with observe.unwatched():
-        of_other_rows = _batch(apart, other)
-        of_other_rows[0][0, 0] += far(apart, LARGEST)
+        inputs, labels = _batch(apart, other)
+        inputs[0, 0] += far(apart, LARGEST)
+        of_other_rows = inputs, labels.astype("uint8")
     observe.fact(OTHER_ROWS, [rows, other])
     observe.program(OTHER_ROWS, submission.step, model, keys[0], of_other_rows)
     is_unlike = unlike(exported)
@@ -143,6 +147,10 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             observe.value(f"loss with key {index}", loss)
             in_order(unpack(after, 3, MODEL), model)
             observe.fact(MOVES, _moves(model[1], batches[0][0].mean(0), after[1]))
+        inputs, labels = batches[0]
+        lost = np.where(np.arange(rows)[:, None] == apart.integers(rows), np.float32("nan"), inputs)
+        _, loss = unpack(step(*jax.device_put((model, keys[0])), (lost, labels)), 2, STEP)
+        observe.value(LOSS_OF_NAN, loss)
     observe.fact("batch bytes", [array.nbytes for array in batches[0]])
     last = _batch(rng, rows // 2)
     observe.fact("bytes of the last batch", [array.nbytes for array in last])
@@ -177,9 +185,10 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
 
 
 def _views(rng: Any, many: int, rows: int) -> Iterator[Any]:
-    """`many` batches of `rows` rows each, which are no two alike."""
+    """`many` batches of `rows` rows each. Of hundreds, the first ones come again in the end."""
     inputs, labels = _batch(rng, many + rows)
-    for i in range(many):
+    again = int(beside(rng).integers(1, many // 2)) if many >= MANY_STEPS[0][0] else 0
+    for i in (*range(many - again), *range(again)):
         yield inputs[i : i + rows], labels[i : i + rows]
 
 

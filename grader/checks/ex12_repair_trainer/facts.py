@@ -22,11 +22,15 @@ step makes of its first arguments, with the same key and batch, and the old stat
 LOSS_MOVED = "loss with the new state"
 """The name of the value that the reference's side keeps: the loss of the first arguments, but with
 the state that the step makes of theirs."""
+LOSS_OF_NAN = "loss of a batch with a NaN"
+"""The name of the loss where a row of the inputs is NaN."""
 MOVES = "how often the mean moves"
 """The fact that says how often the mean of the returned state has moved: 0, 1, 2, or -1 where that
 is not known."""
 FILLED_AGAIN = "a later call of `train` changes the list of losses that this one returned"
 """What is wrong with such a list."""
+LAST_LOST = ": that of the last step is missing"
+"""What is wrong with a list that holds all other losses."""
 WAITED = "held steps that were waited for"
 """The fact that lists steps, from 0, for which the host waited in the run that holds its steps."""
 
@@ -63,6 +67,8 @@ class ManySteps(msgspec.Struct):
     """The default device, where the model was, as `cpu:1`."""
     keys: int
     """How many keys the steps got."""
+    by_the_batch: bool
+    """Whether a key came again wherever a batch did, and nowhere else."""
     left: int
     """How many batches it left without a step."""
     problem: str
@@ -84,6 +90,8 @@ class Run(msgspec.Struct):
     """How many batches there were."""
     default: str
     """The default device, where the model was, as `cpu:1`."""
+    taken_first: int
+    """How many batches were taken from the iterator before the first step."""
     calls: list[Call]
     problem: str
     """What is wrong with what `train` returned, or ""."""

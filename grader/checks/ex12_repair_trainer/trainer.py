@@ -16,6 +16,7 @@ import numpy as np
 from grader.checks.ex12_repair_trainer.facts import (
     COMPILES,
     FILLED_AGAIN,
+    LAST_LOST,
     Call,
     ManySteps,
     Run,
@@ -62,10 +63,13 @@ class Training:
         """(model, key, batch) of each call, and (model, loss) that it returned; all copies."""
         self._given: list[list[Any]] = []
         self._gave: list[list[Any]] = []
+        self._taken_first = 0
 
     def take(self) -> Iterator[Any]:
         """The batches, one by one."""
-        yield from self.batches
+        for batch in self.batches:
+            self._taken_first += not self._kept
+            yield batch
         if self.held is not None:
             self.held.release()
 
@@ -117,7 +121,7 @@ class Training:
         given = [float(loss) for *_, loss in kept]
         problem = _problem((returned[0], losses), before, given)
         problem = problem or FILLED_AGAIN * (losses != _listed(returned[1]))
-        return Run(len(self.batches), str(default), calls, problem)
+        return Run(len(self.batches), str(default), self._taken_first, calls, problem)
 
 
 def one_loss(loss: Any) -> None:
@@ -202,9 +206,12 @@ def many_steps(
         keys, got = jax.device_get(([jax.random.key_data(key) for key, _ in kept], kept))
         pairs = enumerate(zip(got, batches, strict=False))
         other = (i for i, ((_, mine), batch) in pairs if _bytes(mine) != _bytes(batch))
-        made = len({word.tobytes() for word in keys})
+        words, told = [key.tobytes() for key in keys], [_bytes(batch) for _, batch in got]
+        made, different = len({*words}), len({*told})
+        by_the_batch = made == different == len({*zip(words, told, strict=True)}) < len(keys)
+        first = next(other, None)
         return ManySteps(
-            len(keys), default, made, left, problem, next(other, None), places, copied, end
+            len(keys), default, made, by_the_batch, left, problem, first, places, copied, end
         )
 
 
@@ -345,7 +352,8 @@ def _problem(returned: Any, model: Any, losses: list[float]) -> str:
         if type(loss) is not float and not isinstance(loss, np.floating):
             return f"`losses[{index}]` is {_kind(loss)}, and a float is asked for"
     if len(mine) != len(losses):
-        return f"there are {len(mine)} losses, and {len(losses)} steps"
+        few = f"there are {len(mine)} losses, and {len(losses)} steps"
+        return few + LAST_LOST * _are_these(mine, losses[:-1])
     for index, (loss, wanted) in enumerate(zip(mine, losses, strict=True)):
         if not np.array_equal(np.float32(loss), np.float32(wanted), equal_nan=True):
             return f"`losses[{index}]` is {loss:.9g}, and step {index} gave {wanted:.9g}"
@@ -355,6 +363,13 @@ def _problem(returned: Any, model: Any, losses: list[float]) -> str:
     if trees[0] != trees[1]:
         return "the model is not built as the one that the last step gave"
     return "" if same(trained, model) else "the model is not the one that the last step gave"
+
+
+def _are_these(mine: Sequence[Any], losses: Sequence[float]) -> bool:
+    """Whether losses are those that the steps gave, in their order."""
+    return np.array_equal(
+        np.asarray(mine, np.float32), np.asarray(losses, np.float32), equal_nan=True
+    )
 
 
 def _kind(value: Any) -> str:

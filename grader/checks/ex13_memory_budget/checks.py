@@ -211,6 +211,7 @@ def _wrong_share(record: Record, one: Started) -> Failure | None:
     both = {OLD, NEW} <= one.variables.keys() - one.shell.keys()
     place = _naming(record, OLD) if both else place
     hint = TWICE if both else AS_IT_IS if told is not None and told <= 1 else ""
+    hint = BY_REPR if "np.float64(" in one.complaint else hint
     return Failure(expected, observed, place, hint)
 
 
@@ -225,6 +226,10 @@ GONE_AGAIN = (
 )
 REACHED = "The marked line was not reached in this call. On what does it hang?"
 SPELT = "How is the variable spelt? JAX says nothing of one that it does not know."
+BY_REPR = (
+    "The share may be a float of NumPy, whose repr is np.float64(0.3). Which text of it is the "
+    "number alone?"
+)
 TWICE = f"{NEW} is the name of today, and {OLD} the old one. Which lines set a variable twice?"
 
 
@@ -385,8 +390,15 @@ def _inherited(record: Record, one: Started) -> Failure | None:
             place, keeping = _naming(record, kept[0]), calls_of(record, ("setdefault",))
             if keeping and place[0].line not in {one.line for one in keeping}:
                 place = keeping
-            return Failure(expected, observed, place)
+            unset = calls_of(record, ("unsetenv",))
+            return Failure(expected, observed, unset or place, ONLY_IN_C if unset else "")
     return None
+
+
+ONLY_IN_C = (
+    "os.unsetenv changes the environment of the process, and os.environ keeps the variable. JAX "
+    "reads os.environ: take it away there, with os.environ.pop(name, None)."
+)
 
 
 def _wrong(record: Record, one: Started) -> Failure | None:

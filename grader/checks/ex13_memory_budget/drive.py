@@ -4,18 +4,18 @@ The processes are staged (`grader.stages.allocating`): JAX's own code reads the 
 settings and hands them to a client for a GPU that is not there.
 
 Drawn: the share of each process (0.001 to 0.999, with three digits; from an empty shell very small
-to very large ones, each with a pool that grows and with one that does not, and one half); in the
-other shells the values of the variables, also such as mean nothing, where each variable stands
-alone, with each text that JAX reads as off and some that it reads as on, and in each company of two
-or more, with a pool that grows and with one that does not; how many GPUs there are (1 to 8), of
-which some shells show one or several, and what else some have set; and the order of all processes.
-Where the file names numbers, every second share is one of them, if it can be, some texts are longer
-than each of them that is below MOST_SIGNS, and there are more GPUs, up to MOST_GPUS. One shell has
-set the very share that is asked for, under the old name, one an allocator without a name, one a
-preallocation without a word, and one what JAX sets aside for collectives. Where there is a GPU, two
-real processes with a drawn share are asked what its allocator gave them. What JAX is told is
-compared with what was asked for, and with the text of the environment that it read, outside this
-process.
+to very large ones, each with a pool that grows and with one that does not, and one half; one of
+these is a float64 of NumPy); in the other shells the values of the variables, also such as mean
+nothing, where each variable stands alone, with each text that JAX reads as off and some that it
+reads as on, and in each company of two or more, with a pool that grows and with one that does not;
+how many GPUs there are (1 to 8), of which some shells show one or several, and what else some have
+set; and the order of all processes. Where the file names numbers, every second share is one of
+them, if it can be, some texts are longer than each of them that is below MOST_SIGNS, and there are
+more GPUs, up to MOST_GPUS. One shell has set the very share that is asked for, under the old name,
+one an allocator without a name, one a preallocation without a word, and one what JAX sets aside for
+collectives. Where there is a GPU, two real processes with a drawn share are asked what its
+allocator gave them. What JAX is told is compared with what was asked for, and with the text of the
+environment that it read, outside this process.
 """
 
 import linecache
@@ -28,6 +28,7 @@ from typing import Any
 
 import jax
 import msgspec
+import numpy as np
 
 from grader.checks.ex13_memory_budget.facts import (
     ALLOCATOR,
@@ -45,7 +46,7 @@ from grader.checks.ex13_memory_budget.facts import (
 from grader.probes.observe import Misused, Observe
 from grader.probes.private import Gone
 from grader.stages import allocating
-from grader.stages.drawn import beyond, named
+from grader.stages.drawn import beside, beyond, named
 
 SHARES, ENDS = (0.02, 0.12, 0.5, 0.88, 0.98), ((0.001, 0.02), (0.98, 0.999))
 """Where very small, small, large and very large shares begin and end; and those at the ends."""
@@ -162,6 +163,11 @@ def _calls(rng: Any) -> list[tuple[Shell, float, bool]]:
     empty: Shell = {}
     found = [(empty, _share(rng, *size), grow) for size in sizes for grow in (True, False)]
     found.append((empty, 0.5, bool(rng.integers(2))))
+    of_numpy = int(beside(rng).integers(len(found)))
+    found = [
+        (shell, np.float64(share) if n == of_numpy else share, grow)
+        for n, (shell, share, grow) in enumerate(found)
+    ]
     found += [(shell, _share(rng), grow) for shell, grow in _alone(rng)]
     same = _share(rng)
     found.append(({OLD: str(same)}, same, bool(rng.integers(2))))
@@ -206,7 +212,7 @@ def _start(submission: ModuleType, shell: Shell, share: float, grow: bool, gpus:
         found = allocating.started(submission, shell, share, grow, gpus)
     except RuntimeError as error:
         raise (_left_out(shell, error) or error).with_traceback(error.__traceback__) from None
-    return Started(shell, share, grow, **found)
+    return Started(shell, float(share), grow, **found)
 
 
 def _left_out(shell: Shell, error: RuntimeError) -> Misused | None:

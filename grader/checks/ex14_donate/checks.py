@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from grader.checks.ex14_donate import EXERCISE, facts
-from grader.checks.ex14_donate.facts import FEW, LEAST, MANY, RUNS, TRACED, Run, Traced
+from grader.checks.ex14_donate.facts import FEATURES, FEW, LEAST, MANY, RUNS, TRACED, Run, Traced
 from grader.judging.arrays import FORM, load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import culprit, definition, given, seen, wanted
@@ -57,6 +57,10 @@ def jitted(record: Record) -> Result:
 
 
 DTYPES = "Which operation changes the dtype: an `astype`, or a `+ 1.0` on an int32?"
+NAMES = (
+    "jax.tree.leaves gives the arrays of a dict in the order of its sorted names. In which order "
+    "does your code name them?"
+)
 
 
 @EXERCISE.check(
@@ -99,11 +103,16 @@ def _other_arrays(record: Record, traced: Traced) -> Failure | None:
         if before != new[path]:
             other = before.partition("[")[0] != new[path].partition("[")[0]
             cast = statements.matching(record, "step", _CAST) if other else []
+            theirs = next((name for name, form in old.items() if form == new[path]), "")
+            exchanged = theirs and sorted(old.values()) == sorted(new.values())
+            under = (
+                f": that is the form of `state{theirs}`, so each array has the name of another one"
+            )
             return Failure(
                 f"`state{path}` stays {before}",
-                f"it becomes {new[path]}",
+                f"it becomes {new[path]}" + (under if exchanged else ""),
                 cast or definition(record, "step"),
-                DTYPES if other else "",
+                DTYPES if other else NAMES if exchanged else "",
             )
     return None
 
@@ -126,6 +135,7 @@ def same_results(record: Record) -> Result:
     for right, ((name, _), traced) in enumerate(sizes):
         if failure := differing_output(record, name, rtol=1e-4, atol=1e-5):
             size = f", for a state of {traced.state_bytes:,} bytes"
+            size += SQUARE * (traced.old_state.get(W1) == f"float32[{FEATURES},{FEATURES}]")
             found = _named(record, failure, name, "step", size)
             if "['count']" in found.expected:
                 return _of_count(record, found, name, traced.rows)
@@ -140,6 +150,12 @@ def same_results(record: Record) -> Result:
     return None
 
 
+W1, SQUARE = "['params']['w1']", ", with as many hidden units as inputs"
+TRANSPOSED = (
+    "A square array and its transposed one have the same shape. Which of the two is the gradient, "
+    "and how does your code know?"
+)
+WHERE_ZERO = "What becomes of the momentum where the gradient is 0?"
 LATER = (
     "One step by itself is right. On what does one of many depend in your code besides the params, "
     "the momentum and the batch: on the count, or on what an earlier call has kept?"
@@ -171,6 +187,9 @@ def _of_params(record: Record, failure: Failure, name: str, right: int, rows: in
         average = abs((ratio or 0) - (1 - DECAY)) < WHOLE * (1 - DECAY)
         observed += ", as in an average of gradients" * average
         divisor = rows / ratio if ratio and not average else 0
+        if not ratio and (why := _of_gradient(record, name)):
+            hint = TRANSPOSED if "transposed" in why else WHERE_ZERO
+            return replace(failure, observed=failure.observed + why, hint=hint)
         whole = divisor > WHOLE and abs(divisor - round(divisor)) < WHOLE * divisor
         by = f", as if the sum over {plural(rows, 'row')} were divided by {divisor:.0f}"
         observed += by * (whole and round(divisor) > 1)
@@ -223,11 +242,34 @@ def _what_they_get(record: Record, name: str) -> str:
     return ""
 
 
-def _joined(leaves: Sequence[Leaf], key: str) -> Any:
-    """The numbers of a state below a key, as one vector; None if there are none."""
+def _of_gradient(record: Record, name: str) -> str:
+    """What explains a momentum that is another one by its gradient, if that is known; else ""."""
+    mine, theirs = record.measured.get(name), record.reference_measured.get(name)
+    if mine is None or theirs is None:
+        return ""
+    sides = mine.outputs, theirs.outputs, given(record, name)
+    got, right, old = (_joined(side, "momentum") for side in sides)
+    if got is None or right is None or old is None or got.shape != right.shape:
+        return ""
+    wrong = abs(got - right) > NEAR * abs(right)
+    unmoved = (got == old) & (abs(right - DECAY * old) < NEAR * abs(old))
+    if wrong.any() and unmoved[wrong].all():
+        return "; where it differs, it is the old momentum: the gradient is 0 there"
+    got, right, old = (_joined(side, "momentum", "w1") for side in sides)
+    if got is None or got.size != FEATURES**2 or got.shape != right.shape:
+        return ""
+    added, gradient = ((one - DECAY * old).reshape(FEATURES, FEATURES) for one in (got, right))
+    if abs(added - gradient.T).max() < NEAR * abs(gradient).max():
+        return "; what it adds for `w1` is the reference's gradient, transposed"
+    return ""
+
+
+def _joined(leaves: Sequence[Leaf], *keys: str) -> Any:
+    """The numbers of a state below some keys, as one vector; None if there are none."""
     import numpy as np  # here: the command line starts without it
 
-    data = [leaf.data for leaf in leaves if leaf.path.startswith(f"[0]['{key}']")]
+    below = "[0]" + "".join(f"['{key}']" for key in keys)
+    data = [leaf.data for leaf in leaves if leaf.path.startswith(below)]
     arrays = [load(one).astype("float64").ravel() for one in data if one is not None]
     return np.concatenate(arrays) if arrays else None
 

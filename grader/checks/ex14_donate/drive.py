@@ -2,16 +2,16 @@
 
 Drawn: the width of the network and the rows of a batch, for five programs (a narrow network, a wide
 one and one between, two of them with 3 to 6 rows, and one with 1 or 2, and one of any width with 7
-or 8, in any order, and then one between with 61 to 500), and of another network, which is run
-twice, with 8 to 59 rows, for 2 to 19 and for 100 to 139 steps; the count that a state begins with
-(0 in one run, where the momentum is 0, too; hundreds to millions in two programs, and more
-elsewhere; in the second run it passes a number that 10,000 and 4096 divide); how many batches a run
-has, which come again in turn; whether a batch is a list or a tuple, of which at least two traces
-get each; whether the runs come before the traces; how large the inputs of a program are; and all
-numbers, of which some are 0. In the program with the most rows, some numbers are far from the
-others. In the last step of the shorter run, one target is very large, and so are the gradients.
-Where the file names numbers, the widest network is wider than each of them that is below
-MOST_WIDTH, the longer run has more steps, up to MOST_STEPS, and that target is larger, up to
+or 8, in any order, and then one of as many hidden units as inputs, with 61 to 500), and of another
+network, which is run twice, with 8 to 59 rows, for 2 to 19 and for 100 to 139 steps; the count that
+a state begins with (0 in one run, where the momentum is 0, too; hundreds to millions in two
+programs, and more elsewhere; in the second run it passes a number that 10,000 and 4096 divide); how
+many batches a run has, which come again in turn; whether a batch is a list or a tuple, of which at
+least two traces get each; whether the runs come before the traces; how large the inputs of a
+program are; and all numbers, of which some are 0. In the program with the most rows, some numbers
+are far from the others. In the last step of the shorter run, one target is very large, and so are
+the gradients. Where the file names numbers, the widest network is wider than each of them that is
+below MOST_WIDTH, the longer run has more steps, up to MOST_STEPS, and that target is larger, up to
 MOST_FAR; one more program has 500 rows; and some counts, widths and rows are named numbers, or
 counts that they divide.
 
@@ -30,7 +30,7 @@ import msgspec
 import numpy as np
 
 from grader.checks.ex14_donate import facts
-from grader.checks.ex14_donate.facts import FEW, LEAST, MANY, RUNS, TRACED, Run, Traced
+from grader.checks.ex14_donate.facts import FEATURES, FEW, LEAST, MANY, RUNS, TRACED, Run, Traced
 from grader.probes.describe import address
 from grader.probes.host_operations import uses_host_memory
 from grader.probes.observe import Misused, Observe, unpack
@@ -69,7 +69,7 @@ def _state(rng: Any, width: int, count: int) -> dict[str, Any]:
     """
 
     def draw(scale: float) -> dict[str, Any]:
-        shapes = {"w1": (16, width), "b1": (width,), "w2": (width,)}
+        shapes = {"w1": (FEATURES, width), "b1": (width,), "w2": (width,)}
         drawn = {k: rng.standard_normal(s) * (rng.random(s) >= ZEROS) for k, s in shapes.items()}
         return {k: (scale * x).astype(np.float32) for k, x in drawn.items()}
 
@@ -86,11 +86,11 @@ def _copied(tree: Any) -> Any:
 
 
 def _batch(rng: Any, rows: int, *, size: float = INPUTS[0], apart: bool = False) -> Any:
-    """Inputs (rows, 16) of a size and targets (rows,), float32, on the device.
+    """Inputs (rows, FEATURES) of a size and targets (rows,), float32, on the device.
 
     One of the targets may be `apart` from all others.
     """
-    shape = rows, 16
+    shape = rows, FEATURES
     inputs = (rng.standard_normal(shape) * (rng.random(shape) >= ZEROS)).astype(np.float32)
     targets = inputs[:, 0].copy()
     if apart:
@@ -135,7 +135,8 @@ def _trace_all(step: Any, observe: Observe, rng: Any) -> None:
     for number, size in enumerate([*ordered, (WIDTHS[1], MORE_ROWS), *most], 1):
         width, rows = (among(rng, ends) for ends in size)
         if size[0] == WIDTHS[-1]:
-            width = beyond(rng, width, MOST_WIDTH, each=16)
+            width = beyond(rng, width, MOST_WIDTH, each=FEATURES)
+        width = FEATURES if number == len(sizes) + 1 else width
         with observe.unwatched():
             state = _state(rng, width, _count(rng, *(COUNTS if number > 2 else SMALLER)))
             drawn = _batch(rng, rows, size=rng.uniform(*INPUTS))

@@ -5,6 +5,8 @@ import msgspec
 TRACED, RUNS = "traced", "runs"
 """The names of the facts that hold lists of `Traced` and of `Run`."""
 
+FEATURES = 16
+"""The numbers in a row of the inputs."""
 FEW, MANY = 6, 8
 """Up to how many rows the batches of most programs have, and those of all but one: of more rows a
 step may keep so much that there is room for a copy of the state."""

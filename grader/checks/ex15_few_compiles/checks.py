@@ -1,5 +1,6 @@
 """Checks of ex15_few_compiles: the predictions, the caller's list, compiles, and padding."""
 
+import math
 from dataclasses import replace
 
 import msgspec
@@ -10,10 +11,14 @@ from grader.checks.ex15_few_compiles.facts import (
     FACTOR,
     FORMER,
     MOST_ROWS,
+    OLD_PARAMS,
     OTHER_END,
     PROGRAMS,
+    RENEWED,
+    SCRAMBLED,
     SERVED,
     SERVED_MORE,
+    TWICE,
     UNSEEN,
     ZEROS,
     Call,
@@ -21,7 +26,7 @@ from grader.checks.ex15_few_compiles.facts import (
     one_row_more,
     served_list,
 )
-from grader.judging.arrays import ANOTHERS
+from grader.judging.arrays import ANOTHERS, load
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import calls_of, culprits, definition, events, probe_gap, seen, wanted
 from grader.judging.results import differing_leaf, renamed
@@ -74,6 +79,8 @@ NOT_ONE_BATCH = (
 )
 WHY_NOT = {
     OTHER_END: "Are the rows and the mask padded at the same end?",
+    SCRAMBLED: "A batch may lie in memory column by column, or be a part of a wider table. In "
+    "which order does your code read its numbers?",
     ZEROS: "Where are the rows of the batch put into the array that `model` gets?",
 }
 """The hint where it is known why the counted rows are those of no batch."""
@@ -103,9 +110,14 @@ def same_predictions(record: Record) -> Result:
     atol = 1e-4 * float(wanted(record).facts[FACTOR])
     for number, served in enumerate(_served(record), 1):
         name = served_list(number)
+        if served.changed and number == wanted(record).facts[TWICE][0]:
+            continue  # what is changed comes again in this list: the next check names it
         failure = _not_numpy(record, name) or differing_leaf(record, name, rtol=1e-4, atol=atol)
         if failure:
             named = _named(record, failure, number, served)
+            if _by_index(record, name):
+                observed = f"{named.observed}: the first two predictions, again and again"
+                return replace(named, observed=observed, hint=BY_INDEX)
             lost = 0 < sum(call.counted for call in served.calls) < sum(served.sizes)
             known = named.hint and not (lost and "has shape" in named.expected)
             return named if known else _with_reason(record, named, served)
@@ -132,6 +144,25 @@ OF_ITS_OWN = (
 )
 
 
+BY_INDEX = (
+    "NumPy takes a mask of booleans for a choice of rows, and one of whole numbers for their "
+    "indices, 1 and 0. Of which dtype is the mask that cuts in your code?"
+)
+
+
+def _by_index(record: Record, name: str) -> bool:
+    """Whether the first wrong shape is that of predictions which a mask of 1 and 0 has indexed."""
+    pairs = zip(seen(record).values[name], wanted(record).values[name], strict=False)
+    mine, right = next(((a.data, b.data) for a, b in pairs if a.shape != b.shape), (None, None))
+    if mine is None or right is None:
+        return False
+    got, few = load(mine).astype(float), load(right).astype(float)
+    if got.ndim != 1 or not 1 < few.size < got.size:
+        return False
+    indexed = [few[1]] * few.size + [few[0]] * (got.size - few.size)
+    return all(math.isclose(a, b, rel_tol=1e-4) for a, b in zip(got, indexed, strict=True))
+
+
 def _not_numpy(record: Record, name: str) -> Failure | None:
     """The failure where a batch's predictions are no NumPy array."""
     for leaf in seen(record).values.get(name, ()):
@@ -151,12 +182,16 @@ def _named(record: Record, failure: Failure, number: int, served: Served) -> Fai
     last = len(_served(record))
     given += ", which came before, with other params" * (number == last)
     given += ", in an array that came before, with other numbers" * (number == last - 1)
+    renewed = number == wanted(record).facts[RENEWED]
+    given += ", after the caller put new arrays into the same dict of params" * renewed
     found = renamed(failure, name, "predictions")
     expected, place = f"{found.expected}, {given}", definition(record, "predict_all")
     made = failure.made or statements.call(record, "predict_all", "model")
     if found.observed.endswith(FORMER):
         observed = found.observed.replace(f": that is {FORMER}", f": they are for {FORMER}")
         found = replace(found, observed=observed, hint=FILLED_ANEW)
+    if found.observed.endswith(OLD_PARAMS):
+        found = replace(found, hint=BY_THE_DICT)
     if found.observed.endswith("at its end"):  # not cut where it is returned
         made = statements.result(record, "predict_all")
     if ANOTHERS in found.observed:
@@ -169,6 +204,10 @@ def _named(record: Record, failure: Failure, number: int, served: Served) -> Fai
     return replace(found, expected=expected, culprits=place, made=made)
 
 
+BY_THE_DICT = (
+    "A caller that trains puts new arrays into the same dict. By what does your code know the "
+    "params: by the dict, or by the arrays in it?"
+)
 FILLED_ANEW = (
     "A caller may fill one array again and again. By what does your code know that it has seen a "
     "batch: by the array, or by the numbers in it?"
@@ -231,12 +270,18 @@ def _with_reason(record: Record, failure: Failure, served: Served) -> Failure:
     anchor=PADDING,
 )
 def batches_as_they_were(record: Record) -> Result:
-    """The call leaves the caller's batches as they were."""
+    """The call leaves the caller's batches and params as they were."""
     changed = next((served.changed for served in _all_served(record) if served.changed), "")
     if not changed:
         return None
     expected = "`batches` holds the same arrays after the call, with the same numbers"
+    if changed.startswith("`params"):
+        expected = "`params` holds the same arrays after the call"
+        return Failure(expected, changed, definition(record, "predict_all"), OF_THE_CALLER)
     return Failure(expected, changed, definition(record, "predict_all"))
+
+
+OF_THE_CALLER = "The dict of params belongs to the caller, too. Which line puts something into it?"
 
 
 MODEL, STAGE = "jit(network)", "jit(stage)"
@@ -398,15 +443,28 @@ BESIDE = "`model` computes all that the rows need. Which line computes more?"
 ONE_CALL = "One call of `model` for each batch is enough. Which line makes another?"
 
 
+ONCE_ONLY = (
+    "One array may stand in a list twice. By what does your code know that it has served a batch?"
+)
+
+
 def _not_given(record: Record, number: int, served: Served) -> Failure | None:
     """The failure where `model` did not get the rows of each batch, in one call."""
     left = {*range(len(served.sizes))} - {call.batch for call in served.calls}
     if not left:
         return None
+    long, first, second = wanted(record).facts[TWICE]
+    once = number == long and left == {second}
+    if once and served.changed:
+        return None  # what came again had been changed: `batches_as_they_were` names it
     return Failure(
         "for each batch, there is a call of `model` whose mask counts its rows, and no others",
         f"of list {number}, there is none for `batches[{min(left)}]`, of "
-        f"{plural(served.sizes[min(left)], 'row')}",
+        f"{plural(served.sizes[min(left)], 'row')}"
+        + f", the array that is `batches[{first}]`, too"
+        * once,
         definition(record, "predict_all"),
-        "The predictions of a batch come from a call of `model` with all its rows.",
+        ONCE_ONLY
+        if once
+        else "The predictions of a batch come from a call of `model` with all its rows.",
     )

@@ -7,16 +7,17 @@ one size from each of 19 bands, and of 3 to 6 other sizes, which come again in t
 show how much padding one size costs, which the rows of larger batches would hide. One of the first
 lists, but not that of a single row, comes again after them, filled with arrays of the same numbers,
 and with other params, which give other predictions. Before that comes a list of one array that has
-been served, filled with other numbers. At the end, where `model` got arrays of a few
-sizes only, there is a list for each of them: of one batch that has one row more. Drawn, too, are
-the width of the network, where the rows lie (far from zero, so that a padding of zeros shifts the
-mean of its batch if it is not masked out; in a batch of three rows and more, two are equal, and one
-may be 0, or hold a number of hundreds), whether a batch lies in
-memory row by row or column by column, and a large factor by which `model` multiplies the
-predictions, so that `network` by itself does not give its numbers. Where the file names numbers,
-the long list is longer than each of them that is below MOST_BATCHES, there are more later lists, up
-to MOST_LISTS, the network is wider, up to MOST_WIDTH, the number of hundreds is larger, up to
-MOST_FAR, and some batches have as many rows as a number says.
+been served, filled with other numbers. One of the later lists has 16 rows, as many as columns, and
+before another one, the dict of params gets new arrays. In the longest list, one array stands twice.
+At the end, where `model` got arrays of a few sizes only, there is a list for each of them: of one
+batch that has one row more. Drawn, too, are the width of the network, where the rows lie (far from
+zero, so that a padding of zeros shifts the mean of its batch if it is not masked out; in a batch of
+three rows and more, two are equal, and one may be 0, or hold a number of hundreds), whether a batch
+lies in memory row by row or column by column, or is a part of a wider table, and a large factor by
+which `model` multiplies the predictions, so that `network` by itself does not give its numbers.
+Where the file names numbers, the long list is longer than each of them that is below MOST_BATCHES,
+there are more later lists, up to MOST_LISTS, the network is wider, up to MOST_WIDTH, the number of
+hundreds is larger, up to MOST_FAR, and some batches have as many rows as a number says.
 
 `model` is a plain function that counts, so it refuses to be traced.
 """
@@ -36,9 +37,13 @@ from grader.checks.ex15_few_compiles.facts import (
     FACTOR,
     FORMER,
     MOST_ROWS,
+    OLD_PARAMS,
     OTHER_END,
+    RENEWED,
+    SCRAMBLED,
     SERVED,
     SERVED_MORE,
+    TWICE,
     UNSEEN,
     ZEROS,
     Call,
@@ -49,6 +54,7 @@ from grader.checks.ex15_few_compiles.facts import (
 from grader.judging.words import plural, typed
 from grader.probes import dumped, launches
 from grader.probes.observe import Misused, Observe
+from grader.stages.drawn import beside as aside
 from grader.stages.drawn import beyond, far, named
 
 PROMISE = "`predict_all` returns a list: for each batch, its predictions"
@@ -82,7 +88,13 @@ def _rows(rng: Any, size: int, mean: float) -> Any:
         if rng.integers(2):
             away = max(rng.uniform(*FAR), far(rng, MOST_FAR))
             drawn[other, int(rng.integers(FEATURES))] = rng.choice((-1, 1)) * away
-    return drawn.astype("float32", order="CF"[int(rng.integers(2))])
+    rows = drawn.astype("float32", order="CF"[int(rng.integers(2))])
+    apart = aside(rng)
+    if apart.integers(3):
+        return rows
+    table = np.ones((size, FEATURES + int(apart.integers(1, 9))), "float32")
+    table[:, :FEATURES] = rows
+    return table[:, :FEATURES]
 
 
 def _sizes(rng: Any) -> list[int]:
@@ -107,6 +119,16 @@ def _lists(rng: Any) -> list[list[int]]:
     return [found[int(index)] for index in rng.permutation(len(found))]
 
 
+def _put_twice(rng: Any, batches: list[Any]) -> tuple[int, int]:
+    """Let an array of a long list stand there for another one, too, of its size; returns where."""
+    sizes = [len(rows) for rows in batches]
+    often = sorted(size for size in {*sizes} if sizes.count(size) > 1)
+    size = int(rng.choice(often))
+    first, second = [n for n, other in enumerate(sizes) if other == size][:2]
+    batches[second] = batches[first]
+    return first, second
+
+
 def _params(rng: Any, width: int) -> dict[str, Any]:
     """The network's parameters on the device: (16, width), (width,)."""
     shapes = {"w1": (FEATURES, width), "w2": (width,)}
@@ -127,6 +149,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     mean = float(rng.choice((-1, 1)) * rng.uniform(1.5, 3))
     given = [(params, _batches(rng, sizes, mean)) for sizes in _lists(rng)]
     lists = [[len(rows) for rows in batches] for _, batches in given]
+    long = int(np.argmax([*map(len, lists)]))
+    observe.fact(TWICE, [long + 1, *_put_twice(aside(rng), given[long][1])])
     told = [n for n, sizes in enumerate(lists) if len(sizes) < LONG[0] and sizes != [1]]
     again = int(rng.choice(told))  # a single row is its own mean: any params make 0 of it
     with observe.unwatched():
@@ -134,13 +158,12 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     apart = rng.spawn(1)[0]
     drawn = sorted({size for sizes in lists for size in sizes})
     many = beyond(rng, int(apart.integers(*LATER)), MOST_LISTS)
-    later = apart.choice(drawn, many).tolist()
+    later = [*apart.choice(drawn, many).tolist(), FEATURES]
     given += [(params, _batches(apart, [size], mean)) for size in later]
-    filled = int(
-        apart.choice(
-            [n for n, (_, (rows, *_)) in enumerate(given) if n >= len(lists) and len(rows) > 1]
-        )
-    )
+    some = [n for n, (_, (rows, *_)) in enumerate(given) if n >= len(lists) and len(rows) > 1]
+    filled = int(apart.choice(some))
+    renewed = 1 + int(aside(apart).choice([n for n in some if n <= filled]))
+    observe.fact(RENEWED, renewed)
     given.append((params, [*given[filled][1]]))
     asked = [(batches, list(batches), [*map(np.copy, batches)]) for _, batches in given]
     given.append((others, given[again][1]))
@@ -156,6 +179,13 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
                 observe.value(f"{served_list(number)}, {FORMER}", list(returned[filled][1]))
         if number == len(given):
             batches[:] = filled_again
+        if number == renewed:
+            with observe.unwatched():
+                if observe.reference:
+                    ones = np.ones(len(batches[0]), np.float32)
+                    old = factor * np.asarray(submission.network(params, batches[0], ones))
+                    observe.value(f"{served_list(number)}, {OLD_PARAMS}", [old])
+                params.update(_params(aside(apart), width))
         beside = _Beside(params, sizes)
         one, found = _serve(submission, observe, watch, beside, factor, number, batches)
         served.append(one)
@@ -188,11 +218,12 @@ def _serve(
     calls: list[Call] = []
     answers: list[tuple[Any, Any, Any]] = []
     mine, before = list(batches), [np.array(rows) for rows in batches]
+    held = dict(beside.params)
     sorted_batches = [_sorted(rows) for rows in before]
 
     def model(params: Any, rows: Any, mask: Any) -> Any:
         with observe.unwatched():
-            calls.append(_counted(rows, mask, sorted_batches))
+            calls.append(_counted(rows, mask, sorted_batches, {call.batch for call in calls}))
             counts = np.asarray(mask) != 0
             own = np.asarray(rows, np.float32)[counts]
         with beside.paused():
@@ -212,7 +243,8 @@ def _serve(
     observe.value(served_list(number), list(found))
     sizes = [len(rows) for rows in before]
     made = _made(calls, answers, before, list(found))
-    return Served(sizes, calls, beside.rows, _changed(batches, mine, before), made), found
+    changed = _changed(batches, mine, before) or _other_params(beside.params, held)
+    return Served(sizes, calls, beside.rows, changed, made), found
 
 
 def _made(
@@ -330,8 +362,26 @@ def _changed(batches: list[Any], mine: list[Any], before: list[Any]) -> str:
     return ""
 
 
-def _counted(rows: Any, mask: Any, batches: list[bytes]) -> Call:
-    """What one call of `model` gets; `batches` are those of the list, sorted."""
+def _other_params(params: dict[str, Any], held: dict[str, Any]) -> str:
+    """What became of the dict `params`, or ""; it held these arrays."""
+    if params.keys() != held.keys():
+        return f"`params` has the names {', '.join(map(str, params))} after the call"
+    other = next((name for name in held if params[name] is not held[name]), "")
+    kind = typed(type(params[other]).__name__) if other else ""
+    return f"`params['{other}']` is another array after the call, {kind}" if other else ""
+
+
+def _same_numbers(rows: bytes, others: bytes) -> bool:
+    """Whether rows hold the numbers of others, in whatever places."""
+    mine, theirs = (np.sort(np.frombuffer(one, np.float32)) for one in (rows, others))
+    return np.array_equal(mine, theirs)
+
+
+def _counted(rows: Any, mask: Any, batches: list[bytes], before: set[int | None]) -> Call:
+    """What one call of `model` gets; `batches` are those of the list, sorted.
+
+    Of equal batches, it is one that no call `before` was about, if there is one.
+    """
     if isinstance(mask, jax.core.Tracer) or isinstance(rows, jax.core.Tracer):
         raise Misused(
             "`model` is called with arrays: it counts their rows, and calls the jitted `network`",
@@ -352,11 +402,14 @@ def _counted(rows: Any, mask: Any, batches: list[bytes]) -> Call:
         )
     counts = keep != 0
     found, why = _sorted(given[counts]), ""
-    batch = batches.index(found) if found in batches else None
+    equal = [number for number, batch in enumerate(batches) if batch == found]
+    batch = next((number for number in equal if number not in before), next(iter(equal), None))
     if batch is None and not given[counts].any():
         why = ZEROS
     elif batch is None and _sorted(given[counts[::-1]]) in batches:
         why = OTHER_END
+    elif batch is None and any(_same_numbers(found, other) for other in batches):
+        why = SCRAMBLED
     form = ", ".join(f"{x.dtype}{list(x.shape)}" for x in (given, keep))
     finite = bool(np.isfinite(given).all())
     return Call(len(given), int(np.sum(counts)), batch, why, finite, int(np.argmax(counts)), form)

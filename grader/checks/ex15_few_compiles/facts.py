@@ -16,10 +16,16 @@ EMPTIED = "a later call of `predict_all` changes the list of this one, or an arr
 """What is wrong with a list that was as it should be when its own call had returned."""
 FORMER = "the numbers that this array held before"
 """What explains the predictions for an array that has been filled with other numbers since."""
+TWICE = "the list, from 1, and the places in it where one array stands twice"
+RENEWED = "number of the list with new arrays in the dict"
+"""The fact that says before which list, from 1, the caller's dict of params got new arrays."""
+OLD_PARAMS = "what the arrays give that this dict of params held before"
+"""What explains the predictions of that list, if they are those of the arrays before."""
 PROGRAMS = 5
 """How many programs the whole process may compile."""
 MOST_ROWS = 256
 """The rows of the largest batch."""
+SCRAMBLED = "these are the numbers of a batch, in other places"
 OTHER_END, ZEROS = "the batch lies at the other end", "these rows are all 0"
 
 

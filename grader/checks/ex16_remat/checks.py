@@ -5,6 +5,7 @@ import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from difflib import get_close_matches
 
 import msgspec
 
@@ -37,6 +38,14 @@ def _programs(record: Record) -> Iterator[tuple[str, Network, Measured | Failure
         yield name, network, compiled_program(record, name, COMPILED, made_by="thrifty")
 
 
+def _alone(name: str, network: Network) -> str:
+    """What is known of a network, in words, where those before it have passed; else ""."""
+    if name == facts.program(1):
+        return ""
+    its = f"{network.layers} layers, and an `x` of shape {network.shape}"
+    return f"; so it is in {name.rpartition(' of ')[2]}, with {its}, and not in those before it"
+
+
 COMPILED = "`gradients` is a program that can be compiled apart from its file"
 THRIFTY_COMPILED = "`thrifty` is a program that can be compiled apart from its file"
 
@@ -50,8 +59,8 @@ THRIFTY_COMPILED = "`thrifty` is a program that can be compiled apart from its f
 )
 def same_gradients(record: Record) -> Result:
     """The gradients are the reference's, and `thrifty` returns what `layer` does."""
-    layers = {name: network.layers for name, network, _ in _programs(record)}
-    for name in (*layers, facts.RESULT):
+    networks = {name: network for name, network, _ in _programs(record)}
+    for name in (*networks, facts.RESULT):
         expected = THRIFTY_COMPILED if name == facts.RESULT else COMPILED
         program = compiled_program(record, name, expected, made_by="thrifty")
         if not isinstance(program, Measured):
@@ -67,21 +76,26 @@ def same_gradients(record: Record) -> Result:
             unlike = unlike or (_other_arguments(record) if small else [])
             swapped, words = _exchanged(record) if not unlike else ([], "")
             said += words
-            said += "; what is marked is not as in `layer`" * bool(unlike)
+            said += "; what is marked is not as in `layer`" * bool(unlike) + _in_layer(
+                record, unlike
+            )
             said += WITHOUT_X * (not unlike and _lacks_x(record))
             of_constant = any("stop_gradient" in place.text for place in unlike)
             backward = [] if unlike or said else _backward(record, name)
             stopped = calls_of(record, ["stop_gradient"]) if backward == [] and not said else []
             stopped = stopped if _is_right(record) else []
-            of_x = bool(backward) and _is_right_in(record, name, layers[name] - 1)
-            said += OF_BACKWARD * bool(backward or stopped) + OF_X * of_x
+            last = f"[{networks[name].layers - 1}]" if backward else ""
+            of_x = bool(backward) and _is_right_in(record, name, last)
+            of_down = bool(backward) and not _is_right_in(record, name, f"{last}['down']")
+            said += OF_BACKWARD * bool(backward or stopped) + OF_X * of_x + OF_DOWN * of_down
+            where = _alone(name, networks[name]) if name in networks else OF_SQUARE
             hint = NEARLY if small else STOPPED if stopped else BACKWARD if backward else ""
-            hint = BACKWARD_OF_X if of_x else hint
+            hint = BACKWARD_OF_X if of_x else BACKWARD_OF_DOWN if of_down else hint
             hint = STOPPED if of_constant and _is_right(record) else EACH_ITS_OWN if words else hint
             hint = AT_ZERO if " NaN of " in failure.observed and _is_right(record) else hint
             return replace(
                 failure,
-                observed=failure.observed + said,
+                observed=failure.observed + said + where,
                 culprits=unlike or swapped or backward or stopped or definition(record, "thrifty"),
                 hint=failure.hint or hint,
                 made=statements.result(record, "thrifty"),
@@ -89,6 +103,7 @@ def same_gradients(record: Record) -> Result:
     return None
 
 
+OF_SQUARE = "; `x` has as many rows as columns here"
 _CAST = r".*\.astype\([^()]*float16['\"]?\)$"
 OF_BACKWARD = "; the result of `thrifty` is right, and its gradients are not"
 BACKWARD = (
@@ -101,6 +116,12 @@ BACKWARD_OF_X = (
     "before goes on with it. `layer` adds what it computes to `x`: has your gradient a part for "
     "each of the two?"
 )
+OF_DOWN = ", that of `down` in the last layer among them"
+BACKWARD_OF_DOWN = (
+    "The gradient of `down` is made of two arrays: `hidden`, and the gradient that comes in, times "
+    "the derivative of tanh. That derivative is 1 - tanh(y)**2. Does your backward function have "
+    "both of them?"
+)
 STOPPED = (
     "What jax.lax.stop_gradient gets counts as a constant in the backward pass. Does the result "
     "depend on it?"
@@ -109,6 +130,18 @@ AT_ZERO = (
     "The result is right, and its gradients are no numbers. One row of `x` is all 0. Which "
     "function in your code has no derivative there? A root has none at 0, nor has a norm."
 )
+ALIKE = 0.8
+"""How much two lines have in common that are nearly the same: see `difflib`."""
+
+
+def _in_layer(record: Record, places: list[Culprit]) -> str:
+    """The line of `layer` that is nearly the marked one, in words; or ""."""
+    file = File(record.source)
+    own = [file.place(one).text for layer in _functions(file, "layer") for one in layer.body]
+    near = [get_close_matches(place.text, own, 1, ALIKE) for place in places]
+    return f", where `{near[0][0]}` stands" if len(near) == 1 and near[0] else ""
+
+
 WITHOUT_X = "; `thrifty(x, weights)` is what `layer` adds to `x`, without `x`"
 
 
@@ -148,9 +181,8 @@ def _backward(record: Record, name: str) -> list[Culprit]:
     return statements.backward(record, "thrifty") if right else []
 
 
-def _is_right_in(record: Record, name: str, layer: int) -> bool:
-    """Whether the gradients of one layer are the reference's."""
-    part = f"[{layer}]"
+def _is_right_in(record: Record, name: str, part: str) -> bool:
+    """Whether the gradients whose paths begin with `part` are the reference's."""
     return differing_output(record, name, rtol=1e-3, atol=1e-7, part=part) is None
 
 
@@ -229,7 +261,7 @@ ALL_KEPT = (
 )
 def within_memory(record: Record) -> Result:
     """The program's intermediate results take at most 4.5 arrays (n, h) a layer."""
-    for _, network, program in _programs(record):
+    for name, network, program in _programs(record):
         if not isinstance(program, Measured):
             return program
         if program.memory is None:
@@ -244,6 +276,7 @@ def within_memory(record: Record) -> Result:
                 f"{ARRAYS * one:,.0f} bytes of intermediate results",
                 f"{found / one:.1f} arrays a layer: {found:,} bytes"
                 + f", {on_host:,} of them in the host's memory" * bool(on_host)
+                + _alone(name, network)
                 + lacks,
                 _checkpointed(record),
                 hint,
@@ -365,7 +398,7 @@ AGAIN_BY_A_VJP = (
 )
 def within_work(record: Record) -> Result:
     """The program's work is at most that of 10.5 matrix products a layer."""
-    for _, network, program in _programs(record):
+    for name, network, program in _programs(record):
         if not isinstance(program, Measured):
             return program
         one = network.layers * network.product_flops
@@ -382,7 +415,7 @@ def within_work(record: Record) -> Result:
             again = round(found / one) - NEEDED
             observed = f"work of {found / one:.1f} products a layer: {found:,.0f} FLOPs"
             more = f", as if {again} of the layer's {OWN} products were computed once more"
-            observed += more * (again in range(2, OWN + 1))
+            observed += more * (again in range(2, OWN + 1)) + _alone(name, network)
             place = _checkpointed(record)
             if missing := _names_of_nothing(record):
                 observed += f"; the policy saves `{missing[0]}`, and no array has that name"

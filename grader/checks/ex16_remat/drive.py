@@ -1,14 +1,16 @@
-"""Drives ex16_remat: exports the gradients of two networks of drawn sizes, and a layer.
+"""Drives ex16_remat: exports the gradients of three networks of drawn sizes, and a layer.
 
 Drawn for each network are the rows n (144 to 240), the width d (60 to 96), the hidden units h (3.4
 to 4.2 times d; all in fours), the layers (5 to 7 of one network, 10 to 14 of the other, in any
 order), the scale of the inputs (0.03 to 0.1 in one, 0.1 to 3 in the other) and of each array of
 weights, and all numbers, of which a weight in a hundred is 0. The inputs are small enough in one
 network that the 1e-6 of the norm counts, and one row of them is so large in the other that nothing
-may be cut off: the targets of that row are near its inputs. All inputs of one row are 0. Where the
-file names numbers, the deeper network has more layers than each of them that is below MOST_LAYERS,
-and three more networks of 5 to 7 layers follow: one has more rows, up to MOST_ROWS, one is wider,
-up to MOST_WIDTH, and one has a few rows less than a number says.
+may be cut off: the targets of that row are near its inputs. All inputs of one row are 0. A third
+network, of 5 to 7 layers, has as many rows as its width, or fewer, down to half as many; on a GPU,
+where such arrays are small beside a library's workspace, it is left out. The layer gets as many
+rows as its width. Where the file names numbers, the deeper network has more layers than each of
+them that is below MOST_LAYERS, and three more networks of 5 to 7 layers follow: one has more rows,
+up to MOST_ROWS, one is wider, up to MOST_WIDTH, and one has a few rows less than a number says.
 
 Memory and work are read from the exported programs, as compiled where the learner's file never
 was. What stands in a loop counts as often as it runs.
@@ -20,13 +22,14 @@ from types import ModuleType
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import msgspec
 import numpy as np
 
 from grader.checks.ex16_remat import facts
 from grader.checks.ex16_remat.facts import NETWORKS, Network
 from grader.probes.observe import Observe
-from grader.stages.drawn import beyond, far, named
+from grader.stages.drawn import beside, beyond, far, named
 
 ROWS, WIDTHS, HIDDEN = (36, 61), (15, 25), (3.4, 4.2)
 """Rows and widths in fours; hidden units as multiples of the width."""
@@ -46,16 +49,17 @@ FEWEST_ROWS = 48
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Export the gradients of each network, and `thrifty` as the last of the first two calls it."""
-    scales = rng.permutation(INPUTS)
+    apart, scales = beside(rng), rng.permutation(INPUTS)
     networks = list[Network]()
 
-    def export(sizes: tuple[int, int, int], span: Any, ends: Any) -> tuple[Any, Any]:
-        """Export the gradients of one network; returns its inputs and its first layer."""
+    def export(sizes: tuple[int, int, int], span: Any, ends: Any, rng: Any = rng) -> Any:
+        """Export the gradients of one network; returns as many rows as its width, and a layer."""
         rows, width, hidden = sizes
         layers = int(rng.integers(*span))
         if span[0] == LAYERS[-1][0]:
             layers = beyond(rng, layers, MOST_LAYERS)
-        networks.append(Network(layers, 4 * rows * hidden, 2 * rows * width * hidden))
+        one, product = 4 * rows * hidden, 2 * rows * width * hidden
+        networks.append(Network(layers, (rows, width), one, product))
         shapes = {"up": (width, hidden), "gate": (width, hidden), "down": (hidden, width)}
         params = [
             {name: _weights(rng, shape) for name, shape in shapes.items()} for _ in range(layers)
@@ -69,13 +73,15 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             targets = targets.at[row].add(inputs[row])
         name = facts.program(len(networks))
         observe.program(name, submission.gradients, params, inputs, targets)
-        return inputs, params[0]
+        return jnp.roll(inputs, -1 - blank, axis=0)[-width:], params[0]
 
     for span, ends in zip(rng.permutation(LAYERS), scales, strict=True):
-        inputs, layer = export(_sizes(rng), span, ends)
+        square, layer = export(_sizes(rng), span, ends)
+    if jax.default_backend() == "cpu":
+        export(_of_few_rows(apart), LAYERS[0], INPUTS[1], apart)
     for sizes in _more_sizes(rng):
         export(sizes, LAYERS[0], INPUTS[1])
-    observe.program(facts.RESULT, jax.jit(submission.thrifty), inputs, layer)
+    observe.program(facts.RESULT, jax.jit(submission.thrifty), square, layer)
     observe.fact(NETWORKS, msgspec.to_builtins(networks))
 
 
@@ -90,6 +96,12 @@ def _sizes(rng: Any) -> tuple[int, int, int]:
     if jax.default_backend() != "cpu":
         rows, hidden = rows * MORE_ROWS, hidden * 2
     return rows, width, hidden
+
+
+def _of_few_rows(rng: Any) -> tuple[int, int, int]:
+    """The sizes of a network whose inputs are square, or have fewer rows than columns."""
+    _, width, hidden = _sizes(rng)
+    return _in_fours(width * rng.choice((1, rng.uniform(0.5, 1))), MOST_ROWS), width, hidden
 
 
 def _more_sizes(rng: Any) -> Iterator[tuple[int, int, int]]:

@@ -17,6 +17,8 @@ class Network(msgspec.Struct):
     """A network of drawn sizes."""
 
     layers: int
+    shape: tuple[int, int]
+    """That of its inputs: rows n and width d."""
     array_bytes: int
     """The size of one array (n, h), float32."""
     product_flops: int

@@ -17,10 +17,13 @@ from grader.checks.ex17_find_the_leak import EXERCISE
 from grader.checks.ex17_find_the_leak.facts import (
     AGAIN,
     BEST_OF,
+    BETTER_ALONE,
     FIRST,
     HISTORY_OF,
     HUNDREDS,
+    KEEPERS,
     KEPT_FROM,
+    KEPT_OF_REPORTS,
     KEPT_ON_HOST,
     LAST,
     LATER,
@@ -160,7 +163,8 @@ def _of_history(record: Record, failure: Failure) -> Failure:
     if place in ([], definition(record, "train")):
         exchanged = "exchanged" in failure.observed  # both values: the whole `return`
         place = statements.result(record, "train", *(() if exchanged else (1, 2)))
-    return replace(failure, culprits=place)
+    hint = ALL_TOLD if failure.observed.endswith(BETTER_ALONE) else failure.hint
+    return replace(failure, culprits=place, hint=hint)
 
 
 def _failed(record: Record, expected: str, observed: str, hint: str = "") -> Failure:
@@ -196,8 +200,24 @@ def best_is_kept(record: Record) -> Result:
         steps = f"these are the params of step {mine}, and step {right} has the lowest loss"
         failure = replace(failure, observed=f"{failure.observed}; {steps}, both counted from 0")
     chosen = failure.observed.endswith(WHICH)
-    place = statements.choosing if chosen else statements.result
-    return replace(failure, culprits=place(record, "train", 0, 2))
+    place = (statements.choosing if chosen else statements.result)(record, "train", 0, 2)
+    return replace(failure, culprits=_in_an_inner_function(record) or place)
+
+
+def _in_an_inner_function(record: Record) -> list[Culprit]:
+    """The only statement of an inner function that sets variables of `train`; or nothing."""
+    file = File(record.source)
+    outer = [node for node in ast.walk(file.tree) if isinstance(node, ast.Nonlocal)]
+    names = {name for node in outer for name in node.names}
+    made = [
+        node
+        for function in ast.walk(file.tree)
+        if isinstance(function, ast.FunctionDef) and any(node in function.body for node in outer)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign)
+        and any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(node.targets[0]))
+    ]
+    return [file.place(made[0])] if len(made) == 1 else []
 
 
 def _second_loop(record: Record) -> list[Culprit]:
@@ -380,8 +400,23 @@ def _kept_from_run_to_run(record: Record) -> Failure | None:
     if kept >= OF_A_REPORT:
         expected = "once its results are gone, no array of a call of `train` is left"
         observed = f"{kept} more are alive after the last call than before the first"
-        return _failed(record, expected, observed, FROM_CALL_TO_CALL)
+        return _kept_by(record, Failure(expected, observed, hint=FROM_CALL_TO_CALL))
+    if left := seen(record).facts[KEPT_OF_REPORTS]:
+        expected = "once its results are gone, no array of a report is left"
+        observed = f"alive after the last call: {', '.join(f'`{kind}`' for kind in left)}"
+        return _kept_by(record, Failure(expected, observed, hint=FROM_CALL_TO_CALL))
     return _grown_later(record)
+
+
+def _kept_by(record: Record, failure: Failure, *, host: bool = False) -> Failure:
+    """The failure with the variable of the file that held most between calls of `train`."""
+    keepers = msgspec.convert(seen(record).facts[KEEPERS], list[Holder])
+    name = keepers[host].name
+    place = statements.filled(record, name.rpartition(".")[2]) if name else []
+    if not place:
+        return replace(failure, culprits=definition(record, "train"))
+    observed = f"{failure.observed}; `{name}` holds the most"
+    return replace(failure, observed=observed, culprits=place)
 
 
 OF_A_REPORT = 2
@@ -469,7 +504,7 @@ def _kept_on_the_host(record: Record, limit: int) -> Failure | None:
         return None
     expected = "once its results are gone, nothing of a call of `train` is left on the host"
     observed = f"{kept:,} bytes more after the last call than after the second"
-    return _failed(record, expected, observed, FROM_CALL_TO_CALL)
+    return _kept_by(record, Failure(expected, observed, hint=FROM_CALL_TO_CALL), host=True)
 
 
 def _best_on_the_host(record: Record) -> Failure | None:

@@ -7,13 +7,14 @@ of all losses and errors, so that no number that a loop begins with is above the
 The run is long, so that a small array that is kept at each step adds up. Five more follow: in one
 (25 to 34 steps) the first step is given the best params, in the next (3 to 6 steps) the last one
 is, the third has a single step, the fourth has hundreds (300 to 599), so that no number of entries
-is enough, and the fifth is as long as the first. All losses and errors are below 0 there. What is
-alive at each step is counted in the first, the fourth and the fifth of them, too, and after each
-what is left, also on the host. Every history is compared with what the reports said, to the last
-bit. Where the file names numbers, the first run has more steps than each of them that is below
-MOST_STEPS, the one of hundreds has more, up to MOST_HUNDREDS, and the one whose last step is given
-the best params a wider network, up to MOST_WIDTH, and now and then as many rows as a number says;
-losses and errors are larger, up to MOST_LOSS, and those below 0 as far from it.
+is enough, and the fifth is as long as the first. In the second, params are a list of layers. All
+losses and errors are below 0 there. What is alive at each step is counted in the first, the fourth
+and the fifth of them, too, and after each what is left, also on the host. Every history is compared
+with what the reports said, to the last bit. Where the file names numbers, the first run has more
+steps than each of them that is below MOST_STEPS, the one of hundreds has more, up to MOST_HUNDREDS,
+and the one whose last step is given the best params a wider network, up to MOST_WIDTH, and now and
+then as many rows as a number says; losses and errors are larger, up to MOST_LOSS, and those below 0
+as far from it.
 
 On a CPU, the arrays that `train` gets lie in memory that NumPy allocated. tracemalloc counts
 that memory, so that it also sees copies on the host, and views that outlive their array. What
@@ -25,11 +26,13 @@ import copy
 import gc
 import hashlib
 import math
+import operator
 import sys
 import tracemalloc
 import weakref
-from collections import deque
+from collections import ChainMap, deque
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -41,10 +44,13 @@ import numpy as np
 from grader.checks.ex17_find_the_leak.facts import (
     AGAIN,
     BEST_OF,
+    BETTER_ALONE,
     FIRST,
     HISTORY_OF,
     HUNDREDS,
+    KEEPERS,
     KEPT_FROM,
+    KEPT_OF_REPORTS,
     KEPT_ON_HOST,
     LAST,
     LATER,
@@ -59,7 +65,7 @@ from grader.checks.ex17_find_the_leak.facts import (
     Alive,
     Holder,
 )
-from grader.checks.ex17_find_the_leak.holders import holders, host_bytes, running
+from grader.checks.ex17_find_the_leak.holders import holders, host_bytes, kept_bytes, running
 from grader.probes.observe import Misused, Observe, unpack
 from grader.stages.drawn import beyond, far, one_of
 
@@ -112,7 +118,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     held: list[Holder] = []
     noting = _noting(step, told, ends)
     watched = _watched(submission, noting, observe, alive, given, starts, steps, held)
-    with observe.phase(TRAINS):
+    with observe.phase(TRAINS), _left_alone(params):
         made = submission.train(watched, params, _batches(rng, rows, steps, easiest, slope, given))
     tracemalloc.stop()
     best, history = unpack(made, 2, PROMISE)
@@ -144,6 +150,22 @@ def _beyond(rng: Any, usual: int, most: int) -> int:
     """`usual`, or so many steps that what begins at a number of the file's is seen."""
     steps = beyond(rng, usual, most)
     return steps + SEEN * (steps > usual)
+
+
+@contextmanager
+def _left_alone(params: Any) -> Iterator[None]:
+    """A block that calls `train` with these params: their tree holds the same arrays after it."""
+    before, form = jax.tree.leaves(params), str(jax.tree.structure(params))
+    try:
+        yield
+    except Exception as error:
+        if isinstance(params, list):
+            error.add_note("here, `params` is a list of layers, and no dict")
+        raise
+    after = jax.tree.leaves(params)
+    if str(jax.tree.structure(params)) != form or any(map(operator.is_not, before, after)):
+        promise = "`train` leaves `params` as they are: they belong to its caller"
+        raise Misused(promise, "it puts other arrays into that tree, or takes some out")
 
 
 def _deletions(params: Any, batches: list[Any]) -> list[str]:
@@ -200,7 +222,7 @@ def _train_again(
     was deleted, in words, and how many arrays are alive in the end.
     """
     given, later, levels = list[Any](), list[list[Alive]](), list[Alive]()
-    told = list[Told]()
+    told, reports = list[Told](), list[weakref.ref[Any]]()
     factor = np.float32(-max(1, far(rng, MOST_LOSS)))
     width = first["b1"].size
     wide = beyond(rng, width, MOST_WIDTH, each=16)
@@ -208,16 +230,24 @@ def _train_again(
     other_rows = one_of(rng, rows, range(2, MOST_ROWS + 1))
 
     def lower(params: Any, batch: Any) -> Any:
-        new, report = jax.device_get(submission.sgd_step(params, batch))
+        in_layers = isinstance(params, list | tuple)
+        whole = dict(ChainMap(*params)) if in_layers else params
+        new, report = jax.device_get(submission.sgd_step(whole, batch))
+        new = _in_layers(new) if in_layers else new
         return new, {name: np.asarray(factor / (1 + value)) for name, value in report.items()}
 
     noting = _noting(lower, told)
+
+    def stepped(params: Any, batch: Any) -> Any:
+        new, report = _placed(noting(params, batch))
+        reports.extend(map(weakref.ref, report.values()))
+        return new, report
 
     def below_0(params: Any, batch: Any) -> Any:
         with observe.unwatched():
             if len(levels) < steps - ENDS and _lowest(told) + ENDS <= len(levels):
                 levels.append(levels[-1])
-                return _placed(noting(params, batch))
+                return stepped(params, batch)
             own = {id(x) for x in jax.tree.leaves(given)}
             if len(levels) % WINDOW_LATER:
                 held = levels[-1].held  # to walk through a history takes as long as it is
@@ -228,7 +258,7 @@ def _train_again(
             arrays = [(x, 0) for x in jax.live_arrays() if id(x) not in own]
             levels.append(_alive(0, held, arrays))
             del arrays
-            return _placed(noting(params, batch))
+            return stepped(params, batch)
 
     deleted, host = list[str](), list[int]()
     for name, span in LATER_RUNS.items():
@@ -239,8 +269,8 @@ def _train_again(
         easiest, many = (steps - 1, other_rows) if name == LAST else (0, rows)
         batches = _batches(rng, many, steps, easiest, 2 / steps, given)
         with observe.unwatched():
-            params = _placed(wider if name == LAST else first)
-        with observe.phase(TRAINS):
+            params = _placed(_in_layers(wider) if name == LAST else first)
+        with observe.phase(TRAINS), _left_alone(params):
             best, history = unpack(submission.train(below_0, params, batches), 2, PROMISE)
         observe.value(name, best)
         not_as_told.append(_not_as_told(history, told, steps))
@@ -255,9 +285,12 @@ def _train_again(
         given.clear()
         gc.collect()
         with observe.unwatched():
-            host.append(host_bytes([], submission))
+            host.append(kept_bytes(submission))
     observe.fact(LATER, msgspec.to_builtins(later))
     observe.fact(KEPT_ON_HOST, host[-1] - host[0])
+    observe.fact(KEEPERS, msgspec.to_builtins(holders([], submission)))
+    left = (reference() for reference in reports)
+    observe.fact(KEPT_OF_REPORTS, [_kind(array) for array in left if array is not None])
     return deleted, len(jax.live_arrays())
 
 
@@ -284,6 +317,7 @@ def _slips(step: Callable[..., Any], first: Any, batches: Iterator[Any]) -> dict
     given = fallen = mildest = first
     stuck: list[dict[str, float]] = []
     so_far: list[dict[str, float]] = []
+    better: list[dict[str, float]] = []
     others: dict[str, list[dict[str, float]]] = {name: [] for name in OTHER_ERRORS}
     for batch in batches:
         new, report = step(params, batch)
@@ -292,6 +326,7 @@ def _slips(step: Callable[..., Any], first: Any, batches: Iterator[Any]) -> dict
             best, highest = loss, params
         if loss < lowest:
             lowest, after = loss, new
+            better.append({"loss": loss, "worst": float(errors.max())})
         if loss < before:
             fallen = params
         if (largest := float(errors.max())) < least:
@@ -313,6 +348,7 @@ def _slips(step: Callable[..., Any], first: Any, batches: Iterator[Any]) -> dict
         "best, the last set of params whose loss is below the loss before it": fallen,
         "best, the set of params with the smallest of the largest errors": mildest,
         "history, the largest error of all steps so far, not of the step": so_far,
+        f"history, {BETTER_ALONE}": better,
         "history, what comes of giving each step the first params again": stuck,
         **{f"history, {name}": made for name, made in others.items()},
     }
@@ -324,6 +360,11 @@ def _params(rng: Any, width: int) -> dict[str, Any]:
     drawn = {k: (rng.standard_normal(s) / 8).astype("float32") for k, s in shapes.items()}
     placed: dict[str, Any] = _placed(drawn)
     return placed
+
+
+def _in_layers(params: Any) -> list[Any]:
+    """The parameters of the network as a list of its two layers."""
+    return [{name: params[name] for name in layer} for layer in (("w1", "b1"), ("w2",))]
 
 
 def _batches(
@@ -471,11 +512,16 @@ class _Born:
         return [(array, self._since[id(array)][1]) for array in arrays]
 
 
+def _kind(array: Any) -> str:
+    """`float32[64]`: the kind of an array."""
+    return f"{array.dtype}[{','.join(map(str, array.shape))}]"
+
+
 def _alive(host: int, held: int, arrays: list[tuple[Any, int]]) -> Alive:
     """What is alive now; `host` bytes are held by Python and NumPy, `held` by variables."""
     alive = Alive(0, {}, host, held, sorted({since for _, since in arrays}))
     for array, _ in arrays:
-        name = f"{array.dtype}[{','.join(map(str, array.shape))}]"
+        name = _kind(array)
         alive.arrays[name] = alive.arrays.get(name, 0) + 1
         alive.nbytes += array.nbytes
     return alive

@@ -28,9 +28,17 @@ HISTORY_OF = {
 }
 """The names of their histories, but of that of hundreds of steps. All losses and errors there are
 below 0."""
+BETTER_ALONE = "the history of those steps alone whose loss is the lowest so far"
+"""What a history is that lacks the others."""
 KEPT_FROM, KEPT_ON_HOST = "arrays kept from run to run", "bytes kept on the host from run to run"
 """The facts that say how many more arrays were alive after the last run than before the first, and
 how much more of the host's memory the file's variables led to than after the second."""
+KEPT_OF_REPORTS = "kinds of arrays of reports that are left"
+"""The fact that lists the kind, such as `float32[64]`, of each array of a report that was still
+there after the last run."""
+KEEPERS = "what holds most between the runs"
+"""The fact that holds, for arrays and for memory of the host, a `Holder` each: the variable of the
+file's own that held most after the last run."""
 LATER = "what is alive at each step of two more runs"
 """The fact that lists an `Alive` for each step of each run of `WATCHED`."""
 WATCHED = (FIRST, HUNDREDS, AGAIN)

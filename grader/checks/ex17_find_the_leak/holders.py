@@ -45,6 +45,12 @@ def host_bytes(frames: list[FrameType], module: ModuleType) -> int:
     return sum(map(_size, _reached(roots, str(module.__file__))))
 
 
+def kept_bytes(module: ModuleType) -> int:
+    """The same of the module alone, and the bytes of dicts and numbers, too."""
+    roots = [value for scope in _scopes([], module) for value in scope.values()]
+    return sum(map(_size_of_all, _reached(roots, str(module.__file__))))
+
+
 def holders(frames: list[FrameType], module: ModuleType) -> tuple[Holder, Holder]:
     """The variable that holds most arrays, and the one that holds most memory of the host."""
     file = str(module.__file__)

@@ -8,6 +8,8 @@ EXERCISE = Exercise(
     lesson="lessons/11-leaks-that-are-and-are-not",
     anchor="a-mean-in-constant-memory",
     edits=(NAME,),
+    devices=2,
+    fewest_gpus=1,
     hints=(
         "A mean needs the sum of the states and their number. Does it need a state after that "
         "state was added?",

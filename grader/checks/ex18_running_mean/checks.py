@@ -5,11 +5,13 @@ A wrong result is compared with what known mistakes give, so that the failure ca
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from grader.checks.ex18_running_mean import EXERCISE
 from grader.checks.ex18_running_mean.facts import (
+    AS_MANY,
     AS_ROWS,
     BY_NUMBER,
     DIVIDED,
@@ -41,6 +43,7 @@ from grader.checks.ex18_running_mean.facts import (
     SMOOTHED,
     STUCK,
     THOUSAND,
+    UNKNOWN,
     WEIGHTED,
     WITHOUT_FIRST,
     X,
@@ -179,7 +182,7 @@ HINTS = {
 """The hints for known mistakes, where the check's own says less."""
 
 
-RAN = (NAME, LONG, SHORT, FEWER, THOUSAND)
+RAN = (NAME, LONG, SHORT, FEWER, THOUSAND, AS_MANY)
 
 
 def _compared(record: Record) -> tuple[str, ...]:
@@ -220,6 +223,7 @@ def _in_words(
     if failure.hint:  # it has another form
         return replace(failure, culprits=place)
     expected = f"{failure.expected}, for {_updates(record, name)}"
+    expected += ", as many as `x` has rows" * (name == AS_MANY)
     both = {other: _both(record, other) for other in _compared(record)}
     right = {
         other: pair
@@ -233,7 +237,7 @@ def _in_words(
         for other, pair in both.items()
         if isinstance(pair, tuple) and other != LONG and _is_finite(pair[0])
     }
-    known = {other: pair for other, pair in judged.items() if other != THOUSAND}
+    known = {other: pair for other, pair in judged.items() if other not in UNKNOWN}
     explained = [_known_slips(record, other, *pair) for other, pair in known.items()]
     slips = _known_slips(record, name, mine, theirs)
     slip = next((one for one in slips if all(one in others for others in explained)), "")
@@ -246,10 +250,12 @@ def _in_words(
         *most, last = (_updates(record, other) for other in right)
         numbers = f"{', '.join(most)} and {last}" if most else last
         observed = f"{failure.observed}; for {numbers}, the mean is right"
-        hint = BY_THE_NUMBER
-        if all(_bytes(record, name) > _bytes(record, other) for other in right):
+        odd = _by_parity(record, right, [other for other in both if other not in right])
+        observed, hint = f"{observed}{odd}", BY_THE_SIZE if name == AS_MANY else BY_THE_NUMBER
+        smaller = all(_bytes(record, name) > _bytes(record, other) for other in right)
+        if smaller and not odd:
             observed, hint = f"{observed}, and `x` is smaller there", BY_THE_SIZE
-        if name == SHORT:
+        if name == SHORT and not odd:
             observed, hint = f"{observed}, and no rate is above 1", OR_A_RATE
         return Failure(expected, observed, pieces if in_pieces else place, hint)
     if not slip:
@@ -263,6 +269,14 @@ def _in_words(
     return Failure(expected, f"{plain}: {slip}", _of_slip(record, slip), HINTS.get(slip, ""))
 
 
+def _by_parity(record: Record, right: Iterable[str], wrong: Iterable[str]) -> str:
+    """That right means have an even number of updates, and wrong ones an odd number; or ""."""
+    sizes = wanted(record).facts[SIZES]
+    even, odd = ({int(sizes[name][1]) % 2 for name in names} for names in (right, wrong))
+    return OF_ODD * (even == {0} and odd == {1})
+
+
+OF_ODD = ", and all of these numbers are even; where it is wrong, the number is odd"
 NEARLY = ", by no more than rounding in half of the bits explains"
 FEW_BITS = (
     "bfloat16 and float16 have few digits: what is added to a state in one update may be less than "
@@ -328,10 +342,10 @@ def _updates(record: Record, name: str) -> str:
 
 
 def _known_slips(record: Record, name: str, mine: Measured, theirs: Measured) -> list[str]:
-    """The known mistakes that give exactly these numbers; of a thousand updates, none is known."""
+    """The known mistakes that give exactly these numbers; for some programs, none is known."""
     import numpy as np  # here: the command line starts without it
 
-    if name == THOUSAND:
+    if name in UNKNOWN:
         return []
 
     words = (

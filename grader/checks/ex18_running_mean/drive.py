@@ -1,8 +1,10 @@
-"""Drives ex18_running_mean: exports the mean for eight numbers of updates.
+"""Drives ex18_running_mean: exports the mean for nine numbers of updates.
 
-Drawn for each program are the size of `x`, its scale, and the number of updates. Five programs run:
-1 to 40 updates for an `x` of the size 128 to 199; 41 to 299 for one of 64 to 127, or 41 to 999 for
-one of 24 to 63; exactly 1000; 301 to 2899; and 3000 to 8719, three times as many as those or more.
+Drawn for each program are the size of `x`, its scale, and the number of updates. Six programs run:
+1 to 40 updates for an `x` of the size 128 to 199, which lies on another device than the default
+one, where there are two; 41 to 299 for one of 64 to 127, or 41 to 999 for one of 24 to 63; as many
+as the rows of one of 24 to 63; exactly 1000; 301 to 2899; and 3000 to 8719, three times as many as
+those or more.
 So a mean over the first 1000, or a division by 1000, gives other numbers; and the number of updates
 is odd at least once. Three more are compiled and not run: 41 to 8,999 updates for an `x` of the
 size 64 to 2999; 9,000 to 3 million, of the size 24 to 2999; and 30 to 80 million, of the size 3000
@@ -29,6 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from grader.checks.ex18_running_mean.facts import (
+    AS_MANY,
     AS_ROWS,
     BY_NUMBER,
     DIVIDED,
@@ -66,7 +69,7 @@ from grader.checks.ex18_running_mean.facts import (
     grows,
 )
 from grader.probes.observe import Observe
-from grader.stages.drawn import Draw, among, beyond, far, named, one_of
+from grader.stages.drawn import Draw, among, beside, beyond, far, named, one_of
 
 SIZE, LARGER, WIDE = (24, 64), (64, 128), (128, 200)
 """From which size of `x` on, and below which, programs run."""
@@ -94,6 +97,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     scale = max(math.exp(rng.uniform(*map(math.log, LARGE))), far(rng, MOST_SCALE))
     some = _between(rng, 41, fewer) if named(rng) else 0
     sizes, some = (LARGER, beyond(rng, some, MOST_FEWER)) if some else (sizes, some)
+    apart = beside(rng)
+    square = _x(apart, apart.uniform(0.1, 3))
     arguments = {
         NAME: (_x(rng, scale), _falling(rng, updates)),
         SHORT: (_x(rng, rng.uniform(0.1, 3), WIDE), _above_1(rng, int(rng.integers(1, 41)))),
@@ -103,10 +108,13 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             _odd_beside(updates, _turning(rng, some or _between(rng, 41, fewer), LESS)),
         ),
         THOUSAND: (_x(rng, rng.uniform(0.001, 0.003)), _turning(rng, 1000)),
+        AS_MANY: (square, _turning(apart, len(square), LESS)),
         MORE[0]: _shapes(_between(rng, 64, 3000), _between(rng, 41, 9_000)),
         MORE[1]: _shapes(_between(rng, 24, 3000), _between(rng, 9_000, 3_000_000)),
         HUGE: _shapes(int(rng.integers(3000, 4000)), _between(rng, 30_000_000, 80_000_000)),
     }
+    few, few_rates = arguments[SHORT]
+    arguments[SHORT] = (jax.device_put(few, jax.devices()[-1]), few_rates)
     observe.fact(DONATED, _donates(mean, *arguments[SHORT]))
     with observe.unwatched():
         lengths[NAME], constants = _written(mean, *arguments[NAME])

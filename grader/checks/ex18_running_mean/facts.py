@@ -10,6 +10,10 @@ SHORT = "mean_of_updates, a few"
 """Its program for a few updates."""
 FEWER = "mean_of_updates, some"
 """Its program for less than a thousand updates."""
+AS_MANY = "mean_of_updates, as many as rows"
+"""Its program for as many updates as `x` has rows."""
+UNKNOWN = (THOUSAND, AS_MANY)
+"""The programs for which no known mistake is computed."""
 LONG = "mean_of_updates, three times as many or more"
 """Its program for some thousands of updates, three times as many as the first or more."""
 MORE = ("mean_of_updates, of a larger x", "mean_of_updates, many thousands")

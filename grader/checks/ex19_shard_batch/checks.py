@@ -1,5 +1,6 @@
 """Checks of ex19_shard_batch: how each batch is split, what its rows hold, and its loss."""
 
+import ast
 import math
 import re
 from collections import Counter
@@ -43,6 +44,7 @@ from grader.judging.words import EVERYWHERE, PARTS, plural, shards, typed, where
 from grader.records.record import Event, Leaf, Observed, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
+from grader.source.file import File
 
 TAKEN_OUT = 1e18
 """Below this, the square of a float32 is finite, so that a mask of 0 takes it out of a sum."""
@@ -348,8 +350,11 @@ def mask_marks_the_own_rows(record: Record) -> Result:
             if found := _wrong_rows(key, _leaf(record, name, key), want, batch.rows):
                 if key == "mask" and _for_blank_rows(record, name):
                     found = found[0], f"{found[1]}: inputs and targets of that row are 0"
-                failure = _failure(record, *found, name, _making(record, key))
+                place = _making(record, key)
                 hint = REMEMBERED if name == AGAIN else FORM if "is an array" in found[0] else ""
+                if key == "mask" and (repeated := _padded_by_a_mode(record)):
+                    place, hint = repeated, OF_A_MODE
+                failure = _failure(record, *found, name, place)
                 return replace(failure, hint=TIMES_ZERO if "takes out" in found[0] else hint)
         if changed := seen(record).facts[changed_of(name)]:
             expected = "the arrays that `shard_batch` is given are as they were after the call"
@@ -365,8 +370,28 @@ REMEMBERED = (
     "A batch of the same shape came before, and was right. What does your code keep from one call "
     "to the next?"
 )
+OF_A_MODE = (
+    "With such a mode, np.pad repeats numbers of the array that it gets. Which number does it add "
+    "to the mask?"
+)
 THE_CALLERS = "Inputs and targets are the caller's. Which line writes into them, or resizes them?"
 TIMES_ZERO = "What is the error of such a row, and what is 0 times that?"
+
+
+def _padded_by_a_mode(record: Record) -> list[Culprit]:
+    """The only call of np.pad, if it repeats what it gets, and the mask goes through it; or []."""
+    file = File(record.source)
+    nodes = [*ast.walk(file.tree)]
+    over = [node.iter for node in nodes if isinstance(node, ast.comprehension | ast.For)]
+    goes = any(isinstance(n, ast.Name) and n.id == "mask" for one in over for n in ast.walk(one))
+    pads = [n for n in nodes if isinstance(n, ast.Call) and ast.unparse(n.func).endswith("pad")]
+    modes = [mode for call in pads for mode in call.keywords if mode.arg == "mode"]
+    repeats = [mode for mode in modes if ast.unparse(mode.value).strip("'\"") in REPEATING]
+    return [file.place(pads[0])] if goes and repeats and len(pads) == 1 else []
+
+
+REPEATING = ("edge", "wrap", "reflect", "symmetric")
+"""The modes of np.pad that add numbers of the array itself."""
 
 
 def _wrong_rows(key: str, leaf: Leaf, want: Any, rows: int) -> tuple[str, str] | None:

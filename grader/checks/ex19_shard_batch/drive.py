@@ -21,7 +21,8 @@ says.
 
 `mean_loss` gets batches that the drive itself has split, so that it is judged apart from
 `shard_batch`. Their added rows hold drawn numbers, most of them large, and count unless the mask
-takes them out. The loss of two batches is taken under jit, too. Of one batch, it is taken five
+takes them out. The weights lie on each device of the mesh; for one batch, which is drawn, they are
+NumPy's. The loss of two batches is taken under jit, too. Of one batch, it is taken five
 times more: where the mask marks another number of rows, and with a NaN or an infinite number among
 the targets or the inputs.
 """
@@ -54,7 +55,7 @@ from grader.checks.ex19_shard_batch.facts import (
 from grader.judging.words import plural
 from grader.probes import dumped
 from grader.probes.observe import Observe, unpack
-from grader.stages.drawn import beyond, far, one_of
+from grader.stages.drawn import beside, beyond, far, one_of
 
 UNEVEN = re.compile(r"array axis 0 is partitioned .* shape: \(([\d, ]+)\)", re.DOTALL)
 """What JAX says of rows that it cannot split, with the shape of their array."""
@@ -126,6 +127,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     features, width = map(int, rng.integers((6, 2), (11, 6)))
     mesh: Any = None
     batches = _batches(devices.size, rng, features)
+    of_numpy = str(beside(rng).choice(BATCHES))
     usual, wide = features, beyond(rng, features, MOST_COLUMNS)
     apart, more = rng.spawn(2)  # a `shard_batch` that raises draws nothing from the first one
     for name, batch in zip(BATCHES, batches, strict=True):
@@ -156,6 +158,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         if observe.reference:
             observe.fact(f"slips of {name}", _slips(batch.parts, weights, inputs, targets, mask))
         placed = _placed(mesh, weights, inputs, targets, mask)
+        placed = (weights, *placed[1:]) if name == of_numpy else placed
         observe.value(f"loss of {name}", submission.mean_loss(*placed))
         if name in UNDER_JIT:
             with suppress(Exception):  # nobody asks for a function that can be traced

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 
@@ -22,7 +23,7 @@ from grader.judging.evidence import (
     through_a_program,
     wanted,
 )
-from grader.judging.results import differing_leaf
+from grader.judging.results import differing_leaf, zeros_of_other_sign
 from grader.judging.words import EVERYWHERE, PARTS, plural
 from grader.records.record import Leaf, Record
 from grader.records.verdict import Culprit
@@ -89,7 +90,8 @@ PAIRED = (
 def every_value_in_its_place(record: Record) -> Result:
     """The array holds the file's values, each in its place."""
     for name, mine, theirs in _cases(record):
-        if failure := differing_leaf(record, name, rtol=0, atol=0):
+        failure = differing_leaf(record, name, rtol=0, atol=0)
+        if failure := failure or zeros_of_other_sign(record, name):
             found = replace(failure, expected=failure.expected.replace(f"`{name}`", "the array"))
             return _of_a_value(record, found, name, _unread(mine, theirs))
     return None
@@ -111,12 +113,18 @@ def _of_a_value(record: Record, failure: Failure, name: str, unread: Block | Non
         observed, hint = f"{observed}; nobody has read block {unread}", TOLD_APART
     elif whose and (ANOTHER_ORDER in failure.observed or all(theirs for _, theirs in found)):
         place, hint = calls_of(record, ("sorted", "argsort", "divmod", "sort"))[:1], PAIRED
+    elif not any(theirs for _, theirs in found):
+        hint = AS_READ
     if LIKE in name:
         hint = REMEMBERED
     place = place or statements.callback(record, "load") or statements.result(record, "load")
     return Failure(failure.expected, observed, place, hint)
 
 
+AS_READ = (
+    "The file has no such block. Which line computes with what was read, or reads other rows and "
+    "columns than those of the index? JAX takes a block as it was read."
+)
 TOLD_APART = (
     "A block that was never read can only be another one. By what does your code tell blocks "
     "apart: by their rows and their columns?"
@@ -152,11 +160,11 @@ def _of_other_devices(leaf: Leaf, want: Leaf) -> list[tuple[int, list[int]]]:
     blocks = {
         device: tuple(slice(*extent) for extent in part) for device, part in want.parts.items()
     }
-    mine, right = np.nan_to_num(mine, nan=2), np.nan_to_num(right, nan=2)  # no value is 2
+    same = partial(np.array_equal, equal_nan=True)
     return [
-        (device, [o for o, at in blocks.items() if np.array_equal(mine[block], right[at])])
+        (device, [o for o, at in blocks.items() if same(mine[block], right[at])])
         for device, block in blocks.items()
-        if not np.array_equal(mine[block], right[block])
+        if not same(mine[block], right[block])
     ]
 
 

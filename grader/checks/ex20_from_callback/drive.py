@@ -5,25 +5,28 @@ and sizes of its axes, of which there are two or three, or one if no other split
 columns of a block (from 1); the dtype, of 1 to 4 bytes; and all values. Rows, columns or both are
 split, by one axis or by two, in the order of the axes or in the other, with copies or without; once
 they are split by three; or none is split, and each device gets the whole. Each kind comes once to
-three times, in a drawn order, 14 to 32 calls in all: two are over two and three devices, and the
+three times, in a drawn order, 15 to 33 calls in all: two are over two and three devices, and the
 last is as one of the others, but for the values. So a block cannot be guessed from a device's
-number, and no count, size, name or dtype is right for all. One floating-point value in eight is
-NaN, and some are infinite. Where the file names numbers, there are more calls than each of them
-that is below MOST_CALLS, one file is longer, up to MOST_LENGTH, and the large blocks are larger, up
-to MOST_LARGE bytes, and longer.
+number, and no count, size, name or dtype is right for all. One file at least holds floating-point
+values. One of these in eight is NaN, some are infinite, and some -0.0; the others are of any
+magnitude. Where the file names numbers, there are more calls than each of them that is below
+MOST_CALLS, one file is longer, up to MOST_LENGTH, and the large blocks are larger, up to MOST_LARGE
+bytes, and longer.
 
 The file holds no values. It makes those that are asked for, and keeps which line read which block.
-In two calls, one after the other, of any kind with two blocks or more, the place of which is drawn
-too, a block has 0.75 MiB, and what Python and NumPy hold on the host is compared with what was
-read: a file that is put together there shows. Once the array of such a call is deleted, the blocks
-that are still there were kept, and so were copies of them, if both calls leave more memory in use.
-The blocks of all calls that are still there in the end are counted.
+In two calls, one after the other, of any kind with three blocks or more, and in one of a kind with
+two blocks, the places of which are drawn too, a block has 0.75 MiB, and what Python and NumPy hold
+on the host is compared with what was read: a file that is put together there shows. Once the array
+of such a call is deleted, the blocks that are still there were kept, and so were copies of them, if
+calls one after the other leave more memory in use. The blocks of all calls that are still there in
+the end are counted.
 """
 
 import gc
 import itertools
 import math
 import sys
+import time
 import tracemalloc
 import weakref
 from collections.abc import Callable, Iterator
@@ -38,11 +41,12 @@ import numpy as np
 from grader.checks.ex20_from_callback.facts import LIKE, STILL_HELD, Block, Case, Read
 from grader.judging.words import line_on_stack
 from grader.probes.observe import Observe
-from grader.stages.drawn import beyond
+from grader.stages.drawn import beside, beyond
 
 MAX_READS = 20_000
 """How many reads of one file are reported: a record has a limit."""
 DTYPES = ("float32", "int32", "uint32", "int16", "uint16", "float16", "int8", "uint8", "bool")
+FLOATS = ("float32", "float16")
 AXES = ("data", "model", "x", "y", "rows", "columns", "batch", "shard")
 LARGE = 3 << 18
 """About how many bytes a block has in the call in which the host's memory is counted."""
@@ -53,13 +57,16 @@ MOST_CALLS, MOST_LENGTH, MOST_LARGE = 60, 1 << 16, 3 << 20
 LACKING = 8
 """Of so many floating-point values one is no number, as a missing one in a file is."""
 ENDLESS = 64
-"""Of so many floating-point values one is infinite, in one direction or the other."""
+"""Of so many floating-point values one is infinite, in one direction or the other, and one -0.0."""
 
 NOTED = 360
 """About how many bytes it takes to note a read."""
 
 OWN = 1 << 19
 """Bytes that JAX and Python may hold for themselves after a call."""
+
+TURNS, TURN = 10, 0.05
+"""How often it is asked whether blocks are still held, and the seconds in between."""
 
 Spec = tuple[Any, ...]
 KINDS: tuple[Callable[[str, str], Spec], ...] = (
@@ -136,6 +143,11 @@ class Host:
     def kept(self) -> int:
         """The bytes of the blocks that something still holds, or of what was made of them."""
         left = self.left()
+        for _ in range(TURNS):
+            if not self.held():
+                break
+            time.sleep(TURN)  # what a program was given is let go by a thread of its own
+            left = self.left()
         return int(max(sum(array.nbytes for array in self.held()), left - OWN))
 
 
@@ -196,7 +208,7 @@ def _file(asked: Asked, seed: int, path: str | None, reads: list[Read], host: Ho
 def _values(rows: Any, columns: Any, seed: int, dtype: str) -> Any:
     """Values that no formula of a learner's gives, and that take all the bits of their dtype.
 
-    Some floating-point values are NaN, and some infinite.
+    Some floating-point values are NaN, some infinite, some -0.0, and the others of any magnitude.
     """
     mixed = (rows * 7919 + columns * 104729 + seed).astype(np.uint64)
     mixed = (mixed ^ (mixed >> np.uint64(13))) * np.uint64(0x9E3779B97F4A7C15)
@@ -205,8 +217,11 @@ def _values(rows: Any, columns: Any, seed: int, dtype: str) -> Any:
         return np.asarray(bits % 2 == 1)
     if np.dtype(dtype).kind in "iu":
         return np.asarray(bits.astype(dtype))
-    numbers = np.where(bits % LACKING, bits / 2**31 - 1, np.nan)
+    exponents = (bits >> np.uint32(8)) % np.uint32(np.finfo(dtype).maxexp)
+    numbers = np.ldexp(bits / 2**31 - 1, exponents.astype(int))
+    numbers = np.where(bits % LACKING, numbers, np.nan)
     numbers = np.where(bits % ENDLESS == 1, np.copysign(np.inf, numbers), numbers)
+    numbers = np.where(bits % ENDLESS == 2, -0.0, numbers)
     return np.asarray(numbers.astype(dtype))
 
 
@@ -221,6 +236,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         kept = 0
         if not asked.counted:
             tracemalloc.stop()
+            left = 0
         try:
             with observe.phase(asked.name):
                 if asked.counted:
@@ -288,16 +304,22 @@ def _calls(rng: Any) -> list[Asked]:
     drawn = [drawn[int(index)] for index in rng.permutation(len(drawn))]
     large = int(rng.integers(len(drawn)))
     apart = rng.spawn(1)[0]
+    more_apart = beside(rng)
+    of_two, of_floats = map(int, more_apart.integers(len(drawn), size=2))
     three = int(apart.choice([n for n, (kind, _) in enumerate(drawn) if kind in BY_TWO]))
     found: list[Asked] = []
     for number, (kind, devices) in enumerate(drawn):
         if number == large:
             found.append(_large(rng, len(found) + 1))
             found.append(_like(found[-1], len(found) + 1))
+        if number == of_two:
+            found.append(_large(more_apart, len(found) + 1, two=True))
         sharding = _over_few(rng, kind, devices) if devices else _sharding(rng, kind)
         if number == three:
             sharding = _sharding(apart, kind, by_three=True)
         found.append(_asked(rng, sharding, len(found) + 1, first=all(one.counted for one in found)))
+        if number == of_floats:
+            found[-1] = found[-1]._replace(dtype=str(more_apart.choice(FLOATS)))
     small = [asked for asked in found if not asked.counted]
     return [*found, _like(small[int(rng.integers(len(small)))], len(found) + 1)]
 
@@ -371,11 +393,12 @@ def _grids(devices: int) -> Iterator[tuple[int, int]]:
         yield from ((one, two) for two in range(least, devices // one + 1))
 
 
-def _large(rng: Any, number: int) -> Asked:
-    """A file of large blocks: three of them or more, if there are devices enough."""
-    fewest = min(3, jax.device_count())
+def _large(rng: Any, number: int, *, two: bool = False) -> Asked:
+    """A file of large blocks: three of them or more, or just two, if there are devices enough."""
+    fewest = min(2 if two else 3, jax.device_count())
     drawn = (_sharding(rng, KINDS[int(rng.integers(len(KINDS)))]) for _ in itertools.count())
-    sharding = next(one for one in drawn if _pieces(one) >= fewest)
+    most = fewest if two else jax.device_count()
+    sharding = next(one for one in drawn if fewest <= _pieces(one) <= most)
     rows, dtype = int(rng.integers(200, 900)), str(rng.choice(DTYPES))
     rows, nbytes = beyond(rng, rows, MOST_LENGTH), beyond(rng, LARGE, MOST_LARGE)
     columns = nbytes // (rows * np.dtype(dtype).itemsize) + int(rng.integers(9))

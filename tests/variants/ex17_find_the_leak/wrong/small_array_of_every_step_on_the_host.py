@@ -28,7 +28,7 @@ def train(step, params, batches):
         if loss < lowest:
             best, lowest = params, loss
         params = new
-        kept.append(np.array(new["w2"]))
+        kept.append(np.array(jax.tree.leaves(new)[-1]))
     return best, history
 
 
