@@ -2,7 +2,8 @@
 
 A threshold is useful if the reference stays well below it, and the mistake that the exercise
 is about stays well above it. Both are measured as the grader measures them, on this machine. The
-slow answers are the exercise's own wrong variants that must fail its timing check.
+slow answers are the exercise's own wrong variants that must fail its timing check, and by their
+time: others fail it by what they do, such as a compile at each step.
 """
 
 import os
@@ -16,6 +17,9 @@ from grader.running.session import Options, Session, modules_of
 ROOT = Path(__file__).resolve().parent.parent
 WANTED_MARGIN = 1.5
 """How many times below or above the threshold an answer should lie."""
+_BY_TIME = "N x the "
+"""What the message of an answer says that fails by its time; the numbers of messages are not
+kept."""
 
 
 def timed() -> list[Entry]:
@@ -53,12 +57,15 @@ def threshold(entry: Entry) -> float:
 
 
 def slow_answers(entry: Entry) -> dict[str, Path]:
-    """The wrong variants that must fail a timing check, by name."""
+    """The wrong variants that must fail a timing check by their time, by name."""
     checks = {check.name for check in entry.exercise.checks if check.ground == "timing"}
     found = {}
     for path in sorted((ROOT / "tests" / "variants" / entry.stem / "wrong").glob("*.py")):
         first_line = path.read_text("utf-8").split("\n", 1)[0]
-        if first_line.removeprefix("# expect: ") in checks:
+        if first_line.removeprefix("# expect: ") not in checks:
+            continue
+        message = ROOT / "tests" / "golden" / "messages" / entry.stem / f"{path.stem}.txt"
+        if _BY_TIME in message.read_text("utf-8"):
             found[path.stem] = path
     return found
 

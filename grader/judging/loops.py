@@ -6,13 +6,13 @@ written down by `grader.stages.loop`.
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from grader.judging.arrays import compare, label, load
-from grader.judging.checking import Failure
-from grader.judging.evidence import events, hidden_error, seen, wanted
+from grader.judging.checking import Failure, Result
+from grader.judging.evidence import culprits, events, hidden_error, probe_gap, seen, wanted
 from grader.judging.words import plural, typed, where
 from grader.records.record import Event, Record
 from grader.records.verdict import Culprit
@@ -302,3 +302,33 @@ def stalls(record: Record, name: str, count: int) -> Iterator[tuple[int, Event |
     for place, event in places:
         if (step := stalled(place)) is not None:
             yield step, event
+
+
+FIRST_COMPILES = 2
+"""Up to this step, a loop that compiles nothing anew may compile."""
+NOW_AND_THEN = 8
+"""So many later steps may compile: what is done now and then, and not at each step."""
+ANEW = (
+    "A compile takes longer than a step. Nothing is compiled yet for the function that a call of "
+    "jax.jit makes, or for an array of a shape that is new."
+)
+
+
+def and_few_compile(
+    record: Record, timed: Result, compiles: Iterable[tuple[int, Event]], runs: str
+) -> Result:
+    """What the timing of a loop gave, or the failure of one that compiles on and on.
+
+    A timed run compiles nothing that another run compiled before, so compiles are counted, too:
+    each of them comes with the number of steps before it. `runs` says in which runs that is.
+    """
+    late = [(step, event) for step, event in compiles if step > FIRST_COMPILES]
+    again = [event for _, event in late]
+    total = plural(sum(event.count for event in again), "compile")
+    observed = f"{total} between the steps of {runs}"
+    if isinstance(timed, Failure) and again:
+        observed = f"{timed.observed}; {observed}"
+        return Failure(timed.expected, observed, culprits(record, again), ANEW)
+    if len({(event.phase, step) for step, event in late}) > NOW_AND_THEN:
+        return Failure("only the first steps compile", observed, culprits(record, again), ANEW)
+    return timed or probe_gap(seen(record), "compiles")

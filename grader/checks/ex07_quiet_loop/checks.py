@@ -34,6 +34,7 @@ from grader.judging.evidence import (
     wanted,
     weight,
 )
+from grader.judging.loops import and_few_compile
 from grader.judging.results import differing_leaf
 from grader.judging.words import plural, typed
 from grader.records.record import POLLED, UNWAITED, Event, Record
@@ -345,16 +346,6 @@ def no_waits_in_loop(record: Record) -> Result:
     return gap
 
 
-FIRST_COMPILES = 2
-"""Up to this step, a loop that compiles nothing anew may compile."""
-NOW_AND_THEN = 8
-"""So many later steps may compile: what is done now and then, and not at each step."""
-ANEW = (
-    "A compile takes longer than a step. Nothing is compiled yet for the function that a call of "
-    "jax.jit makes, or for an array of a shape that is new."
-)
-
-
 @EXERCISE.check(
     ground="timing",
     hints=(
@@ -369,14 +360,6 @@ def as_fast_as_the_reference(record: Record) -> Result:
 
     A timed run compiles nothing that another run compiled before, so compiles are counted, too.
     """
-    result = timing_result(record, "loop", "a step, apart from preparing its batch,")
-    compiles = _in_loop(record, events(seen(record), "compile"))
-    again = [event for event in compiles if event.step > FIRST_COMPILES]
-    total = plural(sum(event.count for event in again), "compile")
-    observed = f"{total} between the steps of {_runs(record)}"
-    if isinstance(result, Failure) and again:
-        observed = f"{result.observed}; {observed}"
-        return Failure(result.expected, observed, culprits(record, again), ANEW)
-    if len({(event.phase, event.step) for event in again}) > NOW_AND_THEN:
-        return Failure("only the first steps compile", observed, culprits(record, again), ANEW)
-    return result or probe_gap(seen(record), "compiles")
+    timed = timing_result(record, "loop", "a step, apart from preparing its batch,")
+    compiles = ((e.step, e) for e in _in_loop(record, events(seen(record), "compile")))
+    return and_few_compile(record, timed, compiles, _runs(record))
