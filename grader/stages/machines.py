@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from types import ModuleType
 from typing import Any, Literal, NoReturn
 from unittest import mock
@@ -153,19 +153,29 @@ def _fails(said: str) -> NoReturn:
     raise jax.errors.JaxRuntimeError(said)
 
 
+class _Answering(mock.NonCallableMock):
+    """Something that is not there, and has answers to what it is asked.
+
+    A MagicMock would do, and take six times as long to make: a drive makes hundreds. Only what is
+    asked for without an answer is one.
+    """
+
+    def _get_child_mock(self, /, **wanted: Any) -> Any:
+        return mock.MagicMock(**wanted)
+
+
 def staged_client(count: int, kind: type, made: Made = NVIDIA) -> Any:
     """A client of `count` devices that answers questions only; `kind` is the type it stands for."""
-    client: Any = mock.NonCallableMagicMock(spec_set=kind, platform=made.platform)
+    client: Any = _Answering(spec_set=kind, platform=made.platform)
     devices = [_device(index, made, client) for index in range(count)]
-    for question in (client.devices, client.local_devices, client._get_all_devices):
-        question.side_effect = lambda: list(devices)
-    client.device_count.return_value = client.local_device_count.return_value = count
-    client.process_index.return_value = 0
+    client.devices = client.local_devices = client._get_all_devices = lambda: list(devices)
+    client.device_count = client.local_device_count = lambda: count
+    client.process_index = lambda: 0
     return client
 
 
 def _device(index: int, made: Made, client: Any) -> Any:
-    device: Any = mock.NonCallableMagicMock(
+    return _device_class(made)(
         spec_set=jax.Device,
         id=index,
         local_hardware_id=index,
@@ -174,9 +184,18 @@ def _device(index: int, made: Made, client: Any) -> Any:
         device_kind=made.kind,
         client=client,
     )
-    device.__str__.return_value = f"{made.plugin}:{index}"
-    device.__repr__ = lambda _: f"{made.plugin.capitalize()}Device(id={index})"
-    return device
+
+
+@cache
+def _device_class(made: Made) -> type[_Answering]:
+    class Device(_Answering):
+        def __str__(self) -> str:
+            return f"{made.plugin}:{self.id}"
+
+        def __repr__(self) -> str:
+            return f"{made.plugin.capitalize()}Device(id={self.id})"
+
+    return Device
 
 
 @contextmanager
