@@ -35,12 +35,8 @@ def events(observed: Observed, *kinds: EventKind, phase: str = "") -> Iterator[E
 
     "run" is "run 1" and "run 10", and "run 1" is not "run 10". Of "", it is all of them.
     """
-    begins = f"{phase} " if phase else ""
-    return (
-        e
-        for e in observed.events
-        if e.kind in kinds and (e.phase == phase or e.phase.startswith(begins))
-    )
+    found = (e for e in observed.events if e.kind in kinds)
+    return (e for e in found if not phase or f"{e.phase} ".startswith(f"{phase} "))
 
 
 def to_host(observed: Observed, phase: str = "") -> list[Event]:

@@ -156,7 +156,7 @@ def _fails(said: str) -> NoReturn:
 class _Answering(mock.NonCallableMock):
     """Something that is not there, and has answers to what it is asked.
 
-    A MagicMock would do, and take six times as long to make: a drive makes hundreds. Only what is
+    A MagicMock would do, but takes much longer to make, and a drive makes hundreds. Only what is
     asked for without an answer is one.
     """
 

@@ -164,10 +164,7 @@ def _calls(rng: Any) -> list[tuple[Shell, float, bool]]:
     found = [(empty, _share(rng, *size), grow) for size in sizes for grow in (True, False)]
     found.append((empty, 0.5, bool(rng.integers(2))))
     of_numpy = int(beside(rng).integers(len(found)))
-    found = [
-        (shell, np.float64(share) if n == of_numpy else share, grow)
-        for n, (shell, share, grow) in enumerate(found)
-    ]
+    found[of_numpy] = (empty, np.float64(found[of_numpy][1]), found[of_numpy][2])
     found += [(shell, _share(rng), grow) for shell, grow in _alone(rng)]
     same = _share(rng)
     found.append(({OLD: str(same)}, same, bool(rng.integers(2))))

@@ -187,8 +187,8 @@ def _of_params(record: Record, failure: Failure, name: str, right: int, rows: in
         average = abs((ratio or 0) - (1 - DECAY)) < WHOLE * (1 - DECAY)
         observed += ", as in an average of gradients" * average
         divisor = rows / ratio if ratio and not average else 0
-        if not ratio and (why := _of_gradient(record, name)):
-            hint = TRANSPOSED if "transposed" in why else WHERE_ZERO
+        if not ratio and (known := _of_gradient(record, name)):
+            why, hint = known
             return replace(failure, observed=failure.observed + why, hint=hint)
         whole = divisor > WHOLE and abs(divisor - round(divisor)) < WHOLE * divisor
         by = f", as if the sum over {plural(rows, 'row')} were divided by {divisor:.0f}"
@@ -242,26 +242,26 @@ def _what_they_get(record: Record, name: str) -> str:
     return ""
 
 
-def _of_gradient(record: Record, name: str) -> str:
-    """What explains a momentum that is another one by its gradient, if that is known; else ""."""
+def _of_gradient(record: Record, name: str) -> tuple[str, str] | None:
+    """What explains a momentum that is another one by its gradient, and a hint; None if unknown."""
     mine, theirs = record.measured.get(name), record.reference_measured.get(name)
     if mine is None or theirs is None:
-        return ""
+        return None
     sides = mine.outputs, theirs.outputs, given(record, name)
     got, right, old = (_joined(side, "momentum") for side in sides)
     if got is None or right is None or old is None or got.shape != right.shape:
-        return ""
+        return None
     wrong = abs(got - right) > NEAR * abs(right)
     unmoved = (got == old) & (abs(right - DECAY * old) < NEAR * abs(old))
     if wrong.any() and unmoved[wrong].all():
-        return "; where it differs, it is the old momentum: the gradient is 0 there"
+        return "; where it differs, it is the old momentum: the gradient is 0 there", WHERE_ZERO
     got, right, old = (_joined(side, "momentum", "w1") for side in sides)
     if got is None or got.size != FEATURES**2 or got.shape != right.shape:
-        return ""
+        return None
     added, gradient = ((one - DECAY * old).reshape(FEATURES, FEATURES) for one in (got, right))
     if abs(added - gradient.T).max() < NEAR * abs(gradient).max():
-        return "; what it adds for `w1` is the reference's gradient, transposed"
-    return ""
+        return "; what it adds for `w1` is the reference's gradient, transposed", TRANSPOSED
+    return None
 
 
 def _joined(leaves: Sequence[Leaf], *keys: str) -> Any:

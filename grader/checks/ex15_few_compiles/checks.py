@@ -443,6 +443,7 @@ BESIDE = "`model` computes all that the rows need. Which line computes more?"
 ONE_CALL = "One call of `model` for each batch is enough. Which line makes another?"
 
 
+ALL_ITS_ROWS = "The predictions of a batch come from a call of `model` with all its rows."
 ONCE_ONLY = (
     "One array may stand in a list twice. By what does your code know that it has served a batch?"
 )
@@ -457,14 +458,12 @@ def _not_given(record: Record, number: int, served: Served) -> Failure | None:
     once = number == long and left == {second}
     if once and served.changed:
         return None  # what came again had been changed: `batches_as_they_were` names it
+    rows = plural(served.sizes[min(left)], "row")
+    observed = f"of list {number}, there is none for `batches[{min(left)}]`, of {rows}"
+    observed += f", the array that is `batches[{first}]`, too" * once
     return Failure(
         "for each batch, there is a call of `model` whose mask counts its rows, and no others",
-        f"of list {number}, there is none for `batches[{min(left)}]`, of "
-        f"{plural(served.sizes[min(left)], 'row')}"
-        + f", the array that is `batches[{first}]`, too"
-        * once,
+        observed,
         definition(record, "predict_all"),
-        ONCE_ONLY
-        if once
-        else "The predictions of a batch come from a call of `model` with all its rows.",
+        ONCE_ONLY if once else ALL_ITS_ROWS,
     )

@@ -76,9 +76,8 @@ def same_gradients(record: Record) -> Result:
             unlike = unlike or (_other_arguments(record) if small else [])
             swapped, words = _exchanged(record) if not unlike else ([], "")
             said += words
-            said += "; what is marked is not as in `layer`" * bool(unlike) + _in_layer(
-                record, unlike
-            )
+            said += "; what is marked is not as in `layer`" * bool(unlike)
+            said += _in_layer(record, unlike)
             said += WITHOUT_X * (not unlike and _lacks_x(record))
             of_constant = any("stop_gradient" in place.text for place in unlike)
             backward = [] if unlike or said else _backward(record, name)

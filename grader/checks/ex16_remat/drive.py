@@ -53,7 +53,10 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     networks = list[Network]()
 
     def export(sizes: tuple[int, int, int], span: Any, ends: Any, rng: Any = rng) -> Any:
-        """Export the gradients of one network; returns as many rows as its width, and a layer."""
+        """Export the gradients of one network; returns an input to its first layer, and that layer.
+
+        The input has as many rows as the width, the one of zeros among them.
+        """
         rows, width, hidden = sizes
         layers = int(rng.integers(*span))
         if span[0] == LAYERS[-1][0]:

@@ -30,7 +30,7 @@ import operator
 import sys
 import tracemalloc
 import weakref
-from collections import ChainMap, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
@@ -155,7 +155,8 @@ def _beyond(rng: Any, usual: int, most: int) -> int:
 @contextmanager
 def _left_alone(params: Any) -> Iterator[None]:
     """A block that calls `train` with these params: their tree holds the same arrays after it."""
-    before, form = jax.tree.leaves(params), str(jax.tree.structure(params))
+    form: Any = jax.tree.structure(params)
+    before = jax.tree.leaves(params)
     try:
         yield
     except Exception as error:
@@ -163,7 +164,7 @@ def _left_alone(params: Any) -> Iterator[None]:
             error.add_note("here, `params` is a list of layers, and no dict")
         raise
     after = jax.tree.leaves(params)
-    if str(jax.tree.structure(params)) != form or any(map(operator.is_not, before, after)):
+    if form != jax.tree.structure(params) or any(map(operator.is_not, before, after)):
         promise = "`train` leaves `params` as they are: they belong to its caller"
         raise Misused(promise, "it puts other arrays into that tree, or takes some out")
 
@@ -231,7 +232,7 @@ def _train_again(
 
     def lower(params: Any, batch: Any) -> Any:
         in_layers = isinstance(params, list | tuple)
-        whole = dict(ChainMap(*params)) if in_layers else params
+        whole = {name: layer[name] for layer in params for name in layer} if in_layers else params
         new, report = jax.device_get(submission.sgd_step(whole, batch))
         new = _in_layers(new) if in_layers else new
         return new, {name: np.asarray(factor / (1 + value)) for name, value in report.items()}

@@ -382,15 +382,17 @@ def _padded_by_a_mode(record: Record) -> list[Culprit]:
     """The only call of np.pad, if it repeats what it gets, and the mask goes through it; or []."""
     file = File(record.source)
     nodes = [*ast.walk(file.tree)]
-    over = [node.iter for node in nodes if isinstance(node, ast.comprehension | ast.For)]
-    goes = any(isinstance(n, ast.Name) and n.id == "mask" for one in over for n in ast.walk(one))
     pads = [n for n in nodes if isinstance(n, ast.Call) and ast.unparse(n.func).endswith("pad")]
-    modes = [mode for call in pads for mode in call.keywords if mode.arg == "mode"]
-    repeats = [mode for mode in modes if ast.unparse(mode.value).strip("'\"") in REPEATING]
-    return [file.place(pads[0])] if goes and repeats and len(pads) == 1 else []
+    if len(pads) != 1:
+        return []
+    loops = (node for node in nodes if isinstance(node, ast.comprehension | ast.For))
+    padded = [*pads[0].args, *(loop.iter for loop in loops)]
+    names = {n.id for one in padded for n in ast.walk(one) if isinstance(n, ast.Name)}
+    words = {n.value for n in ast.walk(pads[0]) if isinstance(n, ast.Constant)}
+    return [file.place(pads[0])] if "mask" in names and words & REPEATING else []
 
 
-REPEATING = ("edge", "wrap", "reflect", "symmetric")
+REPEATING = {"edge", "wrap", "reflect", "symmetric"}
 """The modes of np.pad that add numbers of the array itself."""
 
 

@@ -26,7 +26,6 @@ import gc
 import itertools
 import math
 import sys
-import time
 import tracemalloc
 import weakref
 from collections.abc import Callable, Iterator
@@ -40,6 +39,7 @@ import numpy as np
 
 from grader.checks.ex20_from_callback.facts import LIKE, STILL_HELD, Block, Case, Read
 from grader.judging.words import line_on_stack
+from grader.probes import alive
 from grader.probes.observe import Observe
 from grader.stages.drawn import beside, beyond
 
@@ -64,9 +64,6 @@ NOTED = 360
 
 OWN = 1 << 19
 """Bytes that JAX and Python may hold for themselves after a call."""
-
-TURNS, TURN = 10, 0.05
-"""How often it is asked whether blocks are still held, and the seconds in between."""
 
 Spec = tuple[Any, ...]
 KINDS: tuple[Callable[[str, str], Spec], ...] = (
@@ -142,13 +139,8 @@ class Host:
 
     def kept(self) -> int:
         """The bytes of the blocks that something still holds, or of what was made of them."""
-        left = self.left()
-        for _ in range(TURNS):
-            if not self.held():
-                break
-            time.sleep(TURN)  # what a program was given is let go by a thread of its own
-            left = self.left()
-        return int(max(sum(array.nbytes for array in self.held()), left - OWN))
+        self.left()
+        return int(max(alive.held(self._read), self.left() - OWN))
 
 
 class Asked(NamedTuple):
