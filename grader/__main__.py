@@ -42,10 +42,26 @@ def open_standard_streams() -> None:
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
 
 
+def come_again(lost: "sys.UnraisableHookArgs") -> None:
+    """Send a signal once more whose exception was lost; report all else that is lost as ever.
+
+    A signal may come while Python runs a finalizer, or a weak reference's callback, as each import
+    has one. What is raised there goes nowhere, and the command would run on for ever.
+    """
+    if isinstance(lost.exc_value, KeyboardInterrupt | SystemExit):
+        import threading
+
+        number = getattr(lost.exc_value, "code", 130) - 128
+        threading.Timer(0.01, os.kill, (os.getpid(), number)).start()  # when that is over
+    else:
+        sys.__unraisablehook__(lost)
+
+
 def run() -> None:
     """Import and run the command line."""
     forget_working_folder()
     open_standard_streams()
+    sys.unraisablehook = come_again
     try:
         from grader.app.cli import main
 

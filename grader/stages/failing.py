@@ -11,7 +11,9 @@ from typing import Any
 _Function = Callable[..., Any]
 
 
-class Failed(FloatingPointError, OSError, RuntimeError, ValueError):
+class Failed(
+    FloatingPointError, OSError, RuntimeError, ValueError, KeyError, IndexError, TypeError
+):
     """An error that each of the usual handlers catches, whatever it is written for."""
 
 

@@ -413,3 +413,30 @@ def test_update_names_what_it_did(grader: Cli, folder: Path) -> None:
     assert grader("update", "ex07").stdout == f"exercises/{STEM}.py is up to date\n"
     assert grader("update").returncode == 2
     assert "is not there" in grader("update", "--all").stdout
+
+
+@pytest.mark.parametrize(
+    ("number", "raised"),
+    [("SIGINT", "KeyboardInterrupt"), ("SIGTERM", "Terminated"), ("SIGHUP", "SystemExit")],
+)
+def test_a_signal_in_a_callback_that_may_raise_nothing_comes_again(
+    number: str, raised: str
+) -> None:
+    program = f"""
+import os, signal, sys, time, weakref
+from grader.__main__ import come_again
+from grader.app import cli, keys
+
+sys.unraisablehook = come_again
+signal.signal(signal.SIGTERM, cli._terminated)
+signal.signal(signal.SIGHUP, keys._end)
+thing = set()
+kept = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.{number}))
+try:
+    del thing
+    time.sleep(60)
+except BaseException as error:
+    print(type(error).__name__)
+"""
+    ran = python("-c", program)
+    assert (ran.stdout.strip(), ran.stderr) == (raised, "")
