@@ -6,10 +6,11 @@ entry is drawn for itself is in `grader.records.perfetto`.
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from typing import get_args
 
 import msgspec
 
-from grader.records.book import Book, Entry
+from grader.records.book import Book, Entry, EntryKind
 from grader.records.record import PINNED, Collective
 
 Interval = tuple[float, float]
@@ -20,6 +21,7 @@ LANES = {
     "h2d": "copy in",
     "launch": "compute",
     "d2d": "copy across",
+    "copy": "copy within",
     "d2h": "copy out",
     "callback": "callback",
     "wait": "wait",
@@ -73,6 +75,8 @@ class Summary(msgspec.Struct, tag_field="version", tag=1):
     """Copies to the host: a read of an array with shards on 8 devices is up to 8 of them."""
     copies_across: Tally
     """Copies from one device to another."""
+    copies_within: Tally
+    """Copies within the memory of one device."""
     copies_pinned: Tally
     """Copies in which pinned host memory takes part: to and from the program, or a device's
     own memory. They are in no other figure."""
@@ -123,6 +127,7 @@ def summary(book: Book) -> Summary:
         copies_in=tallies["h2d"],
         copies_out=tallies["d2h"],
         copies_across=tallies["d2d"],
+        copies_within=tallies["copy"],
         copies_pinned=tallies["pinned"],
         waits=tallies["wait"],
         read_seconds=sum(_answered(e, end) for e in book.entries if kind_of(e) == "d2h"),
@@ -139,13 +144,12 @@ def summary(book: Book) -> Summary:
 
 def kind_of(entry: Entry) -> str:
     """The entry's event; `pinned` for a copy in which pinned host memory takes part."""
-    copied = entry.event in ("h2d", "d2h", "d2d")
+    copied = entry.event in ("h2d", "d2h", "d2d", "copy")
     return "pinned" if copied and PINNED in (entry.memory, entry.to_memory) else entry.event
 
 
 def _tallies(entries: Iterable[Entry], end: float) -> dict[str, Tally]:
-    kinds = (*LANES, "pinned", "oom", "lost", "alloc", "free", "client")
-    found = {kind: Tally() for kind in kinds}
+    found = {kind: Tally() for kind in (*get_args(EntryKind), "pinned")}
     for entry in entries:
         tally = found[kind_of(entry)]
         tally.number += 1

@@ -13,12 +13,13 @@ import msgspec
 from grader.records.book import Book, Entry
 from grader.records.bookkeeping import span
 
-_ENGINES = ("launch", "h2d", "d2h", "d2d")
+_ENGINES = ("launch", "h2d", "d2h", "d2d", "copy")
 _ROWS = {
     "launch": "compute",
     "h2d": "copy in",
     "d2h": "copy out",
     "d2d": "copy to another device",
+    "copy": "copy within the device",
     "compile": "compile",
     "wait": "wait",
     "callback": "callback",

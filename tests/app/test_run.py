@@ -31,6 +31,7 @@ def step(x):
 
 for _ in range(5):
     loss = step(batch)
+own = jax.device_put(batch, batch.sharding, may_alias=False)
 print(float(loss), jax.devices()[0].device_kind, len(jax.devices()), jax.devices("cpu")[0].platform)
 print(sys.argv[1:], sys.stdin.read())
 sys.exit(7)
@@ -89,6 +90,7 @@ def test_the_page_says_what_the_book_has(known: tuple[Any, Path]) -> None:
     copies = f"{counts['h2d'].number:,} ({counts['h2d'].bytes:,} bytes)"
     assert f"copies in      {copies}\n" in ran.stderr
     assert "copies out     1 (4 bytes), read by the host; " in ran.stderr
+    assert "copies within  2 (4,096 bytes)\n" in ran.stderr
     assert re.search(r"jit_step  launched 5 times, .*; one launch: 1 all-reduce of 4", ran.stderr)
     assert re.search(r"\n  compute +0-1 +\|.*[.+#-].*\|\n", ran.stderr)
     assert max(map(len, ran.stderr.splitlines())) <= 80
@@ -99,7 +101,7 @@ def test_the_trace_has_what_the_book_has(known: tuple[Any, Path]) -> None:
     entries = book.read(folder / "it.book").entries
     trace = json.loads((folder / "it.json").read_text("utf-8"))
     drawn = [event for event in trace["traceEvents"] if event["ph"] == "X"]
-    for kind in ("h2d", "d2h", "compile"):
+    for kind in ("h2d", "d2h", "copy", "compile"):
         assert len([e for e in drawn if e["cat"] == kind]) == book.count(entries)[kind].number
 
 

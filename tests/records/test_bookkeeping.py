@@ -1,11 +1,13 @@
 """What a book adds up to, from books written by hand."""
 
+from typing import get_args
+
 import pytest
 from books import MIB, book, copy, training
 
 from grader.records import bookkeeping
-from grader.records.book import Entry, Link
-from grader.records.bookkeeping import Lane, Peak, Tally, merged, summary, timeline
+from grader.records.book import Entry, EntryKind, Link
+from grader.records.bookkeeping import LANES, Lane, Peak, Tally, merged, summary, timeline
 
 
 def test_copies_waits_launches_and_compiles_are_counted() -> None:
@@ -54,6 +56,21 @@ def test_copies_of_pinned_host_memory_are_counted_apart() -> None:
     assert found.copies_out == Tally()
     assert found.copies_pinned == Tally(4, 880, 4.0)
     assert found.read_seconds == 0.0
+
+
+def test_copies_within_a_device_are_counted_apart() -> None:
+    pinned = copy("copy", 0, 1, 0, 50, memory="pinned_host")
+    found = summary(book(copy("copy", 0, 1, 0, 10), copy("d2d", 0, 1, 0, 7, to=1), pinned))
+    assert found.copies_within == Tally(1, 10, 1.0)
+    assert found.copies_across == Tally(1, 7, 1.0)
+    assert found.copies_pinned == Tally(1, 50, 1.0)
+
+
+@pytest.mark.parametrize("event", get_args(EntryKind))
+def test_an_event_of_any_kind_adds_up(event: EntryKind) -> None:
+    read = book(Entry(event, 1.0, 2.0, device=0, devices=[0]))
+    assert summary(read).devices == 2
+    assert len(timeline(read, 4)) == (event in LANES)
 
 
 def test_peaks_come_from_the_closing_and_else_from_the_entries() -> None:

@@ -73,6 +73,8 @@ def _figures(summary: Summary) -> Iterator[tuple[str, str]]:
         reads += f", read by the host; {duration(summary.read_seconds)} from question to answer"
     yield "copies out", reads
     yield "copies across", _copies(summary.copies_across)
+    if summary.copies_within.number:
+        yield "copies within", _copies(summary.copies_within)
     if summary.copies_pinned.number:
         yield "copies pinned", _copies(summary.copies_pinned)
     yield "waits", _times(summary.waits)
