@@ -27,6 +27,8 @@ LANES = {
     "wait": "wait",
 }
 """Event -> its row of the timeline, in the order of the rows."""
+COPIES = ("h2d", "d2h", "d2d", "copy")
+"""The events of one device that a timeline draws; launches are of several."""
 
 
 class Tally(msgspec.Struct):
@@ -144,7 +146,7 @@ def summary(book: Book) -> Summary:
 
 def kind_of(entry: Entry) -> str:
     """The entry's event; `pinned` for a copy in which pinned host memory takes part."""
-    copied = entry.event in ("h2d", "d2h", "d2d", "copy")
+    copied = entry.event in COPIES
     return "pinned" if copied and PINNED in (entry.memory, entry.to_memory) else entry.event
 
 
@@ -235,7 +237,7 @@ def _devices(entry: Entry) -> Sequence[int | None]:
     """The devices in whose rows an entry is drawn."""
     if entry.event == "launch":
         return entry.devices
-    return [entry.device] if entry.event in ("h2d", "d2h", "d2d") else [None]
+    return [entry.device] if entry.event in COPIES else [None]
 
 
 def merged(intervals: Iterable[Interval]) -> list[Interval]:

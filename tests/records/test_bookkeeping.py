@@ -64,6 +64,7 @@ def test_copies_within_a_device_are_counted_apart() -> None:
     assert found.copies_within == Tally(1, 10, 1.0)
     assert found.copies_across == Tally(1, 7, 1.0)
     assert found.copies_pinned == Tally(1, 50, 1.0)
+    assert timeline(book(copy("copy", 0, 1, 1, 10)), 1) == [Lane("copy", 1, (1.0,))]
 
 
 @pytest.mark.parametrize("event", get_args(EntryKind))
