@@ -20,6 +20,7 @@ import jax
 import numpy as np
 
 from grader.probes import dumped, private
+from grader.probes.observe import Misused
 
 NAMES = (
     r".*Executable::ExecuteHelper\w*",
@@ -71,7 +72,11 @@ class Counter:
             self._name = fitting[0]
 
     def count(self, run: Callable[[], Any]) -> tuple[Any, Launches]:
-        """Call `run` and wait for its result; returns the result, and what was launched."""
+        """Call `run` and wait for its result; returns the result, and what was launched.
+
+        Raises:
+          Misused: it ended the profiler's session.
+        """
         if self.problem:
             return run(), Launches(0, {})
         result, seen = _traced(run)
@@ -110,12 +115,32 @@ def _traced(run: Callable[[], Any]) -> tuple[Any, list[_Event]]:
     if hasattr(profile, "ProfileSession"):
         with profile.trace(profiler_options=options) as session:
             result = jax.block_until_ready(run())
+            _require(session.is_running)
         return result, _events(session.profile_data)
     with tempfile.TemporaryDirectory() as folder:  # JAX 0.11 writes all that it has into files
-        with profile.trace(folder, profiler_options=options):
+        profile.start_trace(folder, profiler_options=options)
+        try:
             result = jax.block_until_ready(run())
-        file = next(Path(folder).rglob("*.xplane.pb"))
+        finally:
+            stopped = _stopped()
+        file = next(Path(folder).rglob("*.xplane.pb"), None)
+        _require(stopped and file is not None)
         return result, _events(profile.ProfileData.from_file(str(file)))
+
+
+def _stopped() -> bool:
+    """Stop JAX's profiler, and say whether it ran."""
+    try:
+        jax.profiler.stop_trace()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _require(running: bool) -> None:
+    if not running:
+        expected = "the session of JAX's profiler, in which launches are counted, is left alone"
+        raise Misused(expected, "your function ended it: by `jax.profiler.stop_trace`?")
 
 
 def _events(data: Any) -> list[_Event]:

@@ -1,12 +1,13 @@
 """Looks up the names that probes need and JAX does not promise.
 
 These are the type of a concrete array (`ArrayImpl`), the methods through which its values
-reach the host, the functions by which JAX calls a compiled program, the sessions of the
-profiler, and what the runtime calls its events in them. No name is assumed: one
-that is missing raises `Gone`, and the probe that needed it reports *could not check*. The names
-behind staged machines are in `grader.stages.machines`.
+reach the host, the functions by which JAX calls a compiled program, the address at which processes
+meet, the sessions of the profiler, and what the runtime calls its events in them. No name is
+assumed: one that is missing raises `Gone`, and the probe that needed it reports *could not check*.
+The names behind staged machines are in `grader.stages.machines`.
 """
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -14,7 +15,7 @@ from unittest import mock
 
 import jax
 import numpy as np
-from jax._src import pjit
+from jax._src import distributed, pjit
 from jax._src.interpreters import pxla
 from jax._src.lib import _profiler
 
@@ -100,6 +101,9 @@ def watched(function: Any, before: Before) -> Callable[..., Any]:
             after(done)
         return result
 
+    for name in functools.WRAPPER_ASSIGNMENTS:  # else a name tells that somebody watches
+        if isinstance(known := getattr(function, name, None), str):
+            setattr(call, name, known)
     return call
 
 
@@ -119,6 +123,12 @@ def no_shortcut() -> ExitStack:
         except AttributeError as error:
             raise Gone(str(error)) from error
         return stack.pop_all()
+
+
+def coordinator() -> str | None:
+    """The address at which this process met the others, or None where JAX does not say that."""
+    found: str | None = getattr(distributed.global_state, "coordinator_address", None)
+    return found
 
 
 class Launched:

@@ -30,6 +30,27 @@ found = {name: list(counter.count(run)[1]) for name, run in runs.items()}
 launches.NAMES = ("no such event",)
 print(json.dumps({"problem": counter.problem, "found": found, "blind": launches.Counter().problem}))
 """
+ENDED = """
+import jax, jax.numpy as jnp, json
+from grader.probes import launches, observe
+counter, x = launches.Counter(), jnp.ones(3)
+def ending():
+    y = jnp.sin(x)
+    jax.profiler.stop_trace()
+    return jnp.sin(y)
+def tried():
+    said = []
+    for run in (ending, lambda: jnp.sin(x)):
+        try:
+            said.append(counter.count(run)[1].total)
+        except observe.Misused as error:
+            said.append(str(error))
+    return said
+found = [tried()]
+del jax.profiler.ProfileSession  # as in JAX 0.11
+found.append(tried())
+print(json.dumps(found))
+"""
 READ = """
 import jax, jax.numpy as jnp, json, numpy as np
 from grader.probes import launches
@@ -140,6 +161,11 @@ def test_launches_are_counted_and_a_blind_counter_says_so() -> None:
     assert found["found"]["traced"][1] == {"outer": 2}
     assert found["found"]["nine"][1] == {"sin": 9}
     assert "3 known launches" in found["blind"]
+
+
+def test_a_session_of_the_profiler_that_a_submission_ends_is_missed() -> None:
+    said = "your function ended it: by `jax.profiler.stop_trace`?"
+    assert ran(ENDED) == [[said, 1], [said, 1]]
 
 
 def test_a_program_is_read_when_it_is_compiled_and_calls_count_as_often_as_they_stand() -> None:

@@ -627,3 +627,11 @@ def test_values_that_are_too_large_are_not_kept(described: Any) -> None:
 def test_describing_a_value_is_not_counted_as_a_read(described: Any) -> None:
     reads = [event for event in described["events"] if event["kind"] in ("d2h", "wait")]
     assert reads == []
+
+
+def test_a_function_that_is_watched_keeps_its_name() -> None:
+    look = "from grader.probes.private import watched; f = watched(jax.device_get, print)"
+    ran = python(
+        "-c", f"import jax; {look}; print(f.__name__, f.__module__ == jax.device_get.__module__)"
+    )
+    assert ran.stdout == "device_get True\n"
