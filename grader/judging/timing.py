@@ -30,6 +30,8 @@ from grader.records.record import Timing
 
 MINIMUM_MARGIN = 1.25
 """Nearer to 1 than this, a control is close to a coin flip and proves nothing."""
+FAR, FEW_PAIRS = 10.0, 3
+"""Where time is up, so many pairs decide, if each was lost by this factor."""
 
 
 class Window(Protocol):
@@ -144,6 +146,10 @@ def paired_test(
     machines) counts for neither side: it holds no evidence, and leaving it out keeps
     the other pairs a fair coin. It still uses up one of `max_pairs`.
 
+    A submission may be so slow that time is up before the coin was thrown often enough. While each
+    pair is lost by FAR, FEW_PAIRS are made all the same, and decide: noise that makes a window so
+    much longer, each time, would not let the control pass.
+
     Returns "pass", "fail", or "undecided" with the reason. `ratio` and `spread` are
     the median and quartiles of submission / baseline time for one call.
 
@@ -156,7 +162,11 @@ def paired_test(
     verdict: Literal["pass", "fail"] | None = None
     while verdict is None and len(pairs) < max_pairs:
         if pairs and clock() - start >= max_seconds:
-            break
+            is_far = all(pair.submission > FAR * pair.baseline for pair in pairs)
+            if is_far and len(pairs) >= FEW_PAIRS:
+                verdict = "fail"
+            if verdict or not is_far:
+                break
         pair = _pair(submission, baseline, calls, rng)
         pairs.append(pair)
         wins += pair.submission < pair.baseline

@@ -28,6 +28,8 @@ class Tally:
         self._counts: Counter[Key] = Counter()
         self._lock = threading.RLock()  # JAX runs callbacks in threads of its own
         self.phase, self.step, self.paused = "", 0, True
+        self.is_full = False
+        """Whether an event was left out: MAX_EVENTS different ones had been seen."""
 
     def saw(self, kind: EventKind, *, nbytes: int | None = None, detail: str = "") -> None:
         """Count an event that happens now, at the learner's line on this thread's stack."""
@@ -38,8 +40,12 @@ class Tally:
         """Count an event at a line, 0 if it is not known."""
         key: Key = (kind, self.phase, self.step, line or None, nbytes, detail)
         with self._lock:
-            if not self.paused and (len(self._counts) < MAX_EVENTS or key in self._counts):
+            if self.paused:
+                return
+            if len(self._counts) < MAX_EVENTS or key in self._counts:
                 self._counts[key] += 1
+            else:
+                self.is_full = True
 
     def total(self, kind: EventKind) -> int:
         """Events of one kind so far."""

@@ -14,12 +14,13 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from typing import Literal
 
 import msgspec
 
 from grader.course.catalog import Entry
 from grader.judging import timing
-from grader.records.record import Timing
+from grader.records.record import Outcome, Timing
 from grader.running.messages import Done, PaceJob, Turn
 from grader.running.process import Failed, Worker
 from grader.running.session import Session
@@ -32,14 +33,28 @@ UNITS = 5
 """The unit is the median of this many latest measurements."""
 
 
+WINDOW_SECONDS = 15.0
+"""A window is meant to take some hundredths of a second. One that takes this long is given up."""
+_ITS_OWN = ("raised", "exited", "unusable", "timeout", "flooded", "garbled")
+"""Ends that a submission brings about itself. What was killed may have been short of memory."""
+
+
 class Stumbled(Exception):
     """One side failed during a window."""
+
+    def __init__(self, side: "Runner", outcome: Outcome) -> None:
+        super().__init__(outcome.message)
+        self.side, self.outcome = side, outcome
 
 
 class Runner:
     """One side of the comparison: a `timing.Window` over a worker."""
 
-    def __init__(self, worker: Worker, seconds: float, rng: random.Random) -> None:
+    def __init__(
+        self, worker: Worker, seconds: float, rng: random.Random, *, is_mine: bool
+    ) -> None:
+        self.is_mine = is_mine
+        """Whether it is the submission's."""
         self._worker, self._seconds, self._rng = worker, seconds, rng
         self.results: list[tuple[int, int, Sequence[float | None]]] = []
         self.units: list[float] = []
@@ -57,7 +72,7 @@ class Runner:
         """Prepare, then time one window; returns seconds and results."""
         self._ask(Turn("prepare", seed, steps, unit))
         start = time.perf_counter()
-        done = self._ask(Turn("go"))
+        done = self._ask(Turn("go"), WINDOW_SECONDS)
         return time.perf_counter() - start, done.values
 
     def against(self, reference: "Runner", apart: Callable[[int], float]) -> timing.Window:
@@ -80,18 +95,24 @@ class Runner:
     def _seed(self) -> int:
         return self._rng.getrandbits(63)
 
-    def _ask(self, message: msgspec.Struct) -> Done:
+    def _ask(self, message: msgspec.Struct, most: float = math.inf) -> Done:
         try:
-            done = msgspec.json.decode(self._worker.ask(message, self._seconds), type=Done)
-        except (Failed, msgspec.DecodeError) as error:
-            raise Stumbled(str(error)) from error
+            answer = self._worker.ask(message, min(self._seconds, most))
+            done = msgspec.json.decode(answer, type=Done)
+        except Failed as error:
+            raise Stumbled(self, error.outcome) from error
+        except msgspec.DecodeError as error:
+            raise Stumbled(self, Outcome("garbled", str(error))) from error
         if done.problem is not None:
-            raise Stumbled(done.problem.outcome.message)
+            raise Stumbled(self, done.problem.outcome)
         return done
 
 
 def duel(entry: Entry, mine: PaceJob, session: Session, platform: str, devices: int) -> Timing:
-    """Time a submission's loop against the reference's, controls first."""
+    """Time a submission's loop against the reference's, controls first.
+
+    A submission that ends a timed run, and ended none that was watched, is not as fast.
+    """
     wanted = entry.exercise.loop_timing
     assert wanted is not None
     rng = random.SystemRandom()
@@ -107,24 +128,35 @@ def duel(entry: Entry, mine: PaceJob, session: Session, platform: str, devices: 
                 platform, devices, observe=False, hide=hide, timed=True, flops=entry.exercise.flops
             )
             stack.callback(session.release, prepared.worker)
-            side = Runner(prepared.worker, session.options.timeout, rng)
+            side = Runner(prepared.worker, session.options.timeout, rng, is_mine=hide)
             side.begin(job)
             return side
 
         try:
-            with ThreadPoolExecutor(3) as pool:
-                sides = list(pool.map(runner, (mine, reference, naive)))
-            sides[1].measure()
+            with ThreadPoolExecutor(
+                3
+            ) as pool:  # where all stumble, it is not the submission's fault
+                theirs, slow, own = pool.map(runner, (reference, naive, mine))
+            theirs.measure()
             result = timing.with_controls(
-                *(side.against(sides[1], wanted.apart) for side in sides),
+                *(side.against(theirs, wanted.apart) for side in (own, theirs, slow)),
                 k=wanted.at_most,
                 rng=rng,
                 target_seconds=wanted.window_seconds,
             )
-            return _with_results_checked(result, sides[0], sides[1], rng)
+            return _with_results_checked(result, own, theirs, rng)
         except Stumbled as error:
-            reason = f"a timed run ended early: {error}"
-            return Timing("undecided", wanted.at_most, 0, 0, 0.0, (0.0, 0.0), reason=reason)
+            return _ended_early(error, wanted.at_most)
+
+
+def _ended_early(error: Stumbled, k: float) -> Timing:
+    """What a comparison says that one side has ended."""
+    is_its_own = error.side.is_mine and error.outcome.kind in _ITS_OWN
+    verdict: Literal["fail", "undecided"] = "fail" if is_its_own else "undecided"
+    frames = error.outcome.frames
+    line = f" (line {frames[-1].line})" if frames else ""
+    reason = f"a timed run ended early: {error}{line}"
+    return Timing(verdict, k, 0, 0, 0.0, (0.0, 0.0), reason=reason)
 
 
 def _with_results_checked(

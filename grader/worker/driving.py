@@ -29,6 +29,7 @@ def drive(job: DriveJob, observer: Observer) -> Observed:
             module = load(job.path, job.source, observer.follow)
             with LearnersCode(job.path):
                 exercise.drive(module, observer, draw(job.seed, job.named))
+                observer.require_all_counted()
             observer.prove_again()
             outcome = Outcome("finished")
         except Stopped as stopped:

@@ -18,10 +18,11 @@ from grader.probes.compiles import Compiles
 from grader.probes.describe import describe, flatten, leaves_of
 from grader.probes.lines import Lines
 from grader.probes.marks import Marker
+from grader.probes.observe import Misused
 from grader.probes.plain import plain
 from grader.probes.reads import Reads
 from grader.probes.runtime import Runtime
-from grader.probes.tally import Tally
+from grader.probes.tally import MAX_EVENTS, Tally
 from grader.probes.transfers import GuardLog
 from grader.program.export import TARGET_PLATFORM, export_program
 from grader.records.record import EventKind, Leaf, Observed, Outcome, Program, Witnessed
@@ -122,6 +123,16 @@ class Observer:
             finally:
                 self._flush()
                 self._tally.paused = True
+
+    def require_all_counted(self) -> None:
+        """Nothing, if each event was counted.
+
+        Raises:
+          Misused: there were too many different ones, so that later ones count for nothing.
+        """
+        if self._tally.is_full:
+            promise = "each copy, read and compile can be counted"
+            raise Misused(promise, f"there are more than {MAX_EVENTS:,} different ones")
 
     def prove_again(self) -> None:
         """Cause known events after the learner's code: each witness must see them still."""

@@ -226,6 +226,13 @@ def test_time_runs_out() -> None:
     assert 0.2 <= machine.now < 0.4
 
 
+@pytest.mark.parametrize(("ratio", "wanted"), [(15.0, "fail"), (8.0, "undecided")])
+def test_what_is_far_too_slow_for_more_pairs_fails_after_three(ratio: float, wanted: str) -> None:
+    machine = Machine(4)
+    assert verdict(ratio, machine, random.Random(5), max_seconds=0.0) == wanted
+    assert machine.windows == (6 if wanted == "fail" else 2)
+
+
 def test_one_pair_is_run_however_little_time_there_is() -> None:
     machine = Machine(5)
     assert verdict(4.0, machine, random.Random(5), max_seconds=0.0) == "undecided"

@@ -18,6 +18,7 @@ from conftest import ROOT, python
 from grader.course.catalog import Entry
 from grader.judging.arrays import load
 from grader.judging.judge import judge
+from grader.probes.tally import MAX_EVENTS, Tally
 from grader.records.record import POLLED, READY, decode_record
 
 HEAD = "import jax, math, threading\nimport jax.numpy as jnp\nimport numpy as np\n"
@@ -635,3 +636,13 @@ def test_a_function_that_is_watched_keeps_its_name() -> None:
         "-c", f"import jax; {look}; print(f.__name__, f.__module__ == jax.device_get.__module__)"
     )
     assert ran.stdout == "device_get True\n"
+
+
+def test_events_that_the_tally_leaves_out_are_known() -> None:
+    tally = Tally(lambda _: 0)
+    tally.paused = False
+    for nbytes in [*range(MAX_EVENTS), 0]:
+        tally.count("h2d", 1, nbytes)
+    assert (tally.total("h2d"), tally.is_full) == (MAX_EVENTS + 1, False)
+    tally.count("h2d", 1, MAX_EVENTS)
+    assert (tally.total("h2d"), tally.is_full) == (MAX_EVENTS + 1, True)
