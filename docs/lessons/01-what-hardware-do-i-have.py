@@ -280,7 +280,8 @@ What to do, then?
   a GPU passes the first: where JAX sees no GPU, it does not try `cuda`, named or not, and says
   nothing. It does not pass this one.)
 - Let the first `jax.devices()` of your program stand outside any `try`, so that a fault stops it.
-- If you must catch, catch only "no such backend", and raise everything else again.
+- If you must catch, catch only "Unknown backend", and raise everything else again. (A plugin that
+  could not be loaded ends there, too: then only the log tells.)
 - Keep stderr. <!-- gpu: source: jax/_src/xla_bridge.py, backends -->
 
 !!! quote "Claim S2-12 (d2l-gpus): true with conditions"

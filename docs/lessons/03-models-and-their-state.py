@@ -15,9 +15,9 @@ After this lesson you can
 - keep a training step free of copies that nobody asked for;
 - place a Flax model with all it remembers, and lose nothing of what a step changes.
 
-**Why care.** Model and optimizer below have {{ leaves }} arrays. As NumPy arrays they cost
-**{{ state_mib:.1f }} MiB** of copies in *every* call that takes them, and no line of the program
-shows it. One call places them all, once.
+**Why care.** Model and optimizer below have {{ leaves }} arrays. As NumPy arrays they are
+**{{ state_mib:.1f }} MiB** to be copied to a GPU in *every* call that takes them, and no line of
+the program shows it. One call places them all, once.
 """
 
 # %%
@@ -133,8 +133,8 @@ To place a tree where it already is costs nothing: the last line shows the same 
 The words after the device matter more than the device. An array from `jnp`, `jax.random` or `init`
 is **uncommitted**, or free, if you named no device and the key is free: JAX put it somewhere by
 default, and may move it. An array that *you* placed with `device_put(x, device)` is **committed**:
-JAX never moves it on its own. (From a committed key, `init` makes committed weights, and free
-biases.)
+JAX does not move it on its own, unless `jit` is told to by `in_shardings`. (From a committed key,
+`init` makes committed weights, and free biases.)
 
 A jitted function runs where the committed arguments are that it *uses*. Free ones follow. What
 "uses" means here is a trap, and comes [below](#jit-looks-at-what-is-used).
@@ -145,7 +145,7 @@ device. What does `step(params, state, batch)` do?
 - [ ] It raises an error: two devices
 > Only two *committed* arrays on different devices are an error.
 - [ ] It runs on the default device
-> Committed arrays are never moved.
+> The committed `params` stay where they are, and decide.
 - [x] It runs on `there`, and copies the state over
 > Right: at this call, and without a word.
 
@@ -281,7 +281,9 @@ takes the program that it has, as the third line shows. `out_shardings` says whe
 lie, and always helps.
 
 On one device nothing is lost. With a mesh it costs most: a state that should be split over eight
-devices is made whole on the first one, and that is where it runs out of memory. So give every
+devices is made whole on the first one, and that is where it runs out of memory. (Inside
+`jax.set_mesh` it is made whole on each device of an Auto mesh, and split like the parameters on an
+Explicit one.) So give every
 function that *makes* arrays its `out_shardings`, and look at where its results are.
 
 !!! quote "Claim S2-08 (d2l-gpus): true with conditions"
@@ -338,7 +340,7 @@ written back with `nnx.update`. What does the next training step do?
 - [x] It runs on `there`, and copies the statistics, the key and the count
 > Right. You know this from the optimizer's count.
 - [ ] It runs, with statistics that lie on two devices
-> A call runs on one device, and takes all its arguments there.
+> This call runs on one device, and takes all its arguments there.
 
 </quiz>
 """

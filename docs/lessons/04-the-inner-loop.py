@@ -143,7 +143,8 @@ print(f"honest:                {honest_ms:8.2f} ms")
 # %% [markdown]
 """
 The last two are the quickest of {{ tries }} runs each. The copies show little here: a CPU device
-copies within one memory. To a GPU they cross a bus: 400 MB of NumPy took 55.6 ms to an H200, and a
+copies within one memory, and the weights not at all, since they are views of JAX's own arrays. To a
+GPU they cross a bus: 400 MB of NumPy took 55.6 ms to an H200, and a
 step there 3.24 ms. <!-- gpu: G11 -->
 
 !!! quote "Claim S3-17 (dgx): false"
@@ -266,9 +267,10 @@ print("print(w) shows", large)
 No `float`, no `print`: and four of these lines stop the loop. So do `jnp.argwhere`, `jnp.where`
 with one argument, `jnp.compress`, `jnp.extract`, `jnp.bincount`, `jax.ops.segment_sum` without
 `num_segments`, and `jnp.repeat` with an array of counts. Each reads its argument on the host, to
-learn a shape. Inside `jit` all of them raise; outside of it they wait, and say nothing. Give a
-`size`, or use a mask: `jnp.where(w > 0, w, 0)`. The grader's probe counts them as what they are,
-reads.
+learn a shape. Inside `jit` all of them raise; outside of it they wait, and say nothing. Give the
+length (`size=`; `length=` of `bincount`, `num_segments=` of `segment_sum`, `total_repeat_length=`
+of `repeat`), or use a mask: `jnp.where(w > 0, w, 0)`. The grader's probe counts them as what they
+are, reads.
 
 The last line is the exception to the table before: of an array of 1 MiB or more, `print` shows the
 shape alone, and does not wait. An f-string does. <!-- source: jax/_src/array.py, __str__ -->
@@ -308,8 +310,9 @@ assert [list(needs_n).index(text) for text, waits in waited_for_n.items() if wai
 `x[n]` and `randint` take `n` as an input of their program. A slice, a size, an exponent and the
 bounds of a `fori_loop` become a part of it, so they are read. (Inside `jit`, `fori_loop` and `**`
 take a traced `n` and wait for nothing; the other two raise.) A `jit` does the same with an array
-that its function closes over: the first call reads it. And a `device_put` that splits an array anew
-reads it, too ([lesson 12](12-meshes-and-shardings.ipynb#read-a-sharding)).
+that its function closes over: the first call reads it. And a `device_put` of an array that is split
+already, to other parts or to one device, reads it, too
+([lesson 12](12-meshes-and-shardings.ipynb#read-a-sharding)).
 
 And a queue has an end. How many steps can Python hand over before a call waits for room?
 """
@@ -639,7 +642,8 @@ guard?
 - [ ] It fails: NumPy arrays are not on the device
 > JAX accepts NumPy arrays and places them for you.
 - [x] It works, and copies the batch on this call
-> Right, and again on each call that gets it.
+> Right, and again on each call that gets it. (A CPU device may read NumPy's own memory in place of
+> a copy. Then do not write to the array while the step still runs.)
 - [ ] It works, and remembers the copy for the next call
 > JAX keeps no copy of a NumPy array: you could have changed it since.
 
@@ -670,11 +674,12 @@ print(f"a batch is {batch_mib:.0f} MiB, the weights are {weights_mib:.0f} MiB")
 # %% [markdown]
 """
 A NumPy batch works, but you can't see the copy in the code. Weights left in NumPy cost
-{{ weights_mib:.0f }} MiB **on every call**, and nothing warns you. If two jitted functions get the
-same NumPy batch, it is copied twice: neither knows of the other's copy. So: one `device_put` for
-each batch, on the line where it is loaded, and none for the weights after the first. Keep the guard
-around the loop while you develop; it is the cheapest test there is. Have it there from the first
-step: copies from the host it sees at every call, copies between devices only at the
+{{ weights_mib:.0f }} MiB on the way to a GPU **on every call**, and nothing warns you. If two
+jitted functions get the same NumPy batch, it is copied twice: neither knows of the other's copy.
+So: one `device_put` for each batch, on the line where it is loaded, and none for the weights after
+the first. Keep the guard around the loop while you develop; it is the cheapest test there is. Have
+it there from the first step: copies from the host it sees at every call, copies between devices
+only at the
 [first with these placements](02-arrays-live-somewhere.ipynb#a-free-array-is-copied-at-every-call).
 
 And a `device_put` too many? Of an array that is there already, it copies nothing.
@@ -776,7 +781,8 @@ JAX places the batch on each call. The weights come from the step before and sta
 - `float`, `print`, `if` and `np.asarray` wait. So do calls whose result has a shape that depends on
   values (`w[w > 0]`, `jnp.nonzero`, `jnp.unique`), and those that need a number in Python
   (`x[:n]`, `jnp.zeros(n)`, `fori_loop(0, n, ...)`). So does each call, when {{ taken }} are in the
-  queue. What else this page tried does not: shape, type, `loss * 2`, `x[n]`, `device_put`.
+  queue. What else this page tried does not: shape, type, `loss * 2`, `x[n]`, `device_put` of an
+  array on one device.
 - A wait costs what could have run meanwhile: here {{ slowdown:.1f }} times the time.
 - Start the copy with `copy_to_host_async`, read one step late.
 - `grader run train.py` shows your own loop as a device sees it.

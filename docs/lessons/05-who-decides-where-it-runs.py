@@ -49,8 +49,8 @@ def place(array):
 ## New arrays follow the default { #new-arrays-follow-the-default }
 
 An array that nobody places goes to the **default device**. That is true of `jnp.ones`, of random
-numbers from a key that is free, of a NumPy array that a jitted function gets.
-`jax.default_device(d)` is a context manager that changes it for a block.
+numbers from a key that is free, of a NumPy array that a jitted function gets, if no committed array
+is beside it. `jax.default_device(d)` is a context manager that changes it for a block.
 
 <quiz>
 **Predict.** `rows` is put on the CPU by `device_put`. Then
@@ -227,6 +227,10 @@ Read the red crosses from top to bottom. Each row adds a voice, and it is heard 
 5. a committed array beats every default, and free arrays are copied to it;
 6. two committed devices: neither is stronger, and that is an error.
 
+One more voice is not in the figure: what `jit` is told. `out_shardings` beats every default, and
+must not contradict a committed array. `in_shardings` moves even committed arrays, if they are cut
+in the same way.
+
 The row "one committed array" is the one that surprises. Here is the case of the quiz, with a model
 that weighs something.
 """
@@ -285,9 +289,10 @@ commits. And if you are not sure, ask the result: print `y.devices()` once, for 
 
 !!! quote "Claim S0-09 (haiku-gpu): false"
     The document says that without `device_put` even a jitted function stays on the CPU. A jitted
-    function runs where the committed arrays are that it uses, and where there are none, on the
-    default device. ([Lesson 03](03-models-and-their-state.ipynb#jit-looks-at-what-is-used) has the
-    case of arrays that it is given and does not use.)
+    function runs where the committed arrays are that it uses, and where there are none, where its
+    `out_shardings` say, or on the default device.
+    ([Lesson 03](03-models-and-their-state.ipynb#jit-looks-at-what-is-used) has the case of arrays
+    that it is given and does not use.)
 
 ## Before the program starts { #before-the-program-starts }
 
@@ -542,7 +547,7 @@ connect raises instead.)
 ## Recap
 
 - Default backend, default of the process, default of a block, committed arrays: each beats the one
-  before.
+  before. `jit` may be told a place, too.
 - New arrays follow the default, also beside a committed one.
 - A committed batch takes the model along: {{ model_mib:.0f }} MiB for {{ batch_kib:.0f }} KiB.
 - `JAX_PLATFORMS=cuda,cpu`, in lower case, without spaces, and never `gpu`.

@@ -232,7 +232,7 @@ needed {{ array_compiles }}. Three operations **without** `jit` needed
 {{ eager_compiles }}, the same three in one `jit` {{ jit_compiles }}. Compiling and moving are two
 things, and `jit` is not where either begins.
 
-What decides is where the inputs are.
+What decides is whether an input is committed, and where.
 """
 
 # %%
@@ -419,13 +419,13 @@ allocate 419.41GiB with allocator GPU_0_bfc on device 0". To see the arrays, ask
 
 ## When the settings are read { #when-the-settings-are-read }
 
-Three environment variables decide about the pool:
+Three environment variables decide most about the pool:
 
 | variable | decides |
 |---|---|
 | `XLA_PYTHON_CLIENT_PREALLOCATE` | is the pool taken at once, or does it grow? |
 | `XLA_CLIENT_MEM_FRACTION` | how much of the GPU may it take? |
-| `XLA_PYTHON_CLIENT_ALLOCATOR` | is there a pool at all? <!-- gpu: G2 --> |
+| `XLA_PYTHON_CLIENT_ALLOCATOR` | is there a pool? (`platform`: no) <!-- gpu: G2 --> |
 
 The second has no `PYTHON` in its name, and that is no typing error: only its
 [old name](#what-the-shell-left) has.
@@ -680,7 +680,8 @@ Both names together are an error, which is logged once, at the start.
 
 - The driver sees the pool; `live_arrays` sees arrays; `memory_analysis` sees a program's need.
 - `device_put` moves {{ big_mib:.0f }} MiB with {{ put_compiles }} compiles, `jnp.array` with
-  {{ array_compiles }} small one. `jit` moves nothing: it follows its inputs.
+  {{ array_compiles }} small one. `jit` decides nothing: it follows its committed inputs, and takes
+  the others along.
 - An out-of-memory error means that something did not fit beside all that is alive, whether the
   program uses it or not. Drop, donate, or move to the host.
 - Settings are read once, at the first question for a device.

@@ -291,6 +291,10 @@ there is none, it keeps the offer to itself, and warns. **XLA** then wants the s
 `float32` to `bfloat16` is refused in silence, and two bfloat16 copies with the right number of
 bytes are never offered.
 
+That is so on one device, on a mesh whose axes are Explicit, and wherever `jit` is given
+`out_shardings`. On an Auto mesh without them JAX offers all that you donate: then bytes alone
+count, and no refusal is reported. <!-- source: jax/_src/interpreters/mlir.py -->
+
 The silent case is an ordinary one: weights in float32 on the way in, in bfloat16 on the way out. So
 check the bytes in your own tests: `alias_size_in_bytes` must be the size of the state.
 
@@ -526,7 +530,7 @@ began: it may belong to another program.
   {{ state_mib:.0f }} MiB. Between the steps you don't see it.
 - `donate_argnums` reuses the old buffers: {{ donated_mib:.0f }} MiB. The old arrays are deleted.
 - A donation needs a result with as many elements (or JAX warns) and as many bytes (or nobody says a
-  word). Check `alias_size_in_bytes`.
+  word). On an Auto mesh bytes alone count, and nobody warns. Check `alias_size_in_bytes`.
 - Each shape is a program. With buckets, padded on the host, {{ numpy_compiles }} serve
   {{ arrivals }} batches; the mask keeps the numbers right.
 

@@ -1,4 +1,4 @@
-"""All GPUs, or the CPU, and never an empty list; a plugin that fails raises."""
+"""All GPUs that JAX can use, or the CPU, and never an empty list; other errors are raised."""
 
 import jax
 
@@ -8,7 +8,7 @@ def num_gpus():
         return len(jax.devices("gpu"))
     except RuntimeError as error:
         if "Unknown backend" not in str(error):
-            raise  # a plugin that failed is not "no GPU"
+            raise  # not "no GPU": something failed
         return 0
 
 

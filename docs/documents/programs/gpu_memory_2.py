@@ -1,4 +1,4 @@
-"""What decides is where the input lives. jit follows it."""
+"""What decides is where an input is committed. jit follows it."""
 
 import jax
 import numpy as np

@@ -14,7 +14,7 @@ try:
     device = jax.devices("gpu")[0]  # by platform: devices()[0] may be a CPU
 except RuntimeError as error:
     if "Unknown backend" not in str(error):
-        raise  # a plugin that failed is not "no GPU"
+        raise  # not "no GPU": something failed
     print("no GPU:", error)
     device = jax.devices()[0]
 
