@@ -368,7 +368,7 @@ Without a backward pass nothing is kept for it.
 - `jax.checkpoint` around each layer keeps its arguments, for about a third more work.
 - `dots_saveable` keeps products: {{ dots_mib:.1f }} of {{ plain_mib:.1f }} MiB,
   {{ dots_extra:.0f }} % more work.
-- Around everything, or with `prevent_cse=False`, a checkpoint saves nothing.
+- Around everything, or outside of a scan with `prevent_cse=False`, a checkpoint saves nothing.
 
 Next: [leaks that are and are not](11-leaks-that-are-and-are-not.ipynb).
 """

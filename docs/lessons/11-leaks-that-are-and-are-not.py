@@ -94,8 +94,8 @@ print(f"in a circle of references: {in_circle} alive; after gc.collect() {after_
 
 ## Who holds it { #who-holds-it }
 
-A leak in JAX is an ordinary Python reference that nobody needs any more. Here is a training loop
-that reports. `step` returns a report, with the error of each row.
+A leak in JAX is mostly an ordinary Python reference that nobody needs any more. Here is a training
+loop that reports. `step` returns a report, with the error of each row.
 """
 
 # %%
@@ -207,7 +207,8 @@ as well as bytes.
 
 !!! quote "Claim S3-10 (dgx): true with conditions"
     The document says that JAX does not prevent leaks. Right: what a list, a cache or a closure
-    holds, stays. It is Python that holds it, and in Python you find it.
+    holds, stays. Mostly it is Python that holds it, and in Python you find it. One holder is
+    JAX's own: `jit` keeps its static arguments, a static `self` too, and all arrays in them.
 
 To *find* a leak, you need not read the code. Ask twice what is alive, and compare by shape.
 """
@@ -253,6 +254,7 @@ grows.
 | `nvidia-smi` never goes down | the pool, which keeps what it took (lesson 08) | `memory_stats()` |
 | much memory in a function, then none | a peak | `live_arrays()` after it |
 | host memory grows with each new shape | compiled programs (lesson 09) | count compiles |
+| each new model stays alive | `jit` keeps it: a static `self` | `jax.clear_caches()` frees it |
 | an array is alive that no name leads to | a NumPy view of it | below |
 
 The last one surprises even those who know JAX.
@@ -271,7 +273,8 @@ print("without the piece they are free:", gone)
 
 # %% [markdown]
 """
-On a CPU device `np.asarray` copies nothing: it shows the array's own buffer, and a piece of the
+On a CPU device `np.asarray` copies nothing of an array that lies on that one device: it shows the
+array's own buffer, and a piece of the
 picture keeps all of it, {{ kept_bytes }} bytes for {{ piece_bytes }}. (From a GPU the numbers have
 to be copied to the host first: there the piece kept none of the GPU's memory. That it keeps the
 whole copy, in the host's, we expect.) So a history of small pieces may not be small. Keep floats.
@@ -422,12 +425,13 @@ Losses of 4 bytes do not show in MiB. And what was read from a GPU and kept is h
 </quiz>
 
 <quiz>
-A loop leaks, and `jax.clear_caches()` in each step does not help. Why?
-- [x] It forgets compiled programs; arrays are held by your code
+A loop keeps its reports in a list, and `jax.clear_caches()` in each step does not help. Why?
+- [x] It forgets compiled programs; these arrays are held by your code
 - [ ] It must be followed by `gc.collect()`
 - [ ] It works on CPUs only
 
-It does one thing: the next call of each function is compiled again.
+It forgets programs, so that the next call of each function is compiled again, and the static
+arguments that they were compiled for. Your list is neither.
 </quiz>
 
 <quiz>

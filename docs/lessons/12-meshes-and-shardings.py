@@ -420,7 +420,8 @@ print(f"resharded: a + b is {jax.typeof(a + b)}")
 `float32[8@data,8]`: the first dimension has 8 rows, split over `"data"`. You can print it inside a
 jitted function too, while it is traced. `jax.reshard` is the move that Auto made silently.
 
-Which one? Explicit tells you where data moves, before it moves. Auto runs all code that was
+Which one? Explicit tells you how each result lies, and refuses where that is not clear. What an
+operation sends to get there, it does not tell. Auto runs all code that was
 written before it, and this course uses it where code should run on one device unchanged. What
 hurts is not to know which one you have. `mesh.axis_types` tells; so do two messages:
 """
@@ -448,8 +449,9 @@ assert "non-empty mesh" in said["no mesh"]
 
 # %% [markdown]
 """
-A `ShardingTypeError`, or "can only refer to Auto axes", means that the mesh is Explicit. "Requires
-a non-empty mesh" means something else: a bare `P(...)`, and no mesh that it could speak of.
+A `ShardingTypeError` means that the mesh is Explicit. So does "can only refer to Auto axes", unless
+you are inside `shard_map`, where axes are Manual: the message names the kind. "Requires a non-empty
+mesh" means something else: a bare `P(...)`, and no mesh that it could speak of.
 
 !!! quote "Claim S3-32 (dgx): true"
     The document makes a mesh with `Mesh(devices, ("x",))`. That works and gives Auto axes. What to

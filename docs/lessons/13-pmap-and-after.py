@@ -14,10 +14,10 @@ After this lesson you can
 - count the messages between devices that a compiled step holds, and their bytes;
 - recognise two placements that give the right numbers at the wrong price.
 
-**Why care.** The step below sends {{ good_kib:.0f }} KiB between the devices. With the weights
-placed differently, and no other change, it sends {{ sharded_kib:.0f }} KiB. With the batch placed
-differently it sends nothing, and each device does {{ extra_work:.1f }} times the work. All three
-compute the same loss.
+**Why care.** The program of the step below holds messages of {{ good_kib:.0f }} KiB. With the
+weights placed differently, and no other change, it holds {{ sharded_kib:.0f }} KiB. With the batch
+placed differently it sends nothing, and each device does {{ extra_work:.1f }} times the work. All
+three compute the same loss.
 """
 
 # %%
@@ -271,8 +271,9 @@ weights.
 
 ## Count the collectives { #count-the-collectives }
 
-A message in which all devices take part is a **collective**. They stand in the compiled program,
-so you can count them before you own a single GPU: <!-- gpu: nothing claimed -->
+A message in which a whole group of devices takes part, here all eight, is a **collective**. They
+stand in the compiled program, so you can count them before you own a single GPU:
+<!-- gpu: nothing claimed -->
 
 - `all-reduce`: every device gets the sum of what all had;
 - `all-gather`: every device gets all the pieces.
@@ -309,15 +310,18 @@ print(f"the gradient has {weights_kib:.1f} KiB")
 
 # %% [markdown]
 """
-Both programs hold one all-reduce, of the gradient's bytes and 4 more for the loss. That is the
-least a data-parallel step can send: every device must learn the gradient of the others' rows.
+Both programs hold one all-reduce, of the gradient's bytes and 4 more for the loss: every device
+must learn the gradient of the others' rows. (How many bytes travel for it,
+[lesson 14](14-collectives-you-can-count.ipynb) counts.)
 
 <quiz>
 **Predict.** Same step, same numbers, but the weights are cut over the devices too. What changes?
-- [ ] Less is sent: each device has fewer weights
+- [ ] Fewer messages: each device has fewer weights
 > Each device still needs all weights for its rows.
-- [x] More is sent: the weights must be collected first
-> Right. That is the price of holding only an eighth of them.
+- [x] More messages: the weights must be collected first
+> Right: an all-gather, beside the all-reduce. On simulated devices that is more bytes. A GPU's
+> compiler may put a reduce-scatter in place of the all-reduce, and then the bytes are the same:
+> [lesson 14](14-collectives-you-can-count.ipynb) compiles such a step.
 - [ ] JAX refuses
 > Any placement gives the right numbers. Only the price differs.
 
@@ -353,7 +357,7 @@ device, so every device computes everything: eight devices, the speed of one. It
 batch is placed with `P()`, or not cut at all. Count the collectives, and look at the work.
 
 Cutting the weights is not wrong. It is how a model that is too large for one device is trained.
-But then you pay for it knowingly.
+But then look at what it costs.
 
 ## Your turn
 
@@ -406,9 +410,9 @@ Which line makes `jit` run on eight devices?
 
 - `pmap` cuts the first axis of every argument; with `in_axes=(None, ...)` it copies the weights:
   {{ weights_kib:.0f }} KiB became {{ copies_kib:.0f }} KiB.
-- Nothing keeps the copies equal but a `pmean` of the gradients.
+- Nothing keeps the copies equal by itself: take the `pmean` of the gradients.
 - The same step is `jit` plus `device_put` with shardings, written as for one device.
-- A data-parallel step sends one all-reduce: the gradient, here {{ good_kib:.0f }} KiB.
+- A data-parallel step holds one all-reduce: the gradient, here {{ good_kib:.0f }} KiB.
 - No collective at all may mean that every device does everything.
 
 Next: [collectives you can count](14-collectives-you-can-count.ipynb).

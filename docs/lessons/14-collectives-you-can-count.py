@@ -432,8 +432,8 @@ On the left, the bytes that each device sends grow slowly with the number of dev
 copied weights stay as they are; shared and split ones halve whenever the devices double.
 
 On eight, *shared* holds an eighth between the steps: {{ shared_mib:.0f }} of {{ copied_mib:.0f }}
-MiB. Each way has its own price: *copied* and *shared* send as many bytes as the weights have,
-however few the rows; *split* sends rows, however large the weights.
+MiB. Each way has its own price: what *copied* and *shared* send grows with the weights,
+however few the rows; what *split* sends grows with the rows, however large the weights.
 
 On simulated devices *shared* sends more than *copied*, though it need not: the CPU's compiler adds
 up the whole gradient with an all-reduce, and then drops seven eighths of it. Is that so on a GPU?

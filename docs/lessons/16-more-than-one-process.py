@@ -275,8 +275,8 @@ _processes.show(waits_many)
 
 # %% [markdown]
 """
-In the first case process 0 has begun to print: `batch.mean()` came back at once, as every call
-does, and the wait is where the number is needed. Process 1 is `done` and waits, too: a process
+In the first case process 0 has begun to print: `batch.mean()` came back at once, as most calls
+do, and the wait is where the number is needed. Process 1 is `done` and waits, too: a process
 that ends says goodbye to the others first. In the second case both wait for a third one.
 
 For a long time there is no error in either. Then a timeout raises, or ends both processes: left

@@ -17,7 +17,8 @@ After this lesson you can
 **Why care.** The trainer below starts as most do: it runs on eight devices, and every device keeps
 everything. Compiled for eight H200, it needs {{ first_gib:.0f }} GiB on each one; each one has
 {{ room_gib:.0f }} GiB. At the end it is the same step, gives the same losses, and needs
-{{ last_gib:.0f }} GiB. It has four parts, and without any one of them it does not fit.
+{{ last_gib:.0f }} GiB. It has four parts, and on a mesh of 2 x 4 it does not fit without any one of
+them.
 <!-- gpu: compiled -->
 """
 
@@ -302,6 +303,11 @@ plt.show()
 """
 From top to bottom each part brings something, and the first that fits has all of them. Without
 donation it would need {{ undonated_gib:.0f }} GiB, without sharing {{ unshared_gib:.0f }}.
+
+What a device has is more than JAX takes of it: three quarters, unless you set
+`XLA_CLIENT_MEM_FRACTION` ([lesson 08](08-who-took-the-memory.ipynb#when-the-settings-are-read)).
+With that default, this step does not fit yet. A trainer that fills its GPUs sets the fraction, and
+leaves some room for CUDA and for the links. <!-- gpu: G2 -->
 
 What has left the device is on the host, and all eight devices hang on one host: {{ host_all:.0f }}
 GiB of state there. With the state not shared over "data", both groups would keep a copy of all of

@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +217,20 @@ def test_a_device_is_lent_to_another_program(tmp_path: Path) -> None:
     assert "a device for others on 1 device next door" in said
     assert "copies in      1 (12 bytes)" in said
     assert book.read(tmp_path / "it.book").problem == ""
+
+
+def test_the_lines_for_a_notebook_work_as_the_page_has_them(tmp_path: Path) -> None:
+    page = (ROOT / "docs/reference/device.md").read_text("utf-8")
+    (block,) = re.findall(r"In a notebook, .*:\n\n((?:    .*\n)+)", page)
+    ends = "import jax; print(jax.devices()[0].device_kind, flush=True); device.terminate()"
+    command = str(Path(sys.executable).parent)
+    ran = python(
+        "-c",
+        f"{textwrap.dedent(block)}\n{ends}",
+        folder=tmp_path,
+        PATH=command + os.pathsep + os.environ["PATH"],
+    )
+    assert (ran.returncode, ran.stdout) == (0, "next door\n"), ran.stderr
 
 
 def test_a_device_that_is_killed_is_missed(tmp_path: Path) -> None:
