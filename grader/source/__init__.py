@@ -5,6 +5,7 @@ What it may hold, before it runs:
     inspection  what a file must hold and keep     policy     what its text may do
     allowed     the policy's table                 scopes     what names stand for
     own         what a file itself makes           imported_names  what it imported, by any name
+    classes     what its classes build on
 
 What it waits for, and what of it ran:
 

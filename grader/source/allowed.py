@@ -7,6 +7,7 @@ against the table is in `grader.source.policy`.
 """
 
 import builtins
+import collections.abc
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -125,7 +126,11 @@ _ROWS = (
         "TypeGuard TypeVar TypeVarTuple TypedDict Union Unpack assert_never cast final overload "
         "override runtime_checkable",
     ),
-    _some("warnings", "a library's warnings may be silenced", "catch_warnings simplefilter warn"),
+    _some(
+        "warnings",
+        "a library's warnings may be silenced",
+        "catch_warnings filterwarnings simplefilter warn",
+    ),
     # What only some exercises ask for.
     _some("os", "settings of the process", "environ getenv putenv unsetenv", on_request=True),
     _some(
@@ -383,10 +388,17 @@ METHODS = _words(
 )
 """Methods with two underscores at each end that a class may define, and that may be called."""
 
-READABLE = METHODS | {"__doc__", "__name__", "__qualname__", "__version__"}
+NAMING = frozenset(("__doc__", "__name__", "__qualname__"))
+"""Attributes that tell one function from another."""
+
+READABLE = METHODS | NAMING | {"__version__"}
 """Attributes with two underscores at each end that may be read."""
 
-BINDABLE = METHODS | {"__all__", "__match_args__", "__slots__"}
+BINDABLE = (
+    METHODS
+    | {"__all__", "__match_args__", "__slots__"}
+    | _words("__author__ __copyright__ __date__ __email__ __license__ __version__")
+)
 """Names with two underscores at each end that a file may bind."""
 
 INSIDE = _words(
@@ -398,14 +410,15 @@ INSIDE = _words(
 """Attributes of frames, coroutines, tracebacks and code objects: all of them lead outside."""
 
 HANDLES = _words(
-    "buffer_from_pyval call_primitive client compile_and_load compile_and_load_ifrt_program "
-    "compile_ifrt_program compiler_ir create_hlo_output_callback ctypes def_abstract_eval "
-    "def_bind_with_trace def_effectful_abstract_eval def_effectful_abstract_eval2 def_impl "
-    "defragment deserialize_executable dma_map dma_unmap dump dumps fdel fget fset func "
-    "get_stream_for_external_ready_events heap_profile live_arrays live_buffers live_executables "
-    "make_python_callback_from_host_send_and_recv memmap mro obj poison_execution register "
-    "runtime_executable serialize_executable setflags to_dlpack tofile traceback "
-    "unsafe_buffer_pointer unsafe_client_pointer unsafe_raw_buffer with_traceback"
+    "buffer_from_pyval builtins call_primitive client compile_and_load "
+    "compile_and_load_ifrt_program compile_ifrt_program compiler_ir create_hlo_output_callback "
+    "ctypes def_abstract_eval def_bind_with_trace def_effectful_abstract_eval "
+    "def_effectful_abstract_eval2 def_impl defragment deserialize_executable dma_map dma_unmap "
+    "dump dumps fdel fget fset func get_stream_for_external_ready_events heap_profile live_arrays "
+    "live_buffers live_executables make_python_callback_from_host_send_and_recv memmap mro obj "
+    "poison_execution register runtime_executable serialize_executable setflags sys to_dlpack "
+    "tofile traceback unsafe_buffer_pointer unsafe_client_pointer unsafe_raw_buffer "
+    "with_traceback"
 )
 """Attributes that lead to files, to raw memory, to the runtime below JAX or to a module.
 
@@ -428,6 +441,28 @@ BINDING = _words(
     "haiku.transparent jax.checkpoint jax.jit jax.named_call jax.remat typing.override"
 )
 """Decorators whose result is bound to its object, as a method is."""
+
+TRACING = _words("flax.nnx.jit flax.nnx.remat jax.checkpoint jax.jit jax.remat")
+"""Those of them that may take the object apart, if it is a node of trees, and call with another."""
+
+NODES = frozenset(maker for maker in MAKERS if ".register_" in maker) | _words(
+    "flax.nnx.dataclass flax.struct.dataclass"
+)
+"""Functions that make a class a node of trees."""
+
+UNFLATTENED = frozenset(node for node in NODES if ".register_pytree_" in node)
+"""Those of them whose objects a function of the file puts together again."""
+
+PLAIN_BASES = _words(
+    "abc.ABC collections.ChainMap collections.Counter collections.OrderedDict "
+    "collections.defaultdict collections.deque contextlib.AbstractContextManager "
+    "contextlib.ContextDecorator enum.Enum enum.Flag enum.IntEnum enum.IntFlag "
+    "types.SimpleNamespace typing.Generic typing.NamedTuple typing.Protocol typing.TypedDict"
+) | {f"collections.abc.{name}" for name in collections.abc.__all__}
+"""Bases that give an object nothing that leads anywhere, under whatever name."""
+
+NO_BASES = frozenset(("warnings.catch_warnings",))
+"""Classes that hold a module in each object: nothing builds on them."""
 
 WATCHERS = _words(
     "explain_cache_misses log_compiles monitoring thread_guard transfer_guard "

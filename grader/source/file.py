@@ -7,10 +7,11 @@ import ast
 from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 
+from grader.records.lines import lines_of
 from grader.records.record import EventKind
 from grader.records.verdict import Culprit
 from grader.source.inlined import inlined
-from grader.source.trees import Definition, Function, names_in
+from grader.source.trees import Definition, Function, names_in, outermost, text_of
 
 _NUMBERS = frozenset(("float", "int", "bool", "complex", "item", "tolist"))
 
@@ -29,7 +30,7 @@ class File:
     """A learner's file."""
 
     def __init__(self, source: str) -> None:
-        self.lines = source.split("\n")
+        self.lines = lines_of(source)
         self._source = source
 
     @cached_property
@@ -45,8 +46,13 @@ class File:
 
         What it leaves to a function inside itself, or to a method, stands in the place of the call.
         """
+        return self._definitions.get(name)
+
+    @cached_property
+    def _definitions(self) -> dict[str, ast.stmt]:
+        """The last statement that gives each name a value."""
         body = self.in_place(self.names)
-        return next((node for node in reversed(body) if name in names_of(node)), None)
+        return {name: node for node in body for name in names_of(node)}
 
     def in_place(self, kept: Sequence[str]) -> list[ast.stmt]:
         """The file with its helpers in the place of their calls, but for the top-level `kept`."""
@@ -72,8 +78,8 @@ class File:
 
     @property
     def names(self) -> list[str]:
-        """All names that are given a value at the top level."""
-        return [name for node in self.tree.body for name in names_of(node)]
+        """All names that are given a value at the top level, also in an `if` there."""
+        return [name for node in outermost(self.tree.body) for name in names_of(node)]
 
     def function_at(self, line: int) -> str:
         """The innermost function that holds a line, `outer.inner`; "" at the top level."""
@@ -81,20 +87,20 @@ class File:
 
     def top_level_at(self, line: int) -> str:
         """The name of the definition at the top level that holds a line, or ""."""
-        held = (node for node in self.tree.body if holds(node, line))
+        held = (node for node in outermost(self.tree.body) if holds(node, line))
         return next((name for node in held for name in names_of(node)), "")
 
     def calls(self, names: Sequence[str]) -> list[int]:
         """The lines of calls whose function ends in one of `names`: `debug.print`, `print`."""
         found = (node for node in ast.walk(self.tree) if isinstance(node, ast.Call))
         ends = tuple(f".{name}" for name in names)
-        lines = {n.lineno for n in found if f".{ast.unparse(n.func)}".endswith(ends)}
+        lines = {n.lineno for n in found if f".{text_of(n.func)}".endswith(ends)}
         return sorted(lines)
 
     def gives(self, argument: str, value: object) -> bool:
         """Whether some call gives the argument of this name just this value."""
         given = (node for node in ast.walk(self.tree) if isinstance(node, ast.keyword))
-        return any(ast.unparse(one.value) == repr(value) for one in given if one.arg == argument)
+        return any(text_of(one.value) == repr(value) for one in given if one.arg == argument)
 
     def naming(self, *texts: str) -> int:
         """The only line on which all these texts stand in quotes, 0 if there is none."""
@@ -153,7 +159,7 @@ class File:
 
 @lru_cache(16)
 def _in_place(source: str, kept: frozenset[str]) -> list[ast.stmt]:
-    return inlined(File(source).tree, kept).body
+    return [*outermost(inlined(File(source).tree, kept).body)]
 
 
 def _column(text: str, offset: int) -> int:
@@ -200,10 +206,12 @@ def _called(call: ast.Call) -> str:
 
 def reached(file: File, name: str) -> list[ast.stmt]:
     """A definition at the top level, and those that it names, directly or not."""
-    names = [name]
+    names, order = [name], {other: n for n, other in enumerate(dict.fromkeys(file.names))}
+    known = {name}
     for one in names:  # which grows
         held = names_in(top) if (top := file.defined(one)) else set()
-        names += [other for other in dict.fromkeys(file.names) if other in held - {*names}]
+        names += sorted((held & order.keys()) - known, key=order.__getitem__)
+        known |= held
     return [node for node in map(file.defined, names) if node is not None]
 
 

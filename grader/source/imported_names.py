@@ -9,6 +9,8 @@ from collections.abc import Container, Iterator
 
 from grader.source.scopes import Binding, Scope, Scopes
 
+MAX_PATHS = 100
+"""A name stands for so many imported things at most: more of them take too long to follow."""
 Name = tuple[Scope, str]
 Step = tuple[Name, tuple[str, ...]]
 """A name, and the attributes that follow it."""
@@ -21,6 +23,8 @@ class Imported:
         self._scopes, self._modules = scopes, modules
         self._found: dict[Name, set[str]] = {}
         self._followed: dict[ast.AST, frozenset[str]] = {}
+        self.crowded: ast.AST | None = None
+        """What gives a name its first value that stands for more than is followed; or None."""
         self._follow()
 
     def _follow(self) -> None:
@@ -35,8 +39,12 @@ class Imported:
                     onward.setdefault(source, []).append((key, attributes))
         while left:
             key, path = left.pop()
-            if path not in self._found.setdefault(key, set()):
-                self._found[key].add(path)
+            if path not in (found := self._found.setdefault(key, set())):
+                if len(found) == MAX_PATHS:
+                    scope, name = key
+                    self.crowded = self.crowded or scope.bindings[name][0].node
+                    continue
+                found.add(path)
                 ways = [(name, self._past(path, dots)) for name, dots in onward.get(key, [])]
                 left += [way for way in ways if way[1]]
 
@@ -72,11 +80,24 @@ class Imported:
 
     def paths(self, node: ast.AST) -> frozenset[str]:
         """The dotted names that an expression may stand for; empty if it is no imported thing."""
-        if node not in self._followed and isinstance(node, ast.expr):
-            self._followed[node] = frozenset(
-                path
-                for source, attributes in self._sources(node)
-                for start in self._found.get(source, ())
-                if (path := self._past(start, attributes))
-            )
-        return self._followed.get(node, frozenset())
+        inner = [node]  # a chain of attributes, from its end to what was asked before
+        while isinstance(last := inner[-1], ast.Attribute) and last not in self._followed:
+            inner.append(last.value)
+        for one in reversed(inner):
+            if one not in self._followed:
+                self._followed[one] = frozenset(self._ways(one))
+        return self._followed[node]
+
+    def _ways(self, node: ast.AST) -> Iterator[str]:
+        """The dotted names of an expression whose parts are known."""
+        match node:
+            case ast.Name(id=name):
+                if scope := self._scopes.at(node).find(name):
+                    yield from self._found.get((scope, name), ())
+            case ast.Attribute(value=value, attr=attr):
+                ways = (self._past(path, (attr,)) for path in self._followed[value])
+                yield from filter(None, ways)
+            case ast.IfExp(body=body, orelse=orelse):
+                yield from self.paths(body) | self.paths(orelse)
+            case ast.NamedExpr(value=value):
+                yield from self.paths(value)

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from copy import deepcopy
 
-from grader.source.trees import own_nodes
+from grader.source.trees import own_nodes, text_of
 
 _Function = ast.FunctionDef
 _BLOCKS = ("body", "orelse", "finalbody")
@@ -107,7 +107,7 @@ def _helpers(tree: ast.Module, kept: Collection[str]) -> Iterator[tuple[str, "_H
                         words, decorated = own, []
                     case _:
                         continue
-                if used[words] == 1 and [*map(ast.unparse, node.decorator_list)] == decorated:
+                if used[words] == 1 and [*map(text_of, node.decorator_list)] == decorated:
                     yield words, _Helper(node, holder, name)
 
 
@@ -208,7 +208,7 @@ class _InPlace:
         """What a statement does by a helper, or in a block that changes nothing; else None."""
         match statement:
             case ast.With(items=[ast.withitem(context_expr=ast.Call(func=scope))], body=body):
-                return body if ast.unparse(scope).endswith(_NAMED_SCOPE) else None
+                return body if text_of(scope).endswith(_NAMED_SCOPE) else None
             case ast.If(test=ast.Constant(value=True), body=body):
                 return body
             case ast.Try(body=[*body, ast.Return() as end], handlers=[], orelse=[], finalbody=last):
@@ -241,7 +241,7 @@ class _InPlace:
 def _assigned(target: ast.expr, body: list[ast.stmt]) -> list[ast.stmt]:
     """Give `target` what the body's last statement returns."""
     value = getattr(body[-1], "value", None) or ast.Constant(None)
-    if ast.unparse(target).strip("()") == ast.unparse(value).strip("()"):
+    if text_of(target).strip("()") == text_of(value).strip("()"):
         return body[:-1] or [ast.copy_location(ast.Pass(), target)]
     return [*body[:-1], ast.copy_location(ast.Assign([target], value), body[-1])]
 

@@ -12,24 +12,41 @@ edits. Output is `Finding`s with lines. What needs a running program is not here
 import ast
 import builtins
 import copy
+import io
+import tokenize
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from types import CodeType
 
 from grader.records.record import Finding
-from grader.source.policy import is_main, violations
+from grader.source.allowed import table
+from grader.source.imported_names import Imported
+from grader.source.policy import violations
 from grader.source.scopes import Binding, Scopes
+from grader.source.trees import is_main, names_in, text_of
 
 MAX_BYTES = 100_000
 """Far more than an answer needs. To read so much takes no more than a few seconds."""
 MUTATORS = frozenset(
     (
         *("add", "append", "clear", "discard", "extend", "insert", "pop", "popitem", "remove"),
-        *("reverse", "setdefault", "sort", "update"),
+        *("reverse", "setdefault", "sort", "update", "__setitem__", "__delitem__", "__iadd__"),
+        *("__imul__", "__ior__", "__iand__", "__isub__", "__ixor__"),
     )
 )
 """Methods that change the object they belong to."""
+CHANGING = frozenset(
+    (
+        *("operator.setitem", "operator.delitem", "operator.iadd", "operator.iand"),
+        *("operator.imul", "operator.ior", "operator.isub", "operator.ixor", "operator.iconcat"),
+        *("heapq.heapify", "heapq.heappop", "heapq.heappush", "heapq.heappushpop"),
+        *("heapq.heapreplace", "bisect.insort", "bisect.insort_left", "bisect.insort_right"),
+        "random.shuffle",
+    )
+)
+"""Functions that change what they are given first."""
 
 
 class Unreadable(Exception):
@@ -63,7 +80,20 @@ def read(path: Path) -> str:
         line = raw[: error.start].count(b"\n") + 1
         bad = f"byte 0x{raw[error.start]:02x} is not UTF-8; save the file as UTF-8"
         raise Unreadable(_file("Python source in UTF-8", bad, line)) from error
+    if not _declares_what_python_reads(raw):
+        line = next(n for n, text in enumerate(raw.split(b"\n"), 1) if b"coding" in text)
+        bad = "Python cannot read the file with this encoding; save it as UTF-8, without this line"
+        raise Unreadable(_file("Python source in UTF-8", bad, line))
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _declares_what_python_reads(raw: bytes) -> bool:
+    """Whether Python can read a file with the encoding that its first lines may declare."""
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
+        return b"#".decode(encoding) == "#"
+    except (SyntaxError, UnicodeError, LookupError):
+        return False
 
 
 def _file(expected: str, observed: str, line: int | None = None) -> Finding:
@@ -86,7 +116,23 @@ def inspect_source(
         return [_file("valid Python", f"{type(error).__name__}: {error.msg}", error.lineno)]
     except (RecursionError, MemoryError, ValueError) as error:
         observed = f"it is nested too deeply ({type(error).__name__})"
-        return [_file("code that Python can parse", observed)]
+        return [_file("code that Python can parse", observed, _deepest_line(source))]
+
+
+def _deepest_line(source: str) -> int | None:
+    """The line of the piece of code that is nested most deeply; None if Python cannot parse it."""
+    try:
+        left: list[tuple[ast.AST, int, int]] = [(ast.parse(source), 0, 0)]
+    except (RecursionError, MemoryError, ValueError):
+        return None
+    deepest = line = 0
+    while left:
+        node, above, depth = left.pop()
+        above = getattr(node, "lineno", above)
+        if depth > deepest:
+            deepest, line = depth, above
+        left += [(child, above, depth + 1) for child in ast.iter_child_nodes(node)]
+    return line
 
 
 def _inspect(
@@ -94,8 +140,21 @@ def _inspect(
 ) -> list[Finding]:
     file = _File(tree, original, edits)
     found = list(file.wrong_definitions())
-    found = found or list(file.changes_outside())
+    found = found or list(_other_mains(tree)) or list(file.changes_outside())
     return found or list(violations(tree, allowed))
+
+
+def _other_mains(tree: ast.Module) -> Iterator[Finding]:
+    """What is meant to run when the learner runs the file, and is written in another way."""
+    for node in tree.body:
+        if not isinstance(node, ast.If) or is_main(node):
+            continue
+        texts = {one.value for one in ast.walk(node.test) if isinstance(one, ast.Constant)}
+        if "__name__" in names_in(node.test) and "__main__" in texts:
+            more = " with `else`" if node.orelse else ""
+            expected = 'only `if __name__ == "__main__":`, without a second condition or `else`'
+            observed = f"`if {text_of(node.test)}:`{more}"
+            yield Finding("edits", node.lineno, expected, observed)
 
 
 class _File:
@@ -104,6 +163,7 @@ class _File:
     def __init__(self, tree: ast.Module, original: ast.Module, edits: Sequence[str]) -> None:
         self._edits = edits
         self._mine, self._theirs = Scopes(_without_main(tree)), Scopes(_without_main(original))
+        self._imported = Imported(self._mine, table())
         given = self._theirs.module.bindings
         self._given = {name: bound for name, bound in given.items() if name not in edits}
         names = " and ".join(f"`{edit}`" for edit in edits)
@@ -182,17 +242,34 @@ class _File:
     def _changed_in_place(self) -> Iterator[Finding]:
         """Given objects whose parts or attributes are set, or whose changing methods are named."""
         for node in self._mine.of:
-            if isinstance(node, ast.Attribute | ast.Subscript) and self._changes_given(node):
+            changes = isinstance(node, ast.Attribute | ast.Subscript) and self._changes_given(node)
+            if changes or (isinstance(node, ast.Call) and self._hands_given(node)):
                 yield self._finding(node, f"`{ast.unparse(node)}` changes what was given")
 
     def _changes_given(self, node: ast.Attribute | ast.Subscript) -> bool:
         if isinstance(node.ctx, ast.Load):
             changes = isinstance(node, ast.Attribute) and node.attr in MUTATORS
-            return changes and isinstance(node.value, ast.Name) and self._is_container(node.value)
-        root: ast.expr = node
-        while isinstance(root, ast.Attribute | ast.Subscript):
-            root = root.value
-        return isinstance(root, ast.Name) and self._is_given_object(root)
+            return changes and self._is_container(node.value)
+        return self._is_of_given_object(node)
+
+    def _hands_given(self, call: ast.Call) -> bool:
+        """Whether a given object is handed to a function or method that changes it."""
+        match call:
+            case ast.Call(func=ast.Name(id="setattr" | "delattr") as func, args=[first, *_]):
+                return self._mine.may_be_builtin(func) and self._is_of_given_object(first)
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name() as kind, attr=attr), args=[first, *_]
+            ):
+                if attr in MUTATORS and self._mine.may_be_builtin(kind):
+                    return self._is_container(first)
+        changes = bool(self._imported.paths(call.func) & CHANGING)
+        return changes and self._is_container(call.args[0] if call.args else call.func)
+
+    def _is_of_given_object(self, node: ast.expr) -> bool:
+        """Whether this is a given object, or a part of one."""
+        while isinstance(node, ast.Attribute | ast.Subscript):
+            node = node.value
+        return isinstance(node, ast.Name) and self._is_given_object(node)
 
     def _is_given_object(self, node: ast.Name) -> bool:
         """Whether a name stands for something of the starter's own, and not for a module."""
@@ -200,8 +277,12 @@ class _File:
             return False
         return all(binding.kind != "import" for binding in self._given[node.id])
 
-    def _is_container(self, node: ast.Name) -> bool:
-        """Whether a name stands for a list, dict or set of the starter's own."""
+    def _is_container(self, node: ast.expr) -> bool:
+        """Whether this is a list, dict or set of the starter's own, or an item of one."""
+        while isinstance(node, ast.Subscript):
+            node = node.value
+        if not isinstance(node, ast.Name):
+            return False
         kinds = ast.Dict | ast.List | ast.Set | ast.DictComp | ast.ListComp | ast.SetComp
         return self._is_given_object(node) and any(
             isinstance(binding.value, kinds) for binding in self._given[node.id]
@@ -305,6 +386,7 @@ def _docstring(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
+@lru_cache(64)
 def _text(node: ast.AST) -> str:
     """The statement without its docstrings, its functions' annotations and its layout."""
     node = copy.deepcopy(node)

@@ -7,7 +7,7 @@ of the process (`grader.fences`). What it holds a file to:
   another name; it is never handed on as a value.
 - A built-in name, and a name with two underscores at each end, is in the table.
 - No attribute is private, or belongs to a frame, a coroutine, a traceback or a code object.
-  Private names of the file's own objects are free.
+  Private names of the file's own objects and classes are free.
 - No attribute is stored on what the file did not make.
 - `getattr`, `setattr`, `operator.attrgetter` and the like name the attribute in the text.
 
@@ -19,6 +19,7 @@ import ast
 import builtins
 import difflib
 import itertools
+import re
 import string
 from collections.abc import Iterator, Sequence
 
@@ -30,15 +31,18 @@ from grader.source.allowed import (
     HANDLES,
     INSIDE,
     MAKERS,
+    NAMING,
+    NO_BASES,
     READABLE,
     RENAMED,
     WATCHERS,
     Row,
     table,
 )
-from grader.source.imported_names import Imported
+from grader.source.imported_names import MAX_PATHS, Imported
 from grader.source.own import Own
 from grader.source.scopes import Scope, Scopes, names_bound
+from grader.source.trees import is_main, text_of
 
 MODELS = "flax.nnx"
 """Where an exercise requests this module, its models are changed in place."""
@@ -49,6 +53,12 @@ NEAR = 0.8
 was meant; 1 is the same name."""
 MAX_PARTS = 8
 """An expression of more parts is not shown whole."""
+MAX_TEXTS = 30
+"""Of so many texts at most, one may name an attribute."""
+NUMBERS = re.compile("(bool|u?int|b?float|complex)[0-9a-z_]*")
+"""Names of the types of numbers."""
+MAX_STEPS = 5
+"""So often a name is followed to the name that it was assigned."""
 NAMED_TUPLE = frozenset(("_asdict", "_field_defaults", "_fields", "_make", "_replace"))
 _BY_NAME = ("delattr", "getattr", "hasattr", "setattr")
 GETTERS = frozenset(("operator.attrgetter", "operator.methodcaller"))
@@ -68,26 +78,14 @@ def violations(tree: ast.Module, allowed: Sequence[str] = ()) -> Iterator[Findin
     """
     tree = ast.Module([node for node in tree.body if not is_main(node)], [])
     policy = _Policy(tree, allowed)
+    if crowded := policy.imported.crowded:
+        yield _finding(crowded, f"a name for at most {MAX_PATHS} imported things", _code(crowded))
+        return
     every = (finding for node in list(policy.scopes.of) for finding in policy.judge(node))
     found: dict[tuple[int, str], Finding] = {}
     for finding in itertools.islice(every, MAX_FINDINGS):
         found.setdefault((finding.line or 0, finding.expected), finding)
     yield from (found[place] for place in sorted(found, key=lambda place: place[0]))
-
-
-def is_main(node: ast.stmt) -> bool:
-    """Whether this is `if __name__ == "__main__":`, which runs when the learner runs the file."""
-    match node:
-        case ast.If(
-            test=ast.Compare(
-                left=ast.Name(id="__name__"),
-                ops=[ast.Eq()],
-                comparators=[ast.Constant(value="__main__")],
-            ),
-            orelse=[],
-        ):
-            return True
-    return False
 
 
 class _Policy:
@@ -98,8 +96,9 @@ class _Policy:
         self.rows = table(allowed)
         self.models = MODELS in allowed
         self._literals: dict[tuple[Scope, str], list[str] | None] = {}
-        self._imported = Imported(self.scopes, self.rows)
-        self.own = Own(self.scopes, self._imported)
+        self._reached: dict[str, dict[str, None]] = {}
+        self.imported = Imported(self.scopes, self.rows)
+        self.own = Own(self.scopes, self.imported)
 
     def judge(self, node: ast.AST) -> Iterator[Finding]:
         """What is refused at this node, apart from the nodes inside it."""
@@ -117,7 +116,7 @@ class _Policy:
             case ast.Call():
                 yield from self._call(node)
             case ast.Constant(value=str(text)) | ast.keyword(arg=str(text)):
-                if _is_dunder(text) and text not in READABLE | BINDABLE:
+                if _is_dunder(text) and text not in READABLE | BINDABLE | {"__main__"}:
                     yield _finding(node, f"a solution without `{text}`", f"{text!r}")
             case ast.ClassDef() | ast.MatchClass() | ast.Assign():
                 yield from self._class(node)
@@ -125,7 +124,7 @@ class _Policy:
     # Modules and names.
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> Iterator[Finding]:
-        text = f"`{ast.unparse(node)}`"
+        text = _code(node)
         if self.scopes.at(node).kind == "class":
             yield _finding(node, "imports stand outside of classes", text)
         for alias in node.names:
@@ -181,7 +180,7 @@ class _Policy:
 
     def paths(self, node: ast.AST) -> frozenset[str]:
         """The dotted names that an expression may stand for; empty if it is no imported thing."""
-        return self._imported.paths(node)
+        return self.imported.paths(node)
 
     def _name(self, node: ast.Name) -> Iterator[Finding]:
         name = node.id
@@ -218,10 +217,18 @@ class _Policy:
                 return annotation is node
         return False
 
-    def _is_a_class(self, node: ast.expr) -> bool:
-        """Whether this is a class as far as the text shows: its type makes classes."""
-        if isinstance(node, ast.Name) and self.scopes.may_be_builtin(node):
-            return isinstance(getattr(builtins, node.id, None), type)
+    def _is_a_class(self, node: ast.expr, most: int = MAX_STEPS) -> bool:
+        """Whether this is a class as far as the text shows: its type makes classes.
+
+        A name is followed to what it was assigned, so many steps at most.
+        """
+        if isinstance(node, ast.Name):
+            if self.scopes.may_be_builtin(node):
+                return isinstance(getattr(builtins, node.id, None), type)
+            bound = self.scopes.at(node).bound(node.id)[:most]
+            values = [binding.value for binding in bound if binding.kind == "value"]
+            if any(value and self._is_a_class(value, most - 1) for value in values if most):
+                return True
         return self.own.is_class(node) or (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Name)
@@ -232,7 +239,7 @@ class _Policy:
         """The text of what a node stands in, if that is a short expression; else its own."""
         around = self.scopes.parent.get(node)
         short = isinstance(around, ast.expr) and len([*ast.iter_child_nodes(around)]) <= MAX_PARTS
-        return f"`{ast.unparse(around if around and short else node)}`"
+        return _code(around if around and short else node)
 
     def _value(self, node: ast.Name | ast.Attribute) -> Iterator[Finding]:
         """A module, or what changes a class, in a place where the table is left behind."""
@@ -296,26 +303,28 @@ class _Policy:
     # Attributes.
 
     def _attribute(self, node: ast.AST, access: ast.Attribute) -> Iterator[Finding]:
-        text = f"`{ast.unparse(access)}`"
         modules = sorted(path for path in self.paths(access.value) if path in self.rows)
         if not isinstance(access.ctx, ast.Load):
-            yield from self._store(node, access, text)
+            yield from self._store(node, access)
         elif modules:
             for refused in filter(None, (self.refused(f"{m}.{access.attr}") for m in modules)):
-                yield _finding(node, self._expected(refused), text + self._instead(refused))
+                text = _code(access) + self._instead(refused)
+                yield _finding(node, self._expected(refused), text)
         elif access.attr in ("format", "format_map"):
-            yield from self._format(node, access, text)
+            yield from self._format(node, access)
         elif expected := self._no_attribute(access):
-            yield _finding(node, expected, text)
+            yield _finding(node, expected, _code(access))
 
     def _no_attribute(self, access: ast.Attribute) -> str:
         """What is expected in the place of an attribute that may not be read, or ""."""
-        name, mine = access.attr, self.own.is_mine(access.value)
-        if (_is_dunder(name) and name not in READABLE) or name in INSIDE:
+        name, base = access.attr, access.value
+        if name in INSIDE or (_is_dunder(name) and not self._is_readable(access)):
             return f"a solution without `{name}`"
-        if mine or (name == "register" and self.own.is_function(access.value)):
+        if name in NAMING and self._is_a_function(base):
+            return f"a solution without `{name}` of an imported function"
+        if self.own.has(base, name) or (name == "register" and self.own.is_function(base)):
             return ""
-        if name.startswith("_") and not _is_dunder(name):
+        if name.startswith("_") and not (_is_dunder(name) or self.own.is_private_part(base, name)):
             return "" if name in NAMED_TUPLE else _PUBLIC
         if name in WATCHERS:
             return _WATCHED
@@ -323,11 +332,22 @@ class _Policy:
             return f"a solution without `{name}`"
         return _ON_ITS_OWN if self.own.may_be_unbound(access) else ""
 
-    def _store(self, node: ast.AST, access: ast.Attribute, text: str) -> Iterator[Finding]:
+    def _is_readable(self, access: ast.Attribute) -> bool:
+        """Whether a name with two underscores at each end may be read here."""
+        if access.attr == "__class__":  # its name is that of `type(x)`
+            around = self.scopes.parent.get(access)
+            return isinstance(around, ast.Attribute) and around.attr in NAMING
+        return access.attr in READABLE
+
+    def _is_a_function(self, node: ast.expr) -> bool:
+        """Whether this is an imported function; a type of numbers is none."""
+        return any(not NUMBERS.fullmatch(path.rpartition(".")[2]) for path in self.paths(node))
+
+    def _store(self, node: ast.AST, access: ast.Attribute) -> Iterator[Finding]:
         if _is_dunder(access.attr) or access.attr in INSIDE:
-            yield _finding(node, f"a solution without `{access.attr}`", text)
+            yield _finding(node, f"a solution without `{access.attr}`", _code(access))
         elif not (self.own.is_of_the_file(access.value) or self._is_given(access)):
-            yield _finding(node, _UNCHANGED, f"{text} is assigned")
+            yield _finding(node, _UNCHANGED, f"{_code(access)} is assigned")
 
     def _is_given(self, access: ast.Attribute) -> bool:
         """Whether the exercise gives the learner this attribute to set."""
@@ -348,12 +368,21 @@ class _Policy:
         named = isinstance(base, ast.Name) and not self.paths(base)
         return named and access.attr not in ARRAY_ATTRIBUTES
 
-    def _format(self, node: ast.AST, access: ast.Attribute, text: str) -> Iterator[Finding]:
+    def _format(self, node: ast.AST, access: ast.Attribute) -> Iterator[Finding]:
         """`str.format` reaches attributes by their names, so its text must be readable here."""
-        if isinstance(access.value, ast.Constant) and isinstance(access.value.value, str):
-            yield from _fields(node, access.value.value)
-        elif not (self.own.is_mine(access.value) or self._is_layout(access)):
-            yield _finding(node, "a text is written where it is formatted", text)
+        texts = self._texts(access.value)
+        for text in texts or ():
+            yield from self._fields(node, text)
+        if not (texts or self.own.is_plain(access.value) or self._is_layout(access)):
+            yield _finding(node, "a text is written where it is formatted", _code(access))
+
+    def _fields(self, node: ast.AST, text: str) -> Iterator[Finding]:
+        """Attributes that a format text reaches, such as `{0.__class__}`."""
+        if text not in self._reached:
+            self._reached[text] = dict.fromkeys(_reached(text))
+        for part in self._reached[text]:
+            if part.startswith("_") or part in INSIDE:
+                yield _finding(node, f"a solution without `{part}`", f"{text!r}")
 
     def _is_layout(self, access: ast.Attribute) -> bool:
         """Whether this is an array's `format`, handed to what places arrays."""
@@ -375,28 +404,28 @@ class _Policy:
         elif self.paths(node.func) == {"jax.debug.print"}:
             for text in node.args[:1]:
                 if isinstance(text, ast.Constant) and isinstance(text.value, str):
-                    yield from _fields(node, text.value)
+                    yield from self._fields(node, text.value)
 
     def _by_name(self, node: ast.Call, called: str) -> Iterator[Finding]:
         target, name = node.args[0] if node.args else None, node.args[1:2]
         names = self._texts(name[0]) if name else None
         starred = any(isinstance(arg, ast.Starred) for arg in node.args)
         if target is None or names is None or starred:
-            yield _finding(node, _BY_TEXT, f"`{ast.unparse(node)}`")
+            yield _finding(node, _BY_TEXT, _code(node))
             return
         for text in names:
             context = ast.Store() if called in ("setattr", "delattr") else ast.Load()
             access = ast.Attribute(target, text, context)
             yield from self._attribute(node, access)
             if any(f"{path}.{text}" in self.rows for path in self.paths(target)):
-                yield _finding(node, _NO_VALUE, f"`{ast.unparse(node)}`")
+                yield _finding(node, _NO_VALUE, _code(node))
 
     def _getter(self, node: ast.Call) -> Iterator[Finding]:
         """What reads attributes of things to come is judged as these attributes of anything."""
         plain = "operator.attrgetter" in self.paths(node.func)
         texts = [self._texts(name) for name in (node.args if plain else node.args[:1])]
         if not texts or None in texts:
-            yield _finding(node, _BY_TEXT, f"`{ast.unparse(node)}`")
+            yield _finding(node, _BY_TEXT, _code(node))
             return
         for name in ".".join(itertools.chain.from_iterable(filter(None, texts))).split("."):
             yield from self._attribute(node, ast.Attribute(node, name, ast.Load()))
@@ -425,6 +454,9 @@ class _Policy:
                 made = any(isinstance(base, ast.Call | ast.Starred) for base in bases)
                 if made or any(keyword.arg in (None, "metaclass") for keyword in keywords):
                     yield _finding(node, "a class without a metaclass", f"`class {name}`")
+                for path in {path for base in bases for path in self.paths(base) & NO_BASES}:
+                    expected = f"a class that does not build on `{path}`"
+                    yield _finding(node, expected, f"`class {name}`")
             case ast.MatchClass(cls=cls, kwd_attrs=names):
                 for name in names:
                     yield from self._attribute(cls, ast.Attribute(cls, name, ast.Load()))
@@ -445,21 +477,19 @@ def _literals(node: ast.expr) -> list[str] | None:
     parts = node.elts if isinstance(node, ast.Tuple | ast.List | ast.Set) else [node]
     texts = [part.value for part in parts if isinstance(part, ast.Constant)]
     found = [text for text in texts if isinstance(text, str)]
-    return found if len(found) == len(parts) else None
+    return found if len(found) == len(parts) <= MAX_TEXTS else None
 
 
-def _fields(node: ast.AST, text: str) -> Iterator[Finding]:
-    """Attributes that a format text reaches, such as `{0.__class__}`."""
+def _reached(text: str) -> Iterator[str]:
+    """The attributes that a format text reaches."""
     try:
         fields = list(string.Formatter().parse(text))
     except ValueError:
         return  # `str.format` says so, when it runs
     for _, name, spec, _ in fields:
-        for part in (name or "").replace("[", ".").split(".")[1:]:
-            if part.startswith("_") or part in INSIDE:
-                yield _finding(node, f"a solution without `{part}`", f"{text!r}")
+        yield from (name or "").replace("[", ".").split(".")[1:]
         if spec and "{" in spec:
-            yield from _fields(node, spec)
+            yield from _reached(spec)
 
 
 def _lists(row: Row, name: str) -> bool:
@@ -471,6 +501,10 @@ def _lists(row: Row, name: str) -> bool:
 
 def _is_dunder(name: str) -> bool:
     return len(name) > 4 and name.startswith("__") and name.endswith("__")
+
+
+def _code(node: ast.AST) -> str:
+    return f"`{text_of(node)}`"
 
 
 def _finding(node: ast.AST, expected: str, observed: str) -> Finding:

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from grader.source.file import File
-from grader.source.trees import Function, own_nodes
+from grader.source.trees import Function, own_nodes, text_of
 
 _VALUES = ast.Subscript | ast.BinOp | ast.Compare | ast.Tuple | ast.List | ast.Dict | ast.Name
-_JIT = frozenset(("jit", "pmap", "shard_map", "checkpoint", "remat"))
+_KEEPING = frozenset(("jit", "pmap", "shard_map", "checkpoint", "remat", "wraps"))
+"""Decorators of functions that return what the function returns."""
 
 
 class Missing(NamedTuple):
@@ -25,7 +26,9 @@ class Missing(NamedTuple):
     promise: str
     """What it is to return, `(params, losses)`; "" if that has no name."""
     top: int
-    """The line of the definition at the top level that holds it."""
+    """The line of the definition at the top level that holds it, or that it decorates."""
+    decorates: str = ""
+    """The edited function in whose place it is called, as it belongs to a decorator of that."""
 
     @property
     def expected(self) -> str:
@@ -50,7 +53,33 @@ def missing(file: File, model: str, edits: tuple[str, ...]) -> list[Missing]:
         if top is None or top.lineno <= node.lineno <= (top.end_lineno or top.lineno):
             line = top.lineno if top else node.lineno
             found.append(Missing(node.name, node.lineno, last, promises.get(path, ""), line))
-    return found
+    wanted = {name: promises[(name,)] for name in edits if (name,) in promises}
+    return [*found, *_in_decorators(file, wanted)]
+
+
+def _in_decorators(file: File, wanted: dict[str, str]) -> Iterator[Missing]:
+    """What forgets its `return` in the file's own decorators: they, or what calls their function.
+
+    `wanted` says what the decorated functions are to return.
+    """
+    for name, promise in wanted.items():
+        if not isinstance(top := file.defined(name), Function):
+            continue
+        for decorator in top.decorator_list:
+            if not isinstance(own := file.defined(_called(decorator)), Function):
+                continue
+            inside = [node for _, node in _functions(own)]
+            given = {arg.arg for node in (own, *inside) for arg in node.args.args}
+            for node in (own, *(node for node in inside if given & _called_in(node))):
+                if _forgets(node):
+                    last = node.end_lineno or node.lineno
+                    yield Missing(node.name, node.lineno, last, promise, top.lineno, name)
+
+
+def _called_in(function: Function) -> set[str]:
+    """The names that a function itself calls."""
+    calls = (node for node in own_nodes(function.body) if isinstance(node, ast.Call))
+    return {call.func.id for call in calls if isinstance(call.func, ast.Name)}
 
 
 def _functions(
@@ -82,7 +111,7 @@ def _promise(function: Function) -> str:
         isinstance(last, ast.Tuple) and all(isinstance(e, ast.Name) for e in last.elts)
     )
     if simple:
-        return ast.unparse(last) if isinstance(last, ast.Tuple) else f"`{ast.unparse(last)}`"
+        return text_of(last) if isinstance(last, ast.Tuple) else f"`{text_of(last)}`"
     if isinstance(last, ast.Tuple):
         return f"{len(last.elts)} values"
     return ""
@@ -100,7 +129,7 @@ def _is_none(value: ast.expr) -> bool:
 
 def _forgets(function: Function) -> bool:
     """Whether a function ends without a value, whatever happens."""
-    if not all(_called(decorator) in _JIT for decorator in function.decorator_list):
+    if not all(_called(decorator) in _KEEPING for decorator in function.decorator_list):
         return False  # a decorator may return something else
     nodes = list(own_nodes(function.body))
     if any(isinstance(node, ast.Yield | ast.YieldFrom | ast.Raise) for node in nodes):

@@ -112,11 +112,15 @@ class Scopes:
                     scope.shared[name] = found or self.module
 
     def _visit(self, node: ast.AST, scope: Scope) -> None:
-        self.of[node] = scope
-        self._bind(node, scope)
-        for child, inside in self._children(node, scope):
-            self.parent[child] = node
-            self._visit(child, inside)
+        """Note a node and all inside it, in the order of the text."""
+        left = [(node, scope)]
+        while left:
+            node, scope = left.pop()
+            self.of[node] = scope
+            self._bind(node, scope)
+            inside = list(self._children(node, scope))
+            self.parent |= dict.fromkeys((child for child, _ in inside), node)
+            left += reversed(inside)
 
     def _children(self, node: ast.AST, scope: Scope) -> Iterator[tuple[ast.AST, Scope]]:
         """The parts of a node, each with the scope that it is evaluated in."""

@@ -1,12 +1,12 @@
 """Finds slips of the pen that a text shows by itself.
 
 They are a result that is dropped, a `map` that nothing goes through, a new value that nothing uses,
-a value that a loop does not carry on, a list that a loop empties in each round, an `append` below
-its loop, a `return` that ends a loop in its first round, an iterator that is used up before a loop
-over it, a condition that always holds, a search or a call with its arguments exchanged, a result
-that is rounded down, a copy to no named place, a copy that hangs on a condition, a dtype of few
-digits, and a parameter that is used nowhere, or replaced. They are looked for in a function, and in
-what the file adds for it.
+a value that a loop does not carry on, a list that is put into itself, a list that a loop empties in
+each round, an `append` below its loop, a `return` that ends a loop in its first round, an iterator
+that is used up before a loop over it, a condition that always holds, a search or a call with its
+arguments exchanged, a result that is rounded down, a copy to no named place, a copy that hangs on a
+condition, a dtype of few digits, and a parameter that is used nowhere, or replaced. They are looked
+for in a function, and in what the file adds for it.
 
 It compares two texts, the learner's file and the reference solution, and runs neither. What it
 finds explains a failure that has no line of its own; it never makes one. A forgotten `return` is in
@@ -22,7 +22,7 @@ from typing import NamedTuple
 from grader.records.verdict import Culprit
 from grader.source.file import File, reached
 from grader.source.inlined import is_large
-from grader.source.trees import own_nodes, stored_in
+from grader.source.trees import own_nodes, stored_in, text_of
 
 _NEW_VALUES = (
     "device_put",
@@ -84,6 +84,7 @@ def slips(file: File, model: str, edits: Sequence[str]) -> Iterator[Slip]:
         (_never_read, ""),
         (_never_used, ""),
         (_not_fed_back, ""),
+        (_put_into_itself, "Which value is to be added to the list? What is named is the list."),
         (_emptied, "What is in it after the last round? Where is it to be made?"),
         (_after_its_loop, "How far is this line indented, and how often does it run?"),
         (
@@ -154,14 +155,14 @@ def _never_begun(mine: ast.FunctionDef, _: ast.FunctionDef) -> _Found:
 def begun_by_nothing(tree: ast.AST) -> list[ast.Call]:
     """The calls of `map` that are statements of their own: the mapped function is never called."""
     alone = (node.value for node in ast.walk(tree) if isinstance(node, ast.Expr))
-    return [one for one in alone if isinstance(one, ast.Call) and ast.unparse(one.func) == "map"]
+    return [one for one in alone if isinstance(one, ast.Call) and text_of(one.func) == "map"]
 
 
 def _maps_to_new(call: ast.Call, makers: set[str]) -> bool:
     """Whether a call of jax.tree.map does no more than make new values."""
     match call.args[:1]:
         case [ast.Lambda(body=ast.Call(func=called))] | [ast.Attribute() as called]:
-            return _is_new(ast.unparse(called))
+            return _is_new(text_of(called))
         case [ast.Name(id=name)]:
             return name in makers
     return False
@@ -191,7 +192,7 @@ def _makers(function: ast.FunctionDef) -> set[str]:
             case _:
                 continue
         parts = [one for one in ast.walk(made) if isinstance(one, ast.Attribute | ast.Name)]
-        if any(_is_new(ast.unparse(one)) for one in parts):
+        if any(_is_new(text_of(one)) for one in parts):
             found.add(name)
     return found
 
@@ -200,7 +201,7 @@ def _statements(function: ast.FunctionDef) -> Iterator[tuple[ast.Call, str]]:
     """The calls that are statements of their own, and what each calls."""
     for node in ast.walk(function):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-            yield node.value, ast.unparse(node.value.func)
+            yield node.value, text_of(node.value.func)
 
 
 def _drops(name: str) -> str:
@@ -237,8 +238,8 @@ def _never_read(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
                 | ast.DictComp(value=ast.Call(func=called)) as value,
             ):
                 again = _had_another(name, node, function)
-                mapped = ast.unparse(called).endswith(_MAPS)
-                names = [name] if again or mapped or _is_new(ast.unparse(called)) else []
+                mapped = text_of(called).endswith(_MAPS)
+                names = [name] if again or mapped or _is_new(text_of(called)) else []
             case ast.Assign(targets=[ast.Tuple(elts=parts)], value=ast.Call() as value):
                 made = [part.id for part in parts if isinstance(part, ast.Name)]
                 used = _read(right) | _read(value)
@@ -310,9 +311,9 @@ def _called_for_effect(function: ast.FunctionDef) -> Iterator[str]:
     for node in ast.walk(function):
         match node:
             case ast.Expr(value=ast.Call(func=called)):
-                yield ast.unparse(called)
+                yield text_of(called)
             case ast.If(test=ast.Call(func=called)) | ast.While(test=ast.Call(func=called)):
-                yield ast.unparse(called)
+                yield text_of(called)
 
 
 def _not_fed_back(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
@@ -336,6 +337,17 @@ def _given_in_loops(function: ast.FunctionDef) -> Iterator[tuple[ast.For, str, a
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 names = [arg for arg in node.args if isinstance(arg, ast.Name)]
                 yield from ((loop, node.func.id, arg) for arg in names if node.func.id in given)
+
+
+def _put_into_itself(mine: ast.FunctionDef, _: ast.FunctionDef) -> _Found:
+    """A list that is given to its own `append` or `insert`."""
+    for node in ast.walk(mine):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id=name), attr="append" | "insert"),
+                args=[*_, ast.Name(id=added)],
+            ) if name == added:
+                yield node, f"this puts the list `{name}` into itself"
 
 
 def _emptied(mine: ast.FunctionDef, _: ast.FunctionDef) -> _Found:
@@ -416,7 +428,7 @@ def _always_holds(mine: ast.FunctionDef, _: ast.FunctionDef) -> _Found:
         constants = [value for value in node.values if isinstance(value, ast.Constant)]
         for one in constants:
             if type(one.value) in (str, int) and one.value and (compared or node in asked):
-                whole, part = ast.unparse(node), ast.unparse(one)
+                whole, part = text_of(node), text_of(one)
                 yield one, f"`{whole}` holds always: `{part}` alone counts as true"
 
 
@@ -444,7 +456,7 @@ def _exchanged(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
         alike = [order for name, order in ((n, g) for _, n, g in model) if name == called]
         same = [order for order in alike if sorted(order) == sorted(given)]
         if same and given not in same:
-            yield call, f"`{ast.unparse(call.func)}` {OTHER_ORDER}"
+            yield call, f"`{text_of(call.func)}` {OTHER_ORDER}"
 
 
 def _given_several(function: ast.FunctionDef) -> Iterator[tuple[ast.Call, str, list[str]]]:
@@ -456,10 +468,10 @@ def _given_several(function: ast.FunctionDef) -> Iterator[tuple[ast.Call, str, l
     for node in ast.walk(function):
         match node:
             case ast.Call(func=called, args=[_, _, *_] as args, keywords=[]):
-                name, plain = ast.unparse(called), all(isinstance(arg, ast.Name) for arg in args)
+                name, plain = text_of(called), all(isinstance(arg, ast.Name) for arg in args)
                 if name.endswith(_IN_ANY_ORDER) or ("." in name and plain):
                     continue
-                yield node, name, [ast.unparse(arg) for arg in args]
+                yield node, name, [text_of(arg) for arg in args]
 
 
 def _rounded_down(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Found:
@@ -530,7 +542,7 @@ def _hangs_on_a_condition(mine: ast.FunctionDef, right: ast.FunctionDef) -> _Fou
         named = {last_name(node) for one in to for node in ast.walk(one)}
         named &= {arg.arg for arg in right.args.args}
         if named and named.isdisjoint(last_name(node) for node in ast.walk(test)):
-            yield test, f"this condition decides what is copied to `{ast.unparse(to[0])}`"
+            yield test, f"this condition decides what is copied to `{text_of(to[0])}`"
 
 
 def _decided(function: ast.FunctionDef) -> Iterator[tuple[ast.expr, ast.Call]]:
@@ -560,7 +572,7 @@ def _after(node: ast.stmt, function: ast.FunctionDef) -> list[ast.stmt]:
 
 def _copies(tree: ast.AST) -> list[ast.Call]:
     calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return [call for call in calls if ast.unparse(call.func).endswith("device_put")]
+    return [call for call in calls if text_of(call.func).endswith("device_put")]
 
 
 def _has_place(call: ast.Call) -> bool:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from grader.source.file import File
 from grader.source.inlined import Replacing, inlined, is_large, with_lambdas
-from grader.source.trees import Definition, Function, names_in, own_nodes
+from grader.source.trees import Definition, Function, names_in, own_nodes, text_of
 
 Node = ast.expr | ast.stmt | ast.arg | ast.keyword
 _Compound = Definition | ast.For | ast.While | ast.If | ast.With | ast.Try | ast.Match
@@ -103,7 +103,7 @@ def parting(source: str, model: str) -> Parting:
             found.append(_parting(source, model, form))
             if found[-1].sole() or not found[-1].joined:
                 return found[-1]
-    except RecursionError:
+    except (RecursionError, ValueError):  # too deep, or a number of too many digits
         return Parting([], [])
     return min(found[:-1], key=lambda one: len(one.apart))
 
@@ -167,7 +167,7 @@ def sole_unlike(source: str, function: str) -> Node | None:
     """
     try:
         body = _plain(File(source).tree, joined=False)
-    except RecursionError:
+    except (RecursionError, ValueError):
         return None
     model = next((node for node in body if _title(node) == function), None)
     others = [node for node in body if isinstance(node, Definition) and node is not model]
@@ -217,7 +217,7 @@ def _unlike(others: Sequence[ast.stmt], model: ast.stmt) -> list[Node]:
 
 def _is_call_of(value: ast.expr, names: set[str]) -> bool:
     """Whether a value is made by a function of the file, so that it says nothing by itself."""
-    return isinstance(value, ast.Call) and ast.unparse(value.func) in names
+    return isinstance(value, ast.Call) and text_of(value.func) in names
 
 
 def _values(definition: ast.stmt) -> Iterator[tuple[ast.expr, tuple[str, Function]]]:
@@ -227,11 +227,10 @@ def _values(definition: ast.stmt) -> Iterator[tuple[ast.expr, tuple[str, Functio
         match node:
             case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=parts)):
                 pairs = [
-                    (_base(ast.unparse(one)), part)
-                    for one, part in zip(targets, parts, strict=False)
+                    (_base(text_of(one)), part) for one, part in zip(targets, parts, strict=False)
                 ]
             case ast.Assign(targets=[target], value=value):
-                pairs = [(_base(ast.unparse(target)), value)]
+                pairs = [(_base(text_of(target)), value)]
             case ast.Return(value=ast.Tuple(elts=parts)):
                 pairs = [("return", part) for part in parts]
             case ast.Return(value=ast.expr() as value):
@@ -340,13 +339,18 @@ class _Plain(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.Call:
         self.generic_visit(node)
         given = {keyword.arg: keyword for keyword in node.keywords}
-        for name in _PARAMETERS.get(ast.unparse(node.func), ())[len(node.args) :]:
+        for name in _PARAMETERS.get(text_of(node.func), ())[len(node.args) :]:
             if name not in given:
                 break
             node.keywords.remove(given[name])
             node.args.append(given[name].value)
         node.keywords.sort(key=lambda keyword: keyword.arg or "")
         return node
+
+    def visit_If(self, node: ast.If) -> ast.stmt | list[ast.stmt]:
+        self.generic_visit(node)
+        always = isinstance(node.test, ast.Constant) and node.test.value is True
+        return node.body if always else node
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.Assign:
         self.generic_visit(node)
@@ -506,7 +510,7 @@ def _title(node: ast.AST) -> str:
             return name
         case ast.Assign(targets=[ast.Name(id=name)]):
             return name
-    return ast.unparse(node)
+    return text_of(node)
 
 
 def _variables(definition: ast.expr | ast.stmt) -> set[str]:

@@ -72,6 +72,11 @@ ADDED = (
     'if __name__ == "__main__":\n    import os\n    AHEAD = 5\n    print(os.name)',
     "for box in [Box()]:\n    kept = box.kept",
     "assert AHEAD == 4",
+    "import operator\nTABLE = dict(NAMES)\noperator.setitem(TABLE, 'a', 1)\nTABLE['a'] = 2",
+    "import heapq\nQUEUE = [*NAMES['a']]\nheapq.heappush(QUEUE, NAMES['a'][0])",
+    'if "__main__" == __name__:\n    import os\n    print(os.name)',
+    '__author__ = "A"\n__version__ = "1"',
+    'HELP = {"__main__": 1}',
 )
 REFUSED = {
     "jax = None": "`jax` is changed or bound again",
@@ -105,6 +110,17 @@ REFUSED = {
     'NAMES["a"] = 2': "`NAMES['a']` changes what was given",
     'NAMES["a"][0] = 2': "`NAMES['a'][0]` changes what was given",
     "def helper():\n    NAMES.clear()": "`NAMES.clear` changes what was given",
+    'NAMES.__setitem__("a", 1)': "`NAMES.__setitem__` changes what was given",
+    'NAMES["a"].append(1)': "`NAMES['a'].append` changes what was given",
+    "import operator\noperator.delitem(NAMES, 'a')": (
+        "`operator.delitem(NAMES, 'a')` changes what was given"
+    ),
+    "from operator import ior as join\njoin(NAMES, {})": "`join(NAMES, {})` changes what was given",
+    "import heapq\nheapq.heappush(NAMES['a'], 1)": (
+        "`heapq.heappush(NAMES['a'], 1)` changes what was given"
+    ),
+    "dict.update(NAMES, a=1)": "`dict.update(NAMES, a=1)` changes what was given",
+    "setattr(given, 'lower', 1)": "`setattr(given, 'lower', 1)` changes what was given",
     "Box.kept = 1": "`Box.kept` changes what was given",
     "del Box.kept": "`Box.kept` changes what was given",
     "given.lower = 1": "`given.lower` changes what was given",
@@ -144,6 +160,26 @@ def test_this_may_not_be_added(added: str) -> None:
 def test_what_is_wrong_with_a_name_is_said_at_its_line() -> None:
     helper = "def helper():\n    global given\n    given = 1\n"
     assert inspected(SOLUTION + helper)[0].line == SOLUTION.count("\n") + 3
+
+
+@pytest.mark.parametrize(
+    ("form", "observed"),
+    [
+        (
+            'if __name__ == "__main__" and AHEAD:\n    print(1)',
+            "__name__ == '__main__' and AHEAD:`",
+        ),
+        (
+            'if __name__ == "__main__":\n    import os\nelse:\n    print(1)',
+            "__name__ == '__main__':` with `else`",
+        ),
+        ('if "__main__" in __name__:\n    print(1)', "'__main__' in __name__:`"),
+    ],
+)
+def test_what_a_learner_runs_has_one_form(form: str, observed: str) -> None:
+    expected = 'only `if __name__ == "__main__":`, without a second condition or `else`'
+    last = SOLUTION.count("\n") + 1
+    assert inspected(SOLUTION + form) == [Finding("edits", last, expected, f"`if {observed}")]
 
 
 @pytest.mark.parametrize("name", ["__name__", "__file__"])
@@ -252,6 +288,16 @@ def test_deep_nesting_breaks_nothing(deep: str, at_top: bool) -> None:
     assert {finding.check for finding in inspected(source)} <= {"file", "edits"}
 
 
+def test_deep_nesting_is_named_with_its_line() -> None:
+    finding = inspected(SOLUTION + "\nAHEAD = " + "-" * 1500 + "1\n")[0]
+    assert (finding.check, finding.line) == ("file", SOLUTION.count("\n") + 2)
+
+
+def test_a_long_chain_of_calls_is_read() -> None:
+    chain = "text" + ".replace('a', 'b')" * 300
+    assert inspected(SOLUTION + f"def helper(text):\n    return {chain}\n") == []
+
+
 def test_warnings_are_left_to_the_run(recwarn: pytest.WarningsRecorder) -> None:
     assert replaced("jnp.sum(values)", r"len('\d')") == []
     assert not recwarn.list
@@ -290,9 +336,21 @@ def test_byte_order_marks_and_line_ends_are_read_as_python_does(tmp_path: Path, 
             "Python source in UTF-8",
             "byte 0xe9 is not UTF-8; save the file as UTF-8",
         ),
+        (
+            b"\n# coding: utf-16\nx = 1\n",
+            2,
+            "Python source in UTF-8",
+            "Python cannot read the file with this encoding; save it as UTF-8, without this line",
+        ),
+        (
+            b"\xef\xbb\xbf# -*- coding: latin-1 -*-\nx = 1\n",
+            1,
+            "Python source in UTF-8",
+            "Python cannot read the file with this encoding; save it as UTF-8, without this line",
+        ),
         (b"#" * (MAX_BYTES + 1), None, "at most 100,000 bytes", "100,001 bytes"),
     ],
-    ids=["empty", "blank", "binary", "latin", "large"],
+    ids=["empty", "blank", "binary", "latin", "utf-16", "mark and latin", "large"],
 )
 def test_unreadable_files(
     tmp_path: Path, raw: bytes, line: int | None, expected: str, observed: str

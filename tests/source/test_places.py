@@ -181,6 +181,55 @@ def test_no_other_return_is_missed() -> None:
     assert forgotten("@jax.jit\ndef step(x):", "@keep\ndef step(x):") == []
 
 
+COUNTED = """def counted(function):
+    @wraps(function)
+    def counting(*given):
+        return function(*given)
+
+    return counting
+
+
+@counted
+def f(x):
+    return x
+"""
+
+
+@pytest.mark.parametrize("decorator", ["@counted", "@counted()", "@jax.jit\n@counted"])
+@pytest.mark.parametrize(
+    ("right", "wrong", "blamed"),
+    [
+        ("return function(", "function(", "counting"),
+        ("return counting", "counting", "counted"),
+        ("return function(*given)", "print(*given)", ""),
+        ("    return function(*given)", "    yield function(*given)", ""),
+        ("return x", "x", ""),
+        ("return x", "return x", ""),
+    ],
+)
+def test_a_return_may_be_forgotten_in_a_decorator(
+    decorator: str, right: str, wrong: str, blamed: str
+) -> None:
+    mine = COUNTED.replace("@counted", decorator).replace(right, wrong)
+    found = missing(File(mine), "def f(x):\n    return x\n", ("f",))
+    assert [(one.name, one.promise, one.decorates) for one in found] == (
+        [(blamed, "`x`", "f")] if blamed else []
+    )
+
+
+@pytest.mark.parametrize(
+    "around", ["if True:", "try:", "with quiet():", "if 1:\n        pass\n    else:"]
+)
+def test_a_definition_may_stand_in_an_if(around: str) -> None:
+    tail = "    except KeyError:\n        pass\n" if around == "try:" else ""
+    inner = "        def f(x):\n            return x\n"
+    text = f"a = 1\nif b:\n    {around}\n{inner}{tail}if __name__ == '__main__':\n    c = 2\n"
+    file = File(text)
+    assert isinstance(defined := file.defined("f"), ast.FunctionDef)
+    assert (file.names, file.top_level_at(defined.lineno + 1)) == (["a", "f"], "f")
+    assert [place.line for place in of_definitions(file, ["f"])] == [defined.lineno]
+
+
 CAUSE = "def f(x):\n    y = [\n        a(x),\n    ]\n    z = b(c(x))\n    return z\n"
 
 

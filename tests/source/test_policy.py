@@ -154,6 +154,24 @@ def test_names_are_followed_however_long_the_way_is() -> None:
     assert (finding.line, finding.expected) == (3003, CONFIG)
 
 
+LONG = {
+    "attributes": "def f(x):\n" + f"    x{'.a' * 400}\n" * 100,
+    "texts": "t = '" + "{0.a}" * 5000 + "'\n" + "t.format(x)\n" * 4000,
+    "names of attributes": f"for n in {tuple('abcdefghij') * 3}:\n" + "    getattr(x, n)\n" * 2000,
+    "one class again": "class A: pass\n" * 3000 + "A().x\n" * 3000,
+    "one object again": "class A: pass\n" + "a = A()\n" * 3000 + "a._x\n" * 3000,
+    "parts": "class A:\n def f(self):\n  self.a = A()\n" + f"  self{'.a' * 300}._x\n" * 100,
+    "a chain of classes": "".join(f"class A{n + 1}(A{n}): pass\n" for n in range(3000)),
+    "methods": "class A:\n def f(self): self.x = 1\n" * 1500 + "x.f()\n" * 3000,
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_a_long_file_is_read_once_and_not_once_for_each_of_its_lines(name: str) -> None:
+    """Each takes many times as long where something is asked anew for each line."""
+    assert found("class A0: pass\n" + LONG[name]) == []
+
+
 @pytest.mark.parametrize("folder", ["exercises", "solutions", "tests/variants"])
 def test_no_exercise_needs_what_is_refused(folder: str) -> None:
     paths = [path for path in sorted((ROOT / folder).rglob("*.py")) if _is_honest(path)]

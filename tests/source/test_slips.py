@@ -72,6 +72,7 @@ def test_the_reference_has_no_slips() -> None:
         ("report(state)", "nnx.merge(graph, state)", 5, "what `nnx.merge` returns"),
         ("report(state)", "new = [jax.device_put(x) for x in state]", 5, "uses the `new`"),
         ("report(state)", "new = {0: jax.device_put(x) for x in state}", 5, "uses the `new`"),
+        ("report(state)", "seen = []; seen.append(seen)", 5, "puts the list `seen` into itself"),
         ("report(state)", "for a, b in zip(state, state): report(a)", 5, "uses the `b` of this"),
     ],
 )

@@ -126,6 +126,15 @@ def test_a_file_is_told_from_the_reference_in_any_order_of_its_functions() -> No
     assert found(mine.replace("axis=0", "axis=1")) == "22: 1"
 
 
+def test_what_stands_in_an_if_that_always_holds_is_compared() -> None:
+    function = MODEL[MODEL.index("def loss_of") : MODEL.index("def train")].rstrip("\n")
+    inside = "if True:\n\n" + "\n".join(f"    {line}" for line in function.split("\n"))
+    assert found(MODEL.replace(function, inside)) == ""
+    assert parting(MODEL.replace(function, inside), MODEL).own == []
+    mine = MODEL.replace(function, inside).replace("jnp.mean(", "jnp.sum(")
+    assert found(mine).endswith(": jnp.sum")
+
+
 def test_of_two_differences_none_is_the_cause() -> None:
     assert found(changed(("axis=0", "axis=1"), ("rate *", "2 *"))) == ""
 
@@ -153,7 +162,16 @@ def test_a_function_of_its_own_is_a_difference_beside_its_call() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "def (", "x = 1", "\x00", "1" + " + 1" * 20_000, "(" * 90 + ")" * 90]
+    "text",
+    [
+        "",
+        "def (",
+        "x = 1",
+        "\x00",
+        "1" + " + 1" * 20_000,
+        "(" * 90 + ")" * 90,
+        f"x = 0x{'f' * 9999}",
+    ],
 )
 def test_any_text_is_read(text: str) -> None:
     assert parting(text, MODEL).sole() is None or text == "x = 1"

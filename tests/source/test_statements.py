@@ -85,6 +85,13 @@ def test_what_a_function_leaves_to_a_helper_is_found_there() -> None:
     assert names == ["create", "layer"]
 
 
+def test_a_long_chain_of_names_is_reached() -> None:
+    """It took minutes while each step asked again what the file defines."""
+    chain = "".join(f"a{n + 1} = a{n}\n" for n in range(3000))
+    file = File(f"a0 = 0\n{chain}def f():\n    return a3000\n")
+    assert len(reached(file, "f")) == 3002
+
+
 def test_several_items_are_taken_in_a_list_too() -> None:
     source = "def train(batches):\n    placed = put([1])\n    return device_put([1, *batches])\n"
     record = Record(exercise="ex00_x", path="x.py", source=source, seed=1)

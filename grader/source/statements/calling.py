@@ -23,7 +23,7 @@ from grader.source.statements.search import (
     reached_by,
     returned_by,
 )
-from grader.source.trees import Function, names_in
+from grader.source.trees import Function, names_in, text_of
 
 
 def call(record: Record, function: str, *names: str) -> list[Culprit]:
@@ -117,7 +117,7 @@ def donated(record: Record, function: str) -> list[Culprit]:
     file = File(record.source)
     nodes = (node for top in reached(file, function) for node in ast.walk(top))
     asked = (n for n in nodes if isinstance(n, ast.keyword) and n.arg == "donate")
-    return [file.place(n.value) for n in asked if ast.unparse(n.value) != "False"]
+    return [file.place(n.value) for n in asked if text_of(n.value) != "False"]
 
 
 _TAKERS = frozenset(("list", "tuple", "islice", "batched", "device_put"))
@@ -132,7 +132,7 @@ def taken(record: Record, function: str, iterator: str) -> list[Culprit]:
     lists = [
         file.place(node)
         for node in nodes
-        if isinstance(node, ast.ListComp) and ast.unparse(node.generators[0].iter) == iterator
+        if isinstance(node, ast.ListComp) and text_of(node.generators[0].iter) == iterator
     ]
     return calls or lists[:1] or of_definitions(file, [function])
 
@@ -230,7 +230,7 @@ def matching(record: Record, function: str, pattern: str) -> list[Culprit]:
 
     def matches(nodes: Iterable[ast.AST]) -> Iterator[ast.Call]:
         calls = (node for node in nodes if isinstance(node, ast.Call))
-        return (node for node in calls if re.match(pattern, ast.unparse(node)))
+        return (node for node in calls if re.match(pattern, text_of(node)))
 
     return only_place(file, first_in(file, function, matches))
 

@@ -17,6 +17,7 @@ from grader.source.statements.search import (
     only_place,
     reached_by,
 )
+from grader.source.trees import text_of
 
 SPECS = ("P", "PartitionSpec")
 
@@ -91,7 +92,7 @@ def _is_plain(spec: ast.Call) -> bool:
 
 def _arguments(spec: ast.Call) -> str:
     """What a spec gets, as the spec itself prints it."""
-    return f"({', '.join(map(ast.unparse, spec.args))})"
+    return f"({', '.join(map(text_of, spec.args))})"
 
 
 def _gives_name(node: ast.AST, name: str) -> bool:

@@ -21,7 +21,7 @@ from grader.source.statements.search import (
     reached_by,
     returned_by,
 )
-from grader.source.trees import Function, names_in
+from grader.source.trees import Function, names_in, text_of
 
 _STARTS = {"scan": 1, "fori_loop": 3, "while_loop": 2}
 """Which argument of a loop it starts with."""
@@ -70,7 +70,7 @@ def stacked(record: Record, function: str) -> list[Culprit]:
     results = [value for owner in owners for value in returned_by(owner)]
     results += [value.body for value in given if isinstance(value, ast.Lambda)]
     parts = (part for value in results if (part := part_of(value, 1, 2)))
-    return only_place(file, (part for part in parts if ast.unparse(part) != "None"))
+    return only_place(file, (part for part in parts if text_of(part) != "None"))
 
 
 def condition(record: Record, function: str) -> list[Culprit]:
