@@ -3,11 +3,13 @@
 It never raises, whatever the record holds. Where a check raises, the same check is made of the
 reference. If that goes well, the check is sound, and what the submission left behind cannot be
 read: that is a failure. If it raises too, the fault is the grader's own: it could not be
-checked, and the verdict says what to report.
+checked, and the verdict says what to report. Where a failure happened, and why, is a courtesy: one
+for which that cannot be found stands as its check tells it.
 """
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -52,6 +54,8 @@ from grader.source.unrun import unrun
 SOURCE = "source"
 RUNS = "runs"
 MAX_WORDS = 500
+LONGEST = 20_000
+"""Characters of what was expected or observed: more than any report of ex10, which is shown."""
 NO_RETURN = "A function that ends without `return` gives None. What does its docstring promise?"
 WHAT_A_FILE_MAY_HOLD = "reference/what-a-file-may-hold"
 _OF_THE_FILE = {
@@ -70,6 +74,7 @@ _VARIABLE = re.compile(r"\b[A-Z]+(?:_[A-Z]+){2,}\b")
 _DONATED = re.compile(r"\bdonate[sd]\b")
 _Made = dict[str, Sequence[Culprit]]
 """Check -> where the value is made that its failure is about."""
+_RUNS = "The code runs to the end, and returns what the task asks for."
 _PROMISE = {
     "raised": "no exception",
     "exited": "the code returns to the grader",
@@ -81,7 +86,18 @@ _PROMISE = {
 
 
 def judge(record: Record, exercise: Exercise) -> Report:
-    """Judge every check of `exercise` over `record`."""
+    """Judge every check of `exercise` over `record`. A fault of the grader's is a verdict, too."""
+    try:
+        return _judge(record, exercise)
+    except Exception as error:  # noqa: BLE001 (one file's fault is no other's)
+        fault = f"judging: {_words(error)}"
+        verdict = Verdict(RUNS, _RUNS, "could not check", "observed", fault=fault)
+        verdict.reason = _fault(fault)
+        given = record.exercise, exercise.title, record.path, record.seed
+        return Report(*given, [verdict], record.machine)
+
+
+def _judge(record: Record, exercise: Exercise) -> Report:
     record = witness.judged(record)
     verdicts = [_source(record, exercise)]
     if not record.findings:
@@ -173,23 +189,23 @@ def _source(record: Record, exercise: Exercise) -> Verdict:
 
 
 def _runs(record: Record, exercise: Exercise) -> Verdict:
-    title = "The code runs to the end, and returns what the task asks for."
     lesson = f"{exercise.lesson}#{exercise.anchor}"
-    verdict = Verdict(RUNS, title, "pass", "observed", lesson=lesson)
+    verdict = Verdict(RUNS, _RUNS, "pass", "observed", lesson=lesson)
     if record.broken:
         verdict.status, verdict.fault = "could not check", record.broken
         verdict.reason = _fault(record.broken)
     elif record.unavailable or record.submission is None:
         verdict.status, verdict.reason = "could not check", record.unavailable or "nothing was run"
     elif record.submission.outcome.kind != "finished":
-        _explain(verdict, record, record.submission.outcome, exercise)
+        outcome, verdict.status = record.submission.outcome, "fail"
+        verdict.expected = outcome.promise or _PROMISE.get(outcome.kind) or _kept(exercise.edits)
+        verdict.observed, verdict.traceback = in_words(outcome.message), outcome.frames
+        with suppress(Exception):  # see the module's docstring
+            _explain(verdict, record, outcome, exercise)
     return verdict
 
 
 def _explain(verdict: Verdict, record: Record, outcome: Outcome, exercise: Exercise) -> None:
-    verdict.status = "fail"
-    verdict.expected = outcome.promise or _PROMISE.get(outcome.kind) or _kept(exercise.edits)
-    verdict.observed, verdict.traceback = in_words(outcome.message), outcome.frames
     file = File(record.source)
     if outcome.kind == "unusable" and not outcome.promise and _EXCEPTION.match(outcome.message):
         if is_of_a_call(outcome.message):
@@ -280,7 +296,7 @@ def _no_return(file: File, outcome: Outcome, exercise: Exercise) -> Missing | No
             one
             for one in missing(file, exercise.model, exercise.edits)
             if not any(one.line <= line <= one.last for line in running)
-            and (not outcome.promise or f"`{one.name}`" in outcome.promise)
+            and (not outcome.promise or f"`{one.decorates or one.name}`" in outcome.promise)
         ),
         None,
     )
@@ -419,36 +435,54 @@ def _concerns(slip: Slip, said: str) -> bool:
     return not slip.about or bool(re.search(rf"\b{slip.about}s?\b", said, re.IGNORECASE))
 
 
-def _place(record: Record, exercise: Exercise, verdicts: Sequence[Verdict], made: _Made) -> None:
+def _place(record: Record, exercise: Exercise, verdicts: list[Verdict], made: _Made) -> None:
     """Give every failure a place in the learner's file, and the lines around it."""
     file = File(record.source)
-    failures = [verdict for verdict in verdicts if verdict.status == "fail"]
-    if not failures:
+    if all(verdict.status != "fail" for verdict in verdicts):
         return
-    forgotten = missing(file, exercise.model, exercise.edits)
-    given = given_names(exercise.model, exercise.edits)
-    apart = parting(record.source, exercise.model)
-    for verdict in failures:
-        if not verdict.culprits and verdict.check != SOURCE:
-            texts = (verdict.observed, verdict.expected, verdict.title)
-            named = of_words(file, exercise.edits, *texts)
-            verdict.culprits = named or of_definitions(file, exercise.edits)
-        if verdict.culprits and verdict.check != SOURCE:
-            first, *others = verdict.culprits
-            verdict.culprits = [*led_to(file, first, exercise.edits, given), *others]
+    forgotten, apart = list[Missing](), Parting([], [])
+    with suppress(Exception):  # see the module's docstring
+        forgotten = missing(file, exercise.model, exercise.edits)
+        apart = parting(record.source, exercise.model)
+    for number, verdict in enumerate(verdicts):
+        if verdict.status != "fail":
+            continue
         verdict.expected = without_treedefs(verdict.expected)
         verdict.observed = without_treedefs(verdict.observed)
-        if verdict.check not in (SOURCE, RUNS):
-            _note_forgotten(verdict, forgotten)
-        if verdict.check != SOURCE and verdict.hint != NO_RETURN:
-            said = verdict.observed
-            _narrow(verdict, file, exercise, made.get(verdict.check, ()))
-            _order(verdict, file, apart, explained=verdict.observed != said)
+        if verdict.check != SOURCE:
+            with suppress(Exception):
+                placed = replace(verdict)
+                _look_for(placed, file, exercise, forgotten, apart, made.get(verdict.check, ()))
+                verdicts[number] = verdict = placed
         verdict.culprits = [shown(file, place) for place in verdict.culprits]
         check = next((check for check in exercise.checks if check.name == verdict.check), None)
         if check and check.hints and not verdict.hint:
             verdict.hint, verdict.hint_level = check.hints[0], 1
             verdict.hints = len(hints_for(exercise, check.name))
+
+
+def _look_for(
+    verdict: Verdict,
+    file: File,
+    exercise: Exercise,
+    forgotten: Sequence[Missing],
+    apart: Parting,
+    made: Sequence[Culprit],
+) -> None:
+    """Look for the place of a failure, and for its cause."""
+    if not verdict.culprits:
+        named = of_words(file, exercise.edits, verdict.observed, verdict.expected, verdict.title)
+        verdict.culprits = named or of_definitions(file, exercise.edits)
+    if verdict.culprits:
+        first, *others = verdict.culprits
+        given = given_names(exercise.model, exercise.edits)
+        verdict.culprits = [*led_to(file, first, exercise.edits, given), *others]
+    if verdict.check != RUNS:
+        _note_forgotten(verdict, forgotten)
+    if verdict.hint != NO_RETURN:
+        said = verdict.observed
+        _narrow(verdict, file, exercise, made)
+        _order(verdict, file, apart, explained=verdict.observed != said)
 
 
 def _order(verdict: Verdict, file: File, apart: Parting, *, explained: bool) -> None:
@@ -506,10 +540,11 @@ def _judge_one(verdict: Verdict, record: Record, check: Check, made: _Made) -> N
     match result:
         case Failure(expected=expected, observed=observed, culprits=culprits, hint=hint):
             made[check.name] = result.made
-            verdict.status, verdict.expected, verdict.observed = "fail", expected, observed
+            verdict.status = "fail"
+            verdict.expected, verdict.observed = map(_cut, (expected, observed))
             verdict.culprits = list(culprits)
             if hint:
-                verdict.hint, verdict.hint_level = hint, 1
+                verdict.hint, verdict.hint_level = _cut(hint), 1
                 verdict.hints = len(check.hints) + 1
         case Unable(reason=reason):
             verdict.status, verdict.reason = "could not check", reason
@@ -537,6 +572,11 @@ def _unreadable(record: Record, check: Check, error: Exception) -> Result:
 
 def _fault(what: str) -> str:
     return f"the grader itself is at fault, not your file; please report: {what}"
+
+
+def _cut(text: str) -> str:
+    """A text of at most `LONGEST` characters, whatever a submission gave as its own."""
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
 
 
 def _words(error: Exception) -> str:

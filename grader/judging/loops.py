@@ -147,10 +147,22 @@ def unjudged(record: Record, name: str, *, all_steps: bool = True) -> tuple[str,
             so_far = losses[: step + 1]
             if not same and so_far and _alike(sum(so_far) / len(so_far), float(value)):
                 got = "the mean of the losses so far"
+            if not same and so_far and (digits := digits_kept(so_far[-1], float(value))):
+                got = f"{ROUNDED} at digit {digits} after the point"
             got += "" if kind in FLOATS else f", as {typed(kind)}"
             expected = f"after step {max(step, 0)}, `stop` gets its loss, a float"
             return expected, f"it got {got} (run of {name})"
     return _without_the_last(record, name, len(losses)) if all_steps else None
+
+
+ROUNDED = "that loss, rounded"
+AS_IT_IS = "`stop` gets each loss as it is, and so does `losses`. Which line cuts digits off?"
+
+
+def digits_kept(loss: float, value: float) -> int:
+    """To how many digits after the point a loss was rounded; 0 if it was not."""
+    found = (digits for digits in range(1, 8) if value and value == round(loss, digits))
+    return next(found, 0)
 
 
 THE_LAST = "The last step has a loss, too. Which step is followed by no call of `stop`?"

@@ -139,6 +139,20 @@ def shared(tree: str, paths: Sequence[str]) -> Difference | None:
     return f"`{tree}{one}` and `{tree}{other}` have memory of their own", "both are one array"
 
 
+def weak(tree: str, paths: Sequence[str]) -> Difference | None:
+    """A difference if an array of what is called `tree` is weakly typed; `paths` are of those."""
+    if not paths:
+        return None
+    expected = f"`{tree}{paths[0]}` has the type that `adam.init` gives it"
+    return expected, "it is weakly typed, as an array is that was made of a number of Python's"
+
+
+OF_A_NUMBER = (
+    "The types change with the first step, and the second one is compiled anew. An array that is "
+    "made with a dtype, `jnp.zeros((), jnp.int32)`, is not weakly typed."
+)
+
+
 def bringing(record: Record, function: str) -> tuple[Sequence[Culprit], str]:
     """Where a step, that `function` is or holds, brings too much to the device at once, and a hint.
 

@@ -92,6 +92,24 @@ def bits_cut_off(
     )
 
 
+def finite(record: Record, name: str) -> Failure | None:
+    """The failure of the first number that is finite where the reference's is not.
+
+    A mean of infinite numbers is infinite, or NaN: that depends on how it is computed.
+    """
+    import numpy as np
+
+    for leaf, want in zip(seen(record).values[name], wanted(record).values[name], strict=False):
+        if leaf.data is None or want.data is None or leaf.shape != want.shape:
+            continue
+        mine, right = (np.ravel(load(one.data or b"")) for one in (leaf, want))
+        wrong = np.isfinite(mine) & ~np.isfinite(right)
+        if wrong.any():
+            expected = f"{label(name, leaf.path)} is {right[wrong][0]}"
+            return Failure(expected, f"{mine[wrong][0]:.6g}")
+    return None
+
+
 def renamed(failure: Failure, name: str, word: str) -> Failure:
     """The failure, in which the value that a drive kept as `name` is called `word`.
 

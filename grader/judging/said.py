@@ -565,6 +565,19 @@ _TABLE = tuple(
             "arrays, that is a spec for all of them, or a tree of specs like it.",
         ),
         _Said(
+            r"device_put device specification must be a tree prefix of.*a subtree of type\s+<class "
+            r"'(list|tuple)'>",
+            r"a \1 stands where `jax.device_put` takes a device or a sharding",
+            "device_put takes one device, or one sharding, for an array: it deals nothing out. A "
+            "sharding over a mesh of the devices splits an array.",
+        ),
+        _Said(
+            r"requires ndarray or scalar arguments, got <class 'dict'>",
+            "a dict stands where an array or a number is expected",
+            "jax.tree.map goes by its first tree: where that is a number, the function gets the "
+            "whole of the others. A sum of trees begins with a tree of zeros.",
+        ),
+        _Said(
             r"pytree structure error: different types.* has a subtree of type\s+<class "
             r"'(?:\w+\.)*(\w+)'>.* of different type\s+<class '[\w.]*(?:Array|Tracer)\w*'>",
             r"trees that are taken together are to be alike: one has a `\1` where another has an "

@@ -239,6 +239,74 @@ def other_output_moment(record: Record, name: str) -> Failure | None:
     return None
 
 
+def waits_alone(record: Record, name: str) -> bool:
+    """Whether all results of a program of Adam are right but those of one part without a gradient.
+
+    A part is what params and state have under one name; the reference's first moments tell its
+    gradient.
+    """
+    import numpy as np
+
+    found = _outputs(record, name, ""), _outputs(record, name, MEAN)
+    if found[0] is None or found[1] is None:
+        return False
+    _, mine, theirs = found[0]
+    forms = [[(leaf.path, leaf.shape) for leaf in side] for side in (mine, theirs)]
+    if forms[0] != forms[1] or not all(leaf.data for leaf in (*mine, *theirs)):
+        return False
+    wrong = {
+        part[1]
+        for leaf, right in zip(mine, theirs, strict=True)
+        if (part := re.match(r"\[[01]\]\['([^']*)'\]", right.path))
+        and not np.allclose(load(leaf.data or b""), load(right.data or b""), 1e-4, 1e-6)
+    }
+    pairs = zip(found[1][0], [x for x in theirs if re.match(MEAN, x.path)], strict=False)
+    still = [
+        np.allclose(np.multiply(0.9, load(old.data or b"")), load(new.data or b""), 1e-5, 0)
+        for old, new in pairs
+        if wrong == {new.path.split("'")[1]}
+    ]
+    return bool(still) and all(still)
+
+
+OF_ONE_ROUND = (
+    "Each param has a state of its own. Is what this line does done in each round of the loop, or "
+    "once, after the last?"
+)
+OF_A_TUPLE = (
+    "`adam.init` and `adam.update` give a tuple. The new state has the form of the old one: which "
+    "line takes an entry out of the tuple?"
+)
+
+
+def lost_states(record: Record, name: str) -> tuple[str, str]:
+    """What the states that a program returns lack, {name: state}, and its hint, if that is known.
+
+    They are its second result.
+    """
+    mine, theirs = record.measured.get(name), record.reference_measured.get(name)
+    if mine is None or theirs is None:
+        return "", ""
+    found = [[re.match(STATE, leaf.path) for leaf in one.outputs] for one in (mine, theirs)]
+    states = [[part for part in one if part] for one in found]
+    got, want = ({part[1]: None for part in one} for one in states)
+    if got.keys() < want.keys() and got:
+        held = ", ".join(got)
+        return f"it has the state of {held} alone, and there are {len(want)}", OF_ONE_ROUND
+    inner = {part[1] + part[2].removeprefix("[0]") for part in states[1]}
+    if got.keys() == want.keys() and inner == {part[1] + part[2] for part in states[0]}:
+        return "each of the new states is the first entry of a tuple, without the tuple", OF_A_TUPLE
+    return "", ""
+
+
+STATE = r"\[1\]\['([^']*)'\](.*)"
+"""A path in the states that a program of Adam returns: the name of a param, and what follows."""
+NO_GRADIENT = (
+    "All that is wrong belongs to one part of the params, whose gradient is 0. Adam moves it all "
+    "the same, by its averages, and counts the step. Which line leaves such a part as it was?"
+)
+
+
 def other_moment(name: str, pairs: Iterable[tuple[Leaf, Leaf]], order: int) -> Failure | None:
     """The failure for the first moment, mine or theirs, that is another one.
 

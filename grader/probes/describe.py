@@ -17,6 +17,7 @@ from jax.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
 from grader.judging.arrays import dump
 from grader.probes import private
 from grader.probes.marks import ask
+from grader.probes.observe import Misused
 from grader.probes.plain import SCALARS
 from grader.records.record import Leaf
 
@@ -27,6 +28,11 @@ _SHARDINGS = (jax.sharding.NamedSharding, jax.sharding.SingleDeviceSharding)
 MAX_DATA = 1 << 24
 MAX_TREE = 4000
 """Longer structures are cut in messages; what is compared is `Flat.forms`."""
+
+
+DEEPEST = 100
+"""So many lists, tuples and dicts may lie one in the other."""
+HAS_LEAVES = "lists, tuples and dicts are a tree, with arrays or numbers as its leaves"
 
 
 class Flat(NamedTuple):
@@ -41,10 +47,45 @@ class Flat(NamedTuple):
 
 
 def flatten(tree: Any) -> Flat:
-    """Take a tree apart, once; None counts as a leaf. May run a learner's code."""
+    """Take a tree apart, once; None counts as a leaf. May run a learner's code.
+
+    Raises:
+      Misused: it contains itself, or is deeper than JAX can follow.
+    """
+    _look_for_its_end(tree)
     found, structure = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda x: x is None)
     leaves = [("".join(map(_key, path)), leaf) for path, leaf in found]
     return Flat(leaves, str(structure)[:MAX_TREE], list(_forms(structure)))
+
+
+def _look_for_its_end(tree: Any) -> None:
+    """Nothing, if JAX comes to the leaves of a tree.
+
+    Where it does not, it leaves its thread without a stack: nothing can be told any more.
+
+    Raises:
+      Misused: a list, tuple or dict contains itself, or lies in `DEEPEST` others.
+    """
+    left: list[tuple[Any, list[Any]]] = [(tree, [])]
+    while left:
+        node, around = left.pop()
+        kind = type(node)
+        if kind is list:
+            inner = [*node]
+        elif issubclass(kind, tuple):
+            inner = [*tuple.__iter__(node)]  # whatever a subclass says of itself
+        elif kind in _MAPPINGS:
+            inner = [*dict.values(node)]
+        else:
+            continue
+        if any(node is one for one in around):
+            raise Misused(HAS_LEAVES, f"a {kind.__name__} in it contains itself")
+        if len(around) == DEEPEST:
+            raise Misused(
+                HAS_LEAVES, f"more than {DEEPEST} lists, tuples or dicts lie one in the other"
+            )
+        around = [*around, node]
+        left += [(one, around) for one in inner]
 
 
 def describe(tree: Any, *, data: bool = True) -> tuple[list[Leaf], str]:
@@ -78,8 +119,18 @@ def in_other_order(tree: Any) -> list[str]:
     return [path for path, array in arrays if _in_other_order(array)]
 
 
+def weakly_typed(tree: Any) -> list[str]:
+    """The paths of the arrays that JAX holds for a number of Python's.
+
+    A program that gets another array there, of the same dtype, is compiled anew.
+    """
+    return [path for path, x in flatten(tree).leaves if isinstance(x, jax.Array) and x.weak_type]
+
+
 def _in_other_order(array: Any) -> bool:
     """Whether a concrete array lies so."""
+    if array.ndim < 2:  # next door, a layout is a question to another process
+        return False
     traced = isinstance(array, jax.core.Tracer)
     layout = None if traced or not _is_known(array.sharding) else array.format.layout
     return layout is not None and layout.major_to_minor != tuple(range(array.ndim))
@@ -182,7 +233,7 @@ def _jax_leaf(path: str, array: Any, data: bool) -> Leaf:
         parts=_parts(sharding, array.shape) if len(devices) > 1 else {},
         unlike=_unlike(array) if data and not deleted and len(devices) > 1 else None,
         deleted=deleted,
-        buffer=address(array) if len(devices) == 1 and not deleted else None,
+        buffer=_address(array) if len(devices) == 1 and not deleted else None,
         data=_values(array) if data and not deleted else None,
     )
 
@@ -190,11 +241,16 @@ def _jax_leaf(path: str, array: Any, data: bool) -> Leaf:
 def address(array: Any) -> int | None:
     """What tells an array's buffer from others: its address, next door a number.
 
-    For an array on one device that is not deleted. None where neither can be had. An address waits
-    for the array and keeps Python's lock, which a callback may need to go on: wait before.
+    For an array on one device that is not deleted. None where neither can be had.
     """
-    # The pointer waits and keeps Python's lock, which a callback may need to go on.
     array.block_until_ready()
+    return _address(array)
+
+
+def _address(array: Any) -> int | None:
+    """The address of an array that is there: else it is waited for, and Python's lock is kept,
+    which a callback may need to go on.
+    """
     try:
         return int(array.unsafe_buffer_pointer())
     except jax.errors.JaxRuntimeError:

@@ -6,6 +6,7 @@ read by whatever watches the process: `grader.running.sides`, or `grader.stages.
 
 import re
 
+from grader.records.lines import lines_of
 from grader.records.record import Frame
 
 _FRAME = re.compile(r'^  File "(?P<file>[^"]*)", line (?P<line>\d+) in (?P<function>.*)$')
@@ -19,7 +20,7 @@ def frames_in(stack: str, path: str, source: str) -> list[Frame]:
 
     Of several threads, the one that crashed counts; else the main one, which is printed last.
     """
-    lines = source.splitlines()
+    lines = lines_of(source)
     threads: list[list[Frame]] = [[]]
     for text in stack.splitlines():
         if _THREAD.match(text):

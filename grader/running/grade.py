@@ -76,8 +76,11 @@ def grade(
     except inspection.Unreadable as unreadable:
         record.findings = [unreadable.finding]
         return record
-    record.findings = entry.inspect(record.source)
-    if record.findings:
+    try:
+        record.findings = entry.inspect(record.source)
+    except Exception as error:  # noqa: BLE001 (one file's fault is not the next one's)
+        record.broken = _fault(error)
+    if record.findings or record.broken:
         return record
     try:
         return _observed(entry, record, session, ahead, progress)

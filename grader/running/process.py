@@ -26,6 +26,7 @@ STACK_SECONDS = 3.0
 """How long after its deadline a process may take to print where it is."""
 LOOK_SECONDS = 0.2
 """How often a wait looks whether it was cancelled."""
+NO_ROOM = ", and told nothing more; often, a list or dict contains itself, or lies deep in others"
 _OFTEN = {6: "; a library gave up, often for lack of memory", 9: "; often a lack of memory"}
 
 
@@ -195,6 +196,8 @@ class Worker(AbstractContextManager["Worker"]):
         text = f"the process ended with code {ended.code} before the run was over"
         if ended.code == BROKE and (stack := self.stack().splitlines()):
             text = f"the grader's own part of the process broke ({stack[-1]})"
+        elif ended.code == BROKE:
+            text += NO_ROOM
         return self._outcome("exited", text)
 
     def _outcome(self, kind: str, message: str) -> Outcome:

@@ -25,6 +25,8 @@ from typing import Any, Protocol
 import msgspec
 
 from grader.fences.family import die_with_parent
+from grader.records.lines import lines_of
+from grader.records.raised import in_words
 
 Say = Callable[[str, Any], None]
 
@@ -90,7 +92,12 @@ def _serve(job: Job, say: Say) -> None:
     jax.config.update("jax_num_cpu_devices", job.devices)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     part = FunctionType(marshal.loads(b64decode(job.part)), {"__builtins__": builtins})
-    linecache.cache[job.path] = (len(job.source), None, job.source.splitlines(True), job.path)
+    linecache.cache[job.path] = (
+        len(job.source),
+        None,
+        [f"{line}\n" for line in lines_of(job.source)],
+        job.path,
+    )
     say("ready", True)
     sys.stdin.buffer.readline()
     try:
@@ -109,9 +116,7 @@ def _told(error: BaseException, path: str) -> tuple[str, int | None]:
     """The error in words, and the learner's innermost line."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == path]
-    told = traceback.TracebackException.from_exception(error, lookup_lines=False)
-    text = "".join(told.format_exception_only()).strip()
-    return text.partition("\n=== Source Location Trace")[0][:4000], lines[-1] if lines else None
+    return in_words(error), lines[-1] if lines else None
 
 
 if __name__ == "__main__":

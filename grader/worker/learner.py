@@ -10,14 +10,13 @@ import traceback
 from collections.abc import Callable
 from types import CodeType, ModuleType
 
-import msgspec
-
 from grader.probes.observe import Misused
+from grader.records.lines import lines_of
+from grader.records.raised import in_words, written
 from grader.records.record import Frame, Outcome
 
 MAX_FRAMES = 12
 """The most frames that are kept. Of a deep recursion, they are the first and the last ones."""
-MAX_MESSAGE = 4000
 
 
 class Stopped(Exception):
@@ -51,7 +50,7 @@ def load(path: str, source: str, follow: Callable[[CodeType], None] | None = Non
     module = ModuleType("submission")
     module.__file__ = path
     sys.modules["submission"] = module
-    linecache.cache[path] = (len(source), None, source.splitlines(keepends=True), path)
+    linecache.cache[path] = (len(source), None, [f"{line}\n" for line in lines_of(source)], path)
     with LearnersCode(path):
         code = compile(source, path, "exec", dont_inherit=True)
         if follow is not None:
@@ -65,20 +64,15 @@ def _outcome(error: BaseException, path: str) -> Outcome:
     frames = [_frame(frame) for frame in stack if frame.filename == path]
     if len(frames) > MAX_FRAMES:
         frames[MAX_FRAMES // 2 : -MAX_FRAMES // 2] = []
-    if isinstance(error, SystemExit):
-        code = error.code if type(error.code) in (int, str, type(None)) else "an object"
-        return Outcome("exited", f"the code called exit (SystemExit: {code})", frames)
     if isinstance(error, Misused):
-        return Outcome("unusable", error.observed, frames, promise=error.expected)
-    # With the stack, it asks "Did you mean: 'loss'?" of a name that is unknown.
-    told = traceback.TracebackException.from_exception(error, lookup_lines=False)
-    message = "".join(told.format_exception_only()).strip()
-    message = message.partition("\n=== Source Location Trace")[0]  # lines of XLA's own code
+        observed, expected = written(error.observed), written(error.expected)
+        return Outcome("unusable", observed, frames, promise=expected)
+    message = in_words(error)
+    if isinstance(error, SystemExit):
+        return Outcome("exited", f"the code called exit ({message})", frames)
     if isinstance(error, MemoryError):
         message += ": the run asked for more memory than it may have"
-    kind = "raised" if frames else "unusable"
-    found = {"kind": kind, "message": message[:MAX_MESSAGE], "frames": frames}
-    return msgspec.convert(found, Outcome)
+    return Outcome("raised" if frames else "unusable", message, frames)
 
 
 def _frame(frame: traceback.FrameSummary) -> Frame:

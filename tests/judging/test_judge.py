@@ -12,7 +12,7 @@ from made_up import add, exercise, record, statuses
 from grader.course.catalog import Entry
 from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result, Unable
-from grader.judging.judge import WHAT_A_FILE_MAY_HOLD, judge, worth_timing
+from grader.judging.judge import LONGEST, WHAT_A_FILE_MAY_HOLD, judge, worth_timing
 from grader.records.record import Finding, Frame, Observed, Outcome, Record, decode_record
 from grader.source import places
 
@@ -286,6 +286,57 @@ def test_a_failure_at_a_definition_is_placed_at_a_slip_inside() -> None:
     assert lines == [2]
     assert observed.endswith("what `step` returns on this line is dropped")
     assert narrowed(right, model=right) == ([2], "y")  # its only statement
+
+
+@pytest.mark.parametrize("statement", [f"a = 0x{'f' * 20_000}", f"({'not ' * 500}x)()"])
+def test_a_text_that_python_cannot_write_costs_no_verdict(statement: str) -> None:
+    right = "def f(x):\n    return x\n"
+    lines, observed = narrowed(
+        f"{statement}\ndef f(x):\n    {statement}\n    return x\n", model=right
+    )
+    assert (len(lines), observed) == (1, "y")
+
+
+def test_where_it_happened_is_a_courtesy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RecursionError
+
+    for name in ("missing", "slips", "led_to", "given_names", "of_words"):
+        monkeypatch.setattr(f"grader.judging.judge.{name}", broken)
+    lines, observed = narrowed("def f(x):\n    return x\n")
+    assert (lines, observed) == ([1], "y")
+    raised = Outcome("raised", "ValueError: no", [Frame(2, "f", "return x")])
+    runs = judge(record(Observed(raised)), exercise()).verdicts[1]
+    assert (runs.status, runs.observed) == ("fail", "ValueError: no")
+
+
+def test_a_wrapper_that_returns_nothing_is_blamed_for_what_it_decorates() -> None:
+    right = "def f(x):\n    return x\n"
+    own = "def own(f):\n    def call(x):\n        f(x)\n\n    return call\n\n\n@own\n"
+    made = exercise()
+    made.model = right
+    unusable = Outcome("unusable", "it returned None", promise="`f` returns a number")
+    runs = judge(record(Observed(unusable), source=own + right), made).verdicts[1]
+    assert (runs.expected, runs.culprits[0].line) == ("`f` returns a number", 2)
+    assert runs.observed == "`call` returned None: no `return` gives a value"
+
+
+def test_a_fault_in_judging_is_one_reports_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise AttributeError("no `tree`")
+
+    monkeypatch.setattr("grader.judging.judge._source", broken)
+    report = judge(record(), exercise(one=None))
+    assert (report.exit_code, report.path) == (4, "exercises/ex.py")
+    assert report.verdicts[0].fault == "judging: AttributeError: no `tree`"
+    assert "the grader itself is at fault, not your file" in report.verdicts[0].reason
+
+
+def test_a_failure_of_megabytes_is_cut() -> None:
+    long = "a" * 10_000_000
+    verdict = judge(record(), exercise(one=Failure(long, long, hint=long))).verdicts[2]
+    said = {verdict.expected, verdict.observed, verdict.hint}
+    assert said == {f"{long[:LONGEST]} ..."}
 
 
 def test_a_parameter_that_is_not_used_explains_only_what_it_has_to_do_with() -> None:

@@ -7,7 +7,7 @@ from made_up import record
 
 from grader.judging.arrays import dump
 from grader.judging.checking import Failure
-from grader.judging.results import differing_leaf, other_parts, zeros_of_other_sign
+from grader.judging.results import differing_leaf, finite, other_parts, zeros_of_other_sign
 from grader.records.record import Leaf, Observed, Outcome
 
 ROWS = Leaf("", "jax", "jax.Array", (4, 2), parts={0: ((0, 2), (0, 2)), 1: ((2, 4), (0, 2))})
@@ -47,6 +47,22 @@ def test_zeros_keep_their_signs(mine: list[float], same: bool) -> None:
     ]
     failure = zeros_of_other_sign(record(sides[0], reference=sides[1]), "w")
     assert (failure is None) == same
+
+
+@pytest.mark.parametrize(
+    ("mine", "said"),
+    [([1, np.inf], ""), ([2, np.nan], ""), ([1, 3e38], "3e+38")],
+)
+def test_what_is_infinite_may_be_no_number_and_not_finite(mine: list[float], said: str) -> None:
+    sides = [
+        Observed(
+            Outcome("finished"),
+            {"w": [Leaf("", "jax", "jax.Array", (2,), "float32", data=dump(np.array(x, "f")))]},
+        )
+        for x in (mine, [1, np.inf])
+    ]
+    failure = finite(record(sides[0], reference=sides[1]), "w")
+    assert (failure.observed if failure else "") == said
 
 
 def observed(forms: list[str], path: str = "['w']") -> Observed:

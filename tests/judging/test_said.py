@@ -50,6 +50,17 @@ def test_an_exception_that_says_what_is_wrong_is_left_as_it_is() -> None:
             "ValueError: Cannot extract graph node from different trace level, got RngCount( # 1",
             "a model with a `RngCount` is used in a traced function",
         ),
+        (
+            "TypeError: add requires ndarray or scalar arguments, got <class 'dict'> at position "
+            "1.",
+            "a dict stands where an array or a number is expected",
+        ),
+        (
+            "ValueError: device_put device specification must be a tree prefix of the "
+            "corresponding value; \n the prefix pytree has a subtree of type\n    "
+            "<class 'list'>\nbut at the same key path the full pytree has another",
+            "a list stands where `jax.device_put` takes a device or a sharding",
+        ),
         ("TypeError: 'int' object is not iterable", "something of type `int` stands where a list"),
         (
             "AttributeError: jax.device_put_replicated is deprecated; use jax.device_put instead.",

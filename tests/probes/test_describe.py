@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from grader.probes.describe import describe, flatten, leaves_of
+from grader.probes.describe import DEEPEST, describe, flatten, leaves_of
 from grader.probes.observe import Misused, unpack
 from grader.probes.plain import plain
 from grader.records.record import Leaf
@@ -175,6 +175,44 @@ def circle() -> list[Any]:
     made: list[Any] = []
     made.append(made)
     return made
+
+
+def in_others(made: Any, depth: int) -> Any:
+    """A value in so many lists, tuples and dicts."""
+    for level in range(depth):
+        made = ([made], (made,), {"a": made}, OrderedDict(a=made), Pair(1, made))[level % 5]
+    return made
+
+
+def circle_of_a_tuple() -> Any:
+    made: list[Any] = []
+    made.append(Pair(1, {"a": made}))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (circle, "a list in it contains itself"),
+        (circle_of_a_tuple, "a list in it contains itself"),
+        (lambda: in_others(1, 100_000), "more than 100 lists, tuples or dicts"),
+    ],
+)
+def test_a_tree_without_end_is_not_given_to_jax(make: Callable[[], Any], words: str) -> None:
+    with pytest.raises(Misused, match=words):
+        flatten(make())
+
+
+class Posing:
+    """An object that says it is a tuple."""
+
+    __class__ = tuple  # type: ignore[assignment]
+
+
+def test_one_of_some_depth_or_that_holds_a_thing_twice_is() -> None:
+    one = [1.0]
+    assert len(flatten([one, {"a": one}, Posing()]).leaves) == 3
+    assert len(flatten(in_others(1.0, DEEPEST)).leaves) == 1 + DEEPEST // 5
 
 
 @pytest.mark.parametrize("make", [circle, lambda: "\ud800"])

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from grader.course.catalog import Entry
 from grader.running import submitted
+from grader.running.grade import grade
 from grader.source.inspection import MAX_BYTES, Unreadable
 
 FILE = "ex02_mixed_devices.py"
@@ -130,3 +132,16 @@ def test_no_descriptor_is_left_open(folder: Path) -> None:
         refusal(Path("alice", "none.py"))
         refusal(Path("alice"))
     assert len(list(Path("/dev/fd").iterdir())) == before
+
+
+def test_a_fault_of_the_inspection_is_one_reports_own(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise AttributeError("no `ctx`")
+
+    monkeypatch.setattr(Entry, "inspect", broken)
+    Path(FILE).write_text("x = 1\n", "utf-8")
+    record = grade(Entry("ex02_mixed_devices"), Path(FILE), None)  # type: ignore[arg-type]
+    assert record.broken.startswith("AttributeError: no `ctx` (")
+    assert record.submission is None
