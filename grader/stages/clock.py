@@ -195,7 +195,7 @@ class Staged:
 
 def _small(array: Any) -> Any:
     """SIDE rows of an argument as float32, small enough to be multiplied often."""
-    array = array[:SIDE]
+    array = array[:SIDE].real
     whole = not jax.numpy.issubdtype(array.dtype, np.floating)
     return array.astype(np.float32) / (SIDE if whole else 1)
 

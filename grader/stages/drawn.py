@@ -138,15 +138,19 @@ def some_by_columns(rng: Any, tree: Any) -> Any:
     def drawn(array: Any) -> Any:
         if array.ndim != 2 or not rng.integers(2):
             return array
-        return _with_gaps(array) if apart.integers(2) else np.asfortranarray(array)
+        return with_gaps(array, (1, 0)) if apart.integers(2) else np.asfortranarray(array)
 
     return jax.tree.map(drawn, tree)
 
 
-def _with_gaps(array: Any) -> Any:
-    """A matrix of the same numbers, which is a part of a larger one that was transposed."""
-    larger = np.zeros((array.shape[1], array.shape[0] + 1), array.dtype)
-    part = larger[:, :-1].T
+def with_gaps(array: Any, order: Sequence[int]) -> Any:
+    """An array of the same numbers, which is a part of a larger one that was transposed.
+
+    Its axes lie in memory in this `order`, from the outermost on.
+    """
+    *outer, inner = (array.shape[axis] for axis in order)
+    larger = np.zeros((*outer, inner + 1), array.dtype)
+    part = larger[..., :-1].transpose(np.argsort(order))
     part[...] = array
     return part
 
@@ -159,18 +163,47 @@ def three_axes(devices: Any) -> Any:
     return np.reshape(devices, (first, second, -1))
 
 
-def with_lost_row(rng: Any, batch: Any) -> Any:
-    """The batch, (inputs, targets) on devices, in which the targets of a drawn row are NaN.
+OVERFLOWING = 1e20
+"""How far targets are from 0 if the square of an error is infinite, and its gradient is not."""
+
+
+def odd_batches(rng: Any, batch: Any) -> tuple[Any, Any, Any]:
+    """Three batches like (inputs, targets) on devices, whose loss is no number, or infinite.
+
+    In the first, the targets of a drawn row are NaN, and in the second, its inputs. In the third,
+    targets are so far away that the loss is infinite, but not the gradient.
+    """
+    lost = (with_lost_row(rng, batch, part) for part in (-1, 0))
+    return *lost, with_targets(batch, OVERFLOWING)
+
+
+def with_lost_row(rng: Any, batch: Any, part: int = -1) -> Any:
+    """The batch, (inputs, targets) on devices, in which a drawn row of one of the two is NaN.
 
     They are placed as they were. What is no such batch stays as it is.
     """
     leaves, form = jax.tree.leaves(batch), jax.tree.structure(batch)
-    if not (leaves and isinstance(leaves[-1], jax.Array)):
+    if not (leaves and isinstance(leaves[part], jax.Array)):
         return batch
-    targets = np.array(leaves[-1])
-    targets[int(rng.integers(len(targets)))] = np.nan
-    there = leaves[-1].sharding if leaves[-1].committed else None
-    return jax.tree.unflatten(form, [*leaves[:-1], jax.device_put(targets, there)])
+    array = np.array(leaves[part])
+    array[int(rng.integers(len(array)))] = np.nan
+    leaves[part] = jax.device_put(array, _where(leaves[part]))
+    return jax.tree.unflatten(form, leaves)
+
+
+def copied(tree: Any) -> Any:
+    """A tree of copies, placed as its arrays are. A step may delete what it is given."""
+
+    def copy(leaf: Any) -> Any:
+        mine = isinstance(leaf, jax.Array)
+        return jax.device_put(np.array(leaf), _where(leaf)) if mine else leaf
+
+    return jax.tree.map(copy, tree)
+
+
+def _where(array: Any) -> Any:
+    """The sharding of an array that was placed; None for one that may go anywhere."""
+    return array.sharding if array.committed else None
 
 
 def with_targets(batch: Any, far: float) -> Any:
@@ -183,5 +216,18 @@ def with_targets(batch: Any, far: float) -> Any:
         return batch
     targets = np.asarray(leaves[-1])
     drawn = np.float32(far / max(float(abs(targets).max(initial=0)), 1e-9)) * targets
-    there = leaves[-1].sharding if leaves[-1].committed else None
-    return jax.tree.unflatten(form, [*leaves[:-1], jax.device_put(drawn, there)])
+    placed = jax.device_put(drawn, _where(leaves[-1]))
+    return jax.tree.unflatten(form, [*leaves[:-1], placed])
+
+
+def with_rows(batch: Any, count: int) -> Any:
+    """The first rows of the batch, (inputs, targets) on devices, so many, placed as it was.
+
+    What is no such batch stays as it is.
+    """
+
+    def cut(leaf: Any) -> Any:
+        mine = isinstance(leaf, jax.Array)
+        return jax.device_put(np.asarray(leaf)[:count], _where(leaf)) if mine else leaf
+
+    return jax.tree.map(cut, batch)

@@ -87,6 +87,14 @@ def test_no_true_cause_is_left_while_a_submission_runs() -> None:
     assert all(set(answer) <= {"report", "cause", "remedy", "other"} for answer in facts["answers"])
 
 
+def test_of_an_answer_of_megabytes_the_beginning_is_kept() -> None:
+    module = solution()
+    module.diagnose = lambda _: ("ab" * 10_000_000, "leave it")
+    answer = drive._answer(module, "a report")
+    assert (answer.cause, answer.remedy) == ("ab" * (drive.LONGEST // 2), "leave it")
+    assert max(map(len, (*module.CAUSES, *module.REMEDIES))) < drive.LONGEST
+
+
 def test_reports_are_drawn_afresh_and_can_be_repeated() -> None:
     def undated(seed: int) -> list[str]:
         return [

@@ -50,6 +50,44 @@ def test_one_row_of_the_targets_is_lost_and_stays_where_it_was(committed: bool, 
 
 def test_what_is_no_batch_stays_as_it_is(rng: Any) -> None:
     assert drawn.with_lost_row(rng, None) is None
+    assert drawn.odd_batches(rng, None) == (None, None, None)
+    assert drawn.copied({"w": 1.0}) == {"w": 1.0}
+
+
+def test_odd_batches_lose_targets_or_inputs_or_have_an_infinite_loss(rng: Any) -> None:
+    place = jax.devices()[-1]
+    batch = jax.device_put((np.ones((5, 2), np.float32), np.ones((5, 3), np.float32)), place)
+    without_targets, without_inputs, far = (
+        [np.asarray(x) for x in odd] for odd in drawn.odd_batches(rng, batch)
+    )
+    assert [int(np.isnan(x).sum()) for x in (*without_targets, *without_inputs)] == [0, 3, 2, 0]
+    assert np.isfinite(far[1]).all()
+    with np.errstate(over="ignore"):
+        assert np.isinf(far[1] ** 2).any()
+
+
+def test_copies_are_other_arrays_where_the_first_ones_are() -> None:
+    array = jax.device_put(np.arange(3.0, dtype=np.float32), jax.devices()[-1])
+    copy = drawn.copied({"w": array})["w"]
+    array.delete()
+    assert copy.tolist() == [0, 1, 2]
+    assert copy.devices() == {jax.devices()[-1]}
+
+
+def test_the_first_rows_of_a_batch_stay_where_they_were() -> None:
+    batch = jax.device_put((np.arange(6.0).reshape(3, 2), np.arange(3.0)), jax.devices()[-1])
+    inputs, targets = drawn.with_rows(batch, 2)
+    assert (inputs.shape, targets.tolist()) == ((2, 2), [0, 1])
+    assert inputs.devices() == {jax.devices()[-1]}
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0), (2, 1, 0)])
+def test_an_array_with_gaps_holds_the_same_and_lies_in_that_order(order: tuple[int, ...]) -> None:
+    array = np.arange(24).reshape(2, 3, 4)
+    found = drawn.with_gaps(array, order)
+    assert np.array_equal(found, array)
+    assert not found.flags.forc
+    assert sorted(range(3), key=lambda axis: -found.strides[axis]) == list(order)
 
 
 def test_what_reaches_numbers_gives_what_numpy_gives() -> None:

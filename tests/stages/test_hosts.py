@@ -125,6 +125,7 @@ def test_too_little_time_is_no_verdict(run: Run, monkeypatch: pytest.MonkeyPatch
     [
         ("os._exit(7)", "exited", "ended with code 7"),
         ("raise SystemExit(0)", "raised", "SystemExit: 0"),
+        ("raise SyntaxError('', ('', 1, 1, 5))", "raised", "SyntaxError: Python cannot print"),
         ("os.abort()", "killed", "signal 6"),
         ("os.kill(os.getpid(), 9)", "killed", "signal 9"),
         ("[print('x' * 1000) for _ in iter(int, 1)]", "flooded", "printed more than"),

@@ -18,6 +18,7 @@ from grader.checks.ex01_find_devices.facts import (
     ASKED_AGAIN,
     FAULTS,
     LATER,
+    LEFT,
     NO_STAGE,
     Answer,
 )
@@ -101,6 +102,9 @@ def _judged(record: Record, function: str, concerns: Callable[[str], bool]) -> R
     for mine, want in _pairs(record, function):
         if not want.raised and concerns(want.answer) and mine.answer != want.answer:
             expected = f"`{mine.call}` is {_short(want.answer)} on {mine.machine}"
+            if mine.answer == want.answer + LEFT:
+                place = statements.call(record, function, *OF_DEFAULT_DEVICE)
+                return Failure(expected, _said(mine, want), place, ASK_ALONE)
             right = _right_line(record, mine, want, function)
             if right:
                 place = statements.deciding(record, mine.line or 0, right)
@@ -110,6 +114,8 @@ def _judged(record: Record, function: str, concerns: Callable[[str], bool]) -> R
                 hint = DEFAULT if _by_its_default(want) else _hint(record, mine, want) or beyond
                 return Failure(expected, said, place, hint)
             hint = _hint(record, mine, want)
+            if mine.answer in NO_GPUS and (named := _with_a_number(record, function)):
+                return Failure(expected, _said(mine, want), named, ONLY_A_PLATFORM)
             hint = BY_NAME if _only_by_name(record, mine, function) else hint
             if not hint and _in_order_of_texts(mine, want) and (made := _sorts(record, function)):
                 said = f"{_said(mine, want)}: among texts, 10 comes before 2"
@@ -122,6 +128,27 @@ def _judged(record: Record, function: str, concerns: Callable[[str], bool]) -> R
     return _no_stage(record)
 
 
+ONLY_A_PLATFORM = (
+    'jax.devices takes the name of a platform, "gpu", and no number. Asked for "gpu:1", it raises '
+    'RuntimeError: JAX knows no such platform. jax.devices("gpu") is a list; which part is GPU 1?'
+)
+
+
+def _with_a_number(record: Record, function: str) -> list[Culprit]:
+    """Where `function` asks for the devices of a text with a colon: "gpu:1"."""
+    file = File(record.source)
+    nodes = (node for top in reached(file, function) for node in ast.walk(top))
+    calls = (n for n in nodes if isinstance(n, ast.Call) and last_name(n.func) == "devices")
+    asked = ((call, ast.unparse(part)) for call in calls for part in call.args[:1])
+    return [file.place(call) for call, text in asked if re.match(r"f?['\"]\w+:", text)]
+
+
+OF_DEFAULT_DEVICE = ("default_device", "update")
+"""What sets JAX's default device."""
+ASK_ALONE = (
+    "What is made after this call would be made on another device. Which line sets JAX's default "
+    "device? An answer needs none."
+)
 SORTED = (
     'jax.devices("gpu") has the GPUs in the order of their numbers. What does the marked line '
     "compare, numbers or texts?"
@@ -156,7 +183,9 @@ def _right_line(record: Record, mine: Answer, want: Answer, function: str) -> in
     Elsewhere this line and that of `mine` gave right answers, one with a GPU, and one without.
     """
     right = [
-        (a.line, a.answer in NO_GPUS) for a, b in _pairs(record, function) if a.answer == b.answer
+        (a.line, a.answer in NO_GPUS)
+        for a, b in _pairs(record, function)
+        if a.answer == b.answer and not a.raised
     ]
     without = want.answer in NO_GPUS
     if (mine.line, not without) not in right:
@@ -187,7 +216,9 @@ def _hint(record: Record, mine: Answer, want: Answer) -> str:
     if _kind(want.answer) == "a number" and int(mine.answer) < int(want.answer):
         return EACH
     beyond = want.answer == A_CPU and mine.answer.startswith("GPU ")
-    return NUMBERS if beyond and ("-" in mine.call or "devices()[" not in record.source) else ""
+    outside = beyond and ("-" in mine.call or "devices()[" not in record.source)
+    of_cpus = mine.answer == A_CPU_LIST and _by_its_default(want)
+    return NUMBERS * outside or DEFAULT * of_cpus
 
 
 OF_THE_DEFAULT = ("default_backend", "devices", "device_count", "local_devices")

@@ -4,12 +4,13 @@ The staged machines (`grader.stages.machines`) have GPUs of NVIDIA's or AMD's, a
 GPUs are the default backend. Of each of these four there are machines with 1 GPU, with 8, with some
 (2 to 7) and with many (9 to 20); each number up to 8 comes. On a drawn one of them, a CPU device is
 JAX's default device (`jax_default_device`), and on another one, a GPU is; for two of the four,
-drawn as well, the default device is set by the name of its platform, a text. `try_gpu` is asked for
-every GPU, and for numbers beside them that are drawn. One machine has no GPU, and one has TPUs and
-no GPU: an answer that takes every accelerator for a GPU is wrong there. The names of all products
-are drawn, and whether the GPUs of a machine are of one kind or of two. Each of these machines is
-asked everything twice, and which function comes first is drawn, and whether `i` is given by its
-name.
+drawn as well, the default device is set by the name of its platform, a text. Where the GPUs are the
+default backend, JAX_PLATFORMS names them before the CPU on one machine of each maker. `try_gpu` is
+asked for every GPU, and for numbers beside them that are drawn. One machine has no GPU, and one has
+TPUs and no GPU: an answer that takes every accelerator for a GPU is wrong there. The names of all
+products are drawn, and whether the GPUs of a machine are of one kind or of two. Each of these
+machines is asked everything twice, and which function comes first is drawn, and whether `i` is
+given by its name.
 
 Each fault of a plugin, NVIDIA's or AMD's, gets a machine of its own for each question, because JAX
 starts its plugins at the first question only; `try_gpu` is asked there for 0 and for drawn numbers,
@@ -18,15 +19,15 @@ before the CPU or after it. What a plugin says that fails is drawn: each of the 
 runtime has comes, with a word of its own or with what plugins often say.
 
 An answer is kept as words, such as "GPU 2", and looked at again when all has been asked on its
-machine: a list that is changed by a later call shows. Where the file names numbers, one machine has
-more GPUs than each of them that is below MOST_GPUS, others have just so many, and `try_gpu` is
-asked for them and for numbers far beyond; one machine is asked again and again, and some plugins
-say more. A device counts as GPU 2 if it is that very
-object, so a name or an object made to look like a device does not pass.
+machine: a list that is changed by a later call shows. So does a call that leaves another default
+device than there was. Where the file names numbers, one machine has more GPUs than each of them
+that is below MOST_GPUS, others have just so many, and `try_gpu` is asked for them and for numbers
+far beyond; one machine is asked again and again, and some plugins say more. A device counts as GPU
+2 if it is that very object, so a name or an object made to look like a device does not pass.
 """
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -46,6 +47,7 @@ from grader.checks.ex01_find_devices.facts import (
     ASKED_AGAIN,
     FAULTS,
     LATER,
+    LEFT,
     NO_STAGE,
     Answer,
 )
@@ -116,7 +118,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
                     name += f", where JAX's default device is set to {device!r}"
                 elif default:
                     name += f", where a {default} is JAX's default device"
-                module, asked = machines.fresh(submission), gpus == 8 and made is MAKES[0]
+                module = machines.fresh(submission)
+                asked = gpus == 8 and made in (MAKES[0], _named_first(MAKES[0]))
                 with jax.default_device(device) if default else nullcontext():
                     answers += _questions(name, module, stage, rng, often=asked)
         said = zip(cycle(rng.permutation(CODES)), cycle(rng.permutation(SAID)))
@@ -147,10 +150,20 @@ def _staged(rng: Any) -> list[tuple[int, machines.Made, str]]:
         if many >= MANY[1]:  # a mistake that shows there has nothing to do with it
             unset = defaults.index("")
             defaults[unset], defaults[2] = defaults[2], ""
-        staged += [(gpus, made, one) for gpus, one in zip(counts, defaults, strict=True)]
+        those = zip(counts, defaults, strict=True)
+        here = [(gpus, made, default) for gpus, default in those]
+        if not made.platforms:
+            last = max(number for number, default in enumerate(defaults) if not default)
+            here[last] = counts[last], _named_first(made), ""
+        staged += here
     staged += [(gpus, MAKES[rng.integers(len(MAKES))], DEFAULTS[-1]) for gpus in some]
     staged.sort(key=lambda one: bool(one[-1]))
     return [(0, machines.NVIDIA, ""), *staged, (int(rng.integers(1, 9)), machines.GOOGLE, "")]
+
+
+def _named_first(made: machines.Made) -> machines.Made:
+    """The same make, where JAX_PLATFORMS names its plugin before the CPU."""
+    return replace(made, platforms=f"{made.plugin},cpu")
 
 
 def _of_some_kind(made: machines.Made, rng: Any) -> machines.Made:
@@ -236,17 +249,32 @@ def _ask(
     call = f"{function}({', '.join(texts)})"
     try:
         asking = partial(getattr(module, function), *args, **named)
-        value, line = returned(asking, module.__file__ or "")
+        (value, line), left = _and_what_it_left(partial(returned, asking, module.__file__ or ""))
     except Exception as error:  # noqa: BLE001 (whatever it raises is the answer)
         return Answer(machine, call, "", list(_chain(error)), _line(error, module.__file__)), None
-    return Answer(machine, call, _words(value, stage), line=line or None), value
+    return Answer(machine, call, _words(value, stage) + left, line=line or None), value
+
+
+def _and_what_it_left(call: Callable[[], Any]) -> tuple[Any, str]:
+    """What a call returns, and LEFT if it changed JAX's default device, which is set back."""
+    usual = jax.config.jax_default_device
+    with jax.default_device(usual):
+        value = call()
+        inside = jax.config.jax_default_device
+    if (now := jax.config.jax_default_device) != usual:
+        jax.config.update("jax_default_device", usual)
+    return value, LEFT * ((inside, now) != (usual, usual))
 
 
 def _seen_again(answer: Answer, value: Any, stage: machines.Stage) -> Answer:
     """An answer, with what it is by now, if later calls have changed it."""
     now = "" if answer.raised else _words(value, stage)
     changed = f"{answer.answer}{LATER}{now}"
-    return answer if now == answer.answer else msgspec.structs.replace(answer, answer=changed)
+    return (
+        answer
+        if now == answer.answer.removesuffix(LEFT)
+        else msgspec.structs.replace(answer, answer=changed)
+    )
 
 
 def _chain(error: BaseException | None) -> Iterator[str]:

@@ -8,6 +8,7 @@ from grader.checks.ex03_create_in_place import EXERCISE
 from grader.checks.ex03_create_in_place.facts import (
     CALLS,
     MADE_BEFORE,
+    ONCE_MORE,
     ROUNDS,
     UNSEEN,
     default_left,
@@ -324,15 +325,21 @@ def _left(record: Record, name: str) -> Failure | None:
             statements.call(record, "create", "default_device", "update"),
             "When a `with` block ends, it puts back what it changed. Does your code do that?",
         )
-    if both := seen(record).facts[shared(name)]:
-        path, other = both
-        return Failure(
-            "each call of `create` makes four new arrays",
-            f"`{path}` of the {name} is the very array that an earlier layer has, `{other}`",
-            statements.entry(record, "create", path[2:-2]),
-            SHARED,
-        )
-    return None
+    found = _of_two_calls(record, name)
+    return found or (_of_two_calls(record, ONCE_MORE) if name == ROUNDS[-1] else None)
+
+
+def _of_two_calls(record: Record, name: str) -> Failure | None:
+    """The failure for an array that two calls returned."""
+    if not (both := seen(record).facts[shared(name)]):
+        return None
+    path, other = both
+    return Failure(
+        "each call of `create` makes four new arrays",
+        f"`{path}` of the {name} is the very array that an earlier layer has, `{other}`",
+        statements.entry(record, "create", path[2:-2]),
+        SHARED,
+    )
 
 
 def _at_import(record: Record) -> list[Culprit]:

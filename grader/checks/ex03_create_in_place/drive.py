@@ -1,12 +1,13 @@
 """Drives ex03_create_in_place: creates two layers, each on its own device, and then three more.
 
 Drawn: the default device, the two devices, neither of which is the default one, the keys, of which
-one begins with 0, as that of a small seed does, and the numbers of rows, 1 to 7 for one layer. They
-differ: JAX logs no copy for a jitted call whose arguments have the shapes of an earlier call. The
-third layer is like the first one, but for its key: what is kept of an earlier layer does not fit
-it, and a number that only its programs hold came from its key. The second one's device is the
-default one then. The fourth has the third one's key, and another number of rows. The fifth call is
-the fourth one again, with the same key, rows and device: its arrays are new ones all the same.
+one begins with 0, as that of a small seed does, and one ends with 2**31 or more, and the numbers of
+rows, 1 to 7 for one layer. They differ: JAX logs no copy for a jitted call whose arguments have the
+shapes of an earlier call. The third layer is like the first one, but for its key: what is kept of
+an earlier layer does not fit it, and a number that only its programs hold came from its key. The
+second one's device is the default one then. The fourth has the third one's key, and another number
+of rows. The fifth call is the fourth one again, with the same key, rows and device: its arrays are
+new ones all the same, and so are those of one more such call.
 
 A copy is not the only way from the host: an array made by NumPy inside a jitted function becomes a
 constant of the program, and reaches the device with it. So the constants of all compiled programs
@@ -50,7 +51,7 @@ from grader.checks.ex03_create_in_place.facts import (
 from grader.probes import alive, dumped, launches
 from grader.probes.describe import address, in_other_order
 from grader.probes.observe import Observe
-from grader.stages.drawn import among, beyond
+from grader.stages.drawn import among, beside, beyond
 
 _CONSTANT = re.compile(r"constant(?: dense)?<(.*?)> : tensor<((?:\d+x)*)")
 ROWS, BETWEEN = ((1, 8), (1000, 4100)), (8, 1000)
@@ -71,6 +72,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     between = _rows(rng, BETWEEN)
     words = rng.integers(1 << 20, 1 << 30, (3, 2), dtype=np.uint32)
     words[rng.integers(len(words)), 0] = 0
+    words[beside(rng).integers(len(words)), 1] |= 1 << 31
     with observe.unwatched():
         watch = launches.Places()
         pairs = zip(words, (one, two, one), strict=True)
@@ -96,6 +98,10 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         with observe.unwatched():
             observe.fact(shared(name), _shared(created, made[:index]))
             observe.fact(turned(name), in_other_order(created))
+    elsewhere, device, rows, key = layers[-1]
+    with observe.unwatched(), jax.default_device(elsewhere):
+        again = submission.create(keys[key], rows, device)
+        observe.fact(shared(facts.ONCE_MORE), _shared(again, made))
 
 
 def _rows(rng: Any, span: Sequence[int]) -> int:

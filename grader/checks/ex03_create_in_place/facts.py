@@ -4,6 +4,8 @@ A layer's name is the name of the value that `create` returned, and of the phase
 """
 
 ROUNDS = ("first layer", "second layer", "third layer", "fourth layer", "fifth layer")
+ONCE_MORE = "sixth layer"
+"""A layer that is made like the two before it, and of which only `shared` is kept."""
 CALLS = "calls of create"
 """The fact that counts them; there are more than layers if the file names numbers."""
 MADE_BEFORE = "arrays alive before the first layer"

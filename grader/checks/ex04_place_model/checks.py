@@ -8,6 +8,7 @@ from grader.checks.ex04_place_model.facts import (
     BATCHES_CHANGED,
     CALLS,
     FORM_OF_BATCH,
+    GONE,
     IN_OTHER_ORDER,
     MODELS,
     OTHER_NODES,
@@ -363,6 +364,16 @@ def copied_once(record: Record) -> Result:
             _made(record, shared.split("[")[0].split(".")[0]),
             COPIES,
         )
+    given_away = statements.donated(record, "place")
+    if given_away or seen(record).facts[GONE]:
+        return Failure(
+            "the caller still has the params and the state that it gave: it may place them again",
+            "an array is given away, as `donate=True` asks for"
+            if given_away
+            else "some of them are deleted",
+            given_away or statements.call(record, "place", "delete", "jit"),
+            AGAIN_LATER,
+        )
     if both := seen(record).facts[TWICE_IN_ONE]:
         return Failure(
             "each place in a tree gets an array of its own, which a step may donate",
@@ -403,6 +414,7 @@ def _copied_again(record: Record) -> Result:
     )
 
 
+AGAIN_LATER = "What is donated is gone for the caller, too. Which line gives it away?"
 IN_TWO_PLACES = (
     "One array may stand in two places of what comes in. A step that donates its copy in one of "
     "them deletes it in the other. What does your code keep of an array that came before?"

@@ -2,15 +2,16 @@
 
 The first model, and one more, have the file's optimizer: a step is taken with one of the two, and
 `place` cannot know with which. The others have other optimizers, whose states have other types, and
-one of them has arrays of other dtypes, one without numbers, one that stands in two places, and
-empty nodes, too, and its params are in bfloat16, and the dtypes of its batch are those that NumPy
-makes unless it is told another; the state of one has no array at all, and the dtypes of its batch
-are smaller ones; the batch of a third is of whole numbers without a sign. So it helps nobody to
-take Adam's state apart, or to name one device always. The inputs of these three have more
+one of them has arrays of other dtypes, one without numbers, one that stands in two places, the very
+params, and empty nodes, too, and its params are in bfloat16, and the dtypes of its batch are those
+that NumPy makes unless it is told another; the state of one has no array at all, and the dtypes of
+its batch are smaller ones; the batch of a third is of whole numbers without a sign. So it helps
+nobody to take Adam's state apart, or to name one device always. The inputs of these three have more
 dimensions than two, as images do, and their labels may have two. But for the first model's, inputs
-lie column by column in memory. The two models are of one size, and go from the same device to the
-same one: only their numbers differ. At last the params and the state of one model are placed again,
-on another device, and once more on that one, where the arrays are other ones than those of the call
+lie column by column in memory, and in one of these three in yet another order, and some arrays of a
+batch are an np.memmap. The two models are of one size, and go from the same device to the same one:
+only their numbers differ. At last the params and the state of one model are placed again, on
+another device, and once more on that one, where the arrays are other ones than those of the call
 before: a step may have donated these. No count is 0: a state made anew by `init` differs. A step
 that JAX refuses is a fact about the placement, and no error of the run; with other optimizers, a
 step is traced only. What `place` returned, and the batches that it was given, are looked at when
@@ -27,7 +28,7 @@ two calls, `place` is called more often.
 import traceback
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +40,7 @@ from grader.checks.ex04_place_model.facts import (
     BATCHES_CHANGED,
     CALLS,
     FORM_OF_BATCH,
+    GONE,
     IN_OTHER_ORDER,
     MODELS,
     OTHER_NODES,
@@ -53,6 +55,7 @@ from grader.checks.ex04_place_model.facts import (
     TWICE_IN_ONE,
     UNSEEN,
 )
+from grader.judging.words import plural
 from grader.probes import alive, dumped, launches
 from grader.probes.describe import in_other_order
 from grader.probes.observe import Observe, other_part, unpack
@@ -90,6 +93,24 @@ PIXELS = ((2, 2, 3), (3, 1, 1))
 SMALL: Sequence[_Dtypes] = ((np.float16, np.int8), (np.uint8, np.uint8), (np.float16, np.int16))
 
 
+class Average(NamedTuple):
+    """The state of an average of params: where no step was taken, it is the params themselves."""
+
+    params: Any
+
+
+_AVERAGE = optax.GradientTransformation(Average, lambda updates, state, _=None: (updates, state))
+
+
+def _with_average(state: Any, params: Any) -> Any:
+    """A state in which each `Average` holds these params."""
+
+    def held(node: Any) -> Any:
+        return Average(params) if isinstance(node, Average) else node
+
+    return jax.tree.map(held, state, is_leaf=lambda node: isinstance(node, Average))
+
+
 def _others(rng: Any) -> dict[str, Any]:
     """Optimizers that the file does not have, by the words for them."""
     clip, rate = float(rng.uniform(0.5, 2)), 0.1
@@ -110,6 +131,7 @@ def _others(rng: Any) -> dict[str, Any]:
             optax.GradientTransformation(_a_key, lambda updates, state, _=None: (updates, state)),
             optax.masked(optax.trace(0.9), lambda tree: jax.tree.map(lambda x: x.ndim > 1, tree)),
             optax.apply_if_finite(optax.adam(rate, mu_dtype=jnp.bfloat16), 9),
+            _AVERAGE,
         ),
     }
 
@@ -149,16 +171,25 @@ def _parameters(network: Any) -> Any:
 
 
 def _inputs(
-    traced: Any, optimizer: Any, rng: Any, features: int, rows: int, dtypes: _Dtypes, *, odd: bool
+    traced: Any,
+    optimizer: Any,
+    rng: Any,
+    features: int,
+    rows: int,
+    dtypes: _Dtypes,
+    *,
+    odd: bool,
+    moved: bool = False,
 ) -> tuple[Any, ...]:
     """Parameters and optimizer state on the default device, uncommitted; a NumPy batch.
 
     `traced` is what `_parameters` returns. inputs (rows, features) and labels (rows,) are of
     `dtypes`; they have more dimensions if these are not USUAL. With `odd`, some numbers are those
-    of `some_odd`.
+    of `some_odd`, and inputs lie column by column in memory, or with `moved` in another order.
     """
     usual = dtypes == USUAL
     more = () if usual else PIXELS[rng.integers(len(PIXELS))]
+    more = PIXELS[0] if moved else more
     inputs = rng.standard_normal((rows, features, *more))
     unsigned = np.issubdtype(dtypes[0], np.unsignedinteger)
     inputs = (abs(100 * inputs) if unsigned else inputs).astype(dtypes[0])
@@ -172,14 +203,25 @@ def _inputs(
         return jax.ShapeDtypeStruct(shape, dtype)
 
     params = jax.tree.map(sized, traced)
-    state = params, jax.eval_shape(optimizer.init, params)
+    state = params, _with_average(jax.eval_shape(optimizer.init, params), ())
     drawn = jax.tree.map(lambda shape: _values(rng, shape), state)
     if odd:
         leaves = (leaf for leaf in jax.tree.leaves(drawn) if not _is_rare(leaf))
         some_odd(rng, *leaves, inputs, labels)
+    labels = labels.astype(dtypes[1])
     if odd:
-        inputs = np.asfortranarray(inputs)
-    return *_in_two_places(jax.device_put(drawn)), (inputs, labels.astype(dtypes[1]))
+        inputs = _with_moved_axis(inputs) if moved else np.asfortranarray(inputs)
+        apart = beside(rng)
+        inputs, labels = (
+            one.view(np.memmap) if apart.integers(2) else one for one in (inputs, labels)
+        )
+    placed, state = _in_two_places(jax.device_put(drawn))
+    return placed, _with_average(state, placed), (inputs, labels)
+
+
+def _with_moved_axis(array: Any) -> Any:
+    """The same array, whose last dimension lies before the two that precede it in memory."""
+    return np.moveaxis(np.ascontiguousarray(np.moveaxis(array, -1, -3)), -3, -1)
 
 
 def _is_rare(leaf: Any) -> bool:
@@ -232,6 +274,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         WITHOUT_ARRAYS: SMALL[rng.integers(len(SMALL))],
         drawn[1]: UNSIGNED[rng.integers(len(UNSIGNED))],
     }
+    moved = beside(rng).choice([*unusual])
     observe.fact(PLACED, count)
     through = 0
     stepped = MODELS[rng.choice([index for index, name in enumerate(words) if not name])]
@@ -262,7 +305,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             with observe.unwatched():
                 dtypes = unusual.get(name, USUAL)
                 odd = prefix != MODELS[0]
-                inputs = _inputs(forms[name], optimizer, rng, features, rows, dtypes, odd=odd)
+                sized = rng, features, rows, dtypes
+                inputs = _inputs(forms[name], optimizer, *sized, odd=odd, moved=name == moved)
                 if once_more and not _deleted(given[name]):
                     inputs = *given[name], inputs[-1]
             given[name] = inputs[:-1]
@@ -276,6 +320,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
                     placed = submission.place(*inputs, device)
             except Exception as error:
                 if prefix == MODELS[0]:
+                    error.add_note(_counted(error, inputs))
                     raise
                 said = f"for a state of {name or 'the same optimizer'}, it raised "
                 stack = traceback.extract_tb(error.__traceback__)
@@ -303,9 +348,19 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     changed = any(array.tobytes() != before.tobytes() for array, before in batches)
     observe.fact(BATCHES_CHANGED, changed)
     observe.fact(TWICE_IN_ONE, twice)
+    observe.fact(GONE, any(map(_deleted, given.values())))
     observe.fact(THROUGH_HOST, through)
     observe.fact(AGAIN, again.given)
     observe.fact(UNSEEN, programs.problem)
+
+
+def _counted(error: Exception, inputs: Any) -> str:
+    """How many arrays there are in each tree, in words, if the error is about that; or ""."""
+    if "PyTreeDef" not in str(error):
+        return ""
+    pairs = zip(TREES, map(jax.tree.leaves, inputs), strict=True)
+    listed = ", ".join(f"`{tree}` has {plural(len(leaves), 'array')}" for tree, leaves in pairs)
+    return f"{listed}: each tree has a structure of its own"
 
 
 def _more_calls(
@@ -326,7 +381,13 @@ def _keep(observe: Observe, returned: list[tuple[str, bool, Any]]) -> None:
     """Keep what `place` returned for each model, and whether its batch was of 64 bits."""
     for prefix, wide, placed in returned:
         for kind, tree in zip(TREES, placed, strict=True):
+            tree = jax.tree.map(_not_mapped, tree)
             observe.value(prefix + kind, jax.tree.map(_of_32_bits, tree) if wide else tree)
+
+
+def _not_mapped(leaf: Any) -> Any:
+    """A plain NumPy array for an np.memmap, so that only its place is another one."""
+    return np.asarray(leaf) if type(leaf) is np.memmap else leaf
 
 
 def _of_32_bits(leaf: Any) -> Any:

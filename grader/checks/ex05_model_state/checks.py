@@ -12,6 +12,7 @@ from grader.checks.ex05_model_state.facts import (
     PLACED,
     STEPS,
     THROUGH_HOST,
+    USED_UP,
     before,
     first,
     later,
@@ -260,6 +261,9 @@ def _lost(record: Record, name: str, number: int, kind: str, old: str = "") -> F
             told = f": that is the gradient, not the params: {turned:.4g} times the right step"
             got = failure.observed.partition(", and ")[0]
             failure = replace(failure, observed=got, hint=GRADIENT)
+        elif ratio is None and _exchanged(*sides):
+            told = f": that is the gradient less {RATE} times the params"
+            failure = replace(failure, hint=EXCHANGED)
         rate = ["sgd"] * (ratio is not None and ratio > 0)
         place = statements.call(record, "train_step", *rate, "apply_updates", "update")
         if "update(" in place[0].text and (new := statements.argument(record, *UPDATED)):
@@ -281,6 +285,24 @@ def _gradient(old: list[Leaf], mine: list[Leaf], theirs: list[Leaf]) -> float:
     return times if times < 0 and apart < NEARLY * np.linalg.norm(got) else 0.0
 
 
+def _exchanged(old: list[Leaf], mine: list[Leaf], theirs: list[Leaf]) -> bool:
+    """Whether `mine` are gradients less a part of the params, not params less that of gradients."""
+    import numpy as np
+
+    sides = ([load(leaf.data or b"").ravel() for leaf in side] for side in (old, mine, theirs))
+    before, got, right = (np.concatenate(side, dtype=np.float64) for side in sides)
+    if got.shape != right.shape:
+        return False
+    turned = (before - right) / RATE - RATE * before
+    return bool(np.linalg.norm(got - turned) < NEARLY * np.linalg.norm(got))
+
+
+RATE = 0.1
+"""By what a step multiplies its gradients."""
+EXCHANGED = (
+    "jax.tree.map calls its function with a leaf of each tree, in the order of the trees. Which "
+    "comes first in this line, and which in the function?"
+)
 NEARLY = 1e-3
 """How far a gradient may be off, as a share of its length: the step was taken from params that are
 larger, so it is rounded."""
@@ -538,13 +560,23 @@ def _small_left(record: Record, number: int) -> Failure | None:
 
 
 def _another(record: Record, number: int) -> Failure | None:
-    """The failure if a round changes the model that takes no step in it."""
+    """The failure if a round changes the model that takes no step in it, or deletes a batch."""
+    if number in seen(record).facts[USED_UP]:
+        return Failure(
+            "a step leaves its batch as it is",
+            "an array of the batch is deleted after the step: no other step can get it",
+            statements.call(record, "train_step", "jit", "delete"),
+            NOT_ITS_OWN,
+        )
     if number not in seen(record).facts[ANOTHER_CHANGED]:
         return None
     expected = f"the steps of round {number + 1} change the model that they are given, and no other"
     return Failure(expected, "the other model has other numbers", definition(record, "train_step"))
 
 
+NOT_ITS_OWN = (
+    "The batch belongs to the caller. Which line deletes it, or gives it to a program that may?"
+)
 OF_THE_MODEL = (
     "A step gives the variables of a model new values. Which line gives the model another variable?"
 )

@@ -3,15 +3,16 @@
 The drive itself places those, so `train_step` is judged on placed models even where `place` is
 wrong. Each model has other values, so one that was made anew or kept differs; one more goes where
 one before it went, and all are looked at after that. Then one of them gets new values on the
-default device, and is placed again elsewhere. The two that are trained lie on two devices, and
-their batches have different numbers of rows, those of one of them two in turn. The state is kept
-after the first step of each round, when the statistics do not depend on the new parameters yet, and
-after the round; parameters and statistics are kept after each step. A round has few steps, and
-begins with new values, since small differences of rounding grow; the two models take turns in an
-order that is drawn. One feature is always small, and the weights that it meets begin as 0: what a
-step does where gradients are small shows there. After each round, the other model is looked at, and
-so is what else a model holds, such as modes and rates. What is kept of a model is read from
-variables of Flax's own types, and without calling what they could call.
+default device, and is placed again elsewhere. The two that are trained lie on two devices, have
+rates of their own, and their batches have different numbers of rows, those of one of them two in
+turn. The state is kept after the first step of each round, when the statistics do not depend on the
+new parameters yet, and after the round; parameters and statistics are kept after each step. A round
+has few steps, and begins with new values, since small differences of rounding grow; the two models
+take turns in an order that is drawn. One feature is always small, and the weights that it meets
+begin as 0: what a step does where gradients are small shows there. After each step, its batch is
+looked at, and after each round, the other model is, and so is what else a model holds, such as
+modes and rates. What is kept of a model is read from variables of Flax's own types, and without
+calling what they could call.
 
 Drawn: how many models are placed (4 to 7), their rates, the device of each and the default device
 meanwhile (for one of them the same), the steps of each round (3 to 6) and of all rounds (100 or a
@@ -41,6 +42,7 @@ from grader.checks.ex05_model_state.facts import (
     PLACED,
     STEPS,
     THROUGH_HOST,
+    USED_UP,
     before,
     first,
     later,
@@ -51,7 +53,7 @@ from grader.checks.ex05_model_state.facts import (
 from grader.probes import dumped
 from grader.probes.describe import in_other_order
 from grader.probes.observe import Misused, Observe, named
-from grader.stages.drawn import beyond, far, some_odd
+from grader.stages.drawn import beside, beyond, far, some_odd
 
 STEPS_IN_ALL = 100
 ANY = (0.0, 0.0)
@@ -68,6 +70,10 @@ COUNTS = ((0, 1), (3, 99), (1000, 1 << 20))
 MOST_STEPS, MOST_ROWS, MOST_TRAINED, MOST_FEATURES, MOST_MODELS = 600, 4096, 1024, 20_000, 100
 """Up to where the numbers are reached that the file names: steps in all, rows, features of a model
 that is trained and of one that is placed, and models that are placed."""
+OF_ALL = (
+    "a model has a random key and a count beside its parameters: nnx.value_and_grad and nnx.grad "
+    "differentiate by its parameters alone"
+)
 MOST_COUNT, MOST_NUMBER, FURTHER = 1 << 31, 1e12, 1000
 """As these, a model's count and numbers of the last round; and by how much some go further."""
 
@@ -274,10 +280,12 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     with jax.default_device(default), dumped.programs() as texts:
         with observe.unwatched():
             pairs, models = zip((features, trained), devices, strict=False), list[Any]()
-            seed = _seed(rng)
+            seed, apart = _seed(rng), beside(rng)
             for size, device in pairs:
                 drawn = _drawn(forms[size][1], seed, COUNTS[1])
                 models.append(nnx.merge(forms[size][0], jax.device_put(drawn, device)))
+                models[-1].dropout.rate = float(apart.uniform(0.1, 0.9))
+                models[-1].norm.momentum = float(apart.uniform(0.5, 0.99))
         with jax.default_matmul_precision("highest"):
             _train(submission, observe, rng, devices, (features, trained), models, forms)
     through[1] = sum(map(dumped.uses_the_host, texts))
@@ -296,6 +304,16 @@ def _place(submission: ModuleType, observe: Observe, device: Any, model: Any) ->
     if type(placed) is not submission.Net:
         raise Misused("`place` returns the model, a `Net`", f"it returned {named(placed)}")
     return placed
+
+
+def _stepped(submission: ModuleType, model: Any, batch: Any) -> Any:
+    """What a step returns; where it asks for gradients of a whole model, the error says so."""
+    try:
+        return submission.train_step(model, batch)
+    except TypeError as error:
+        if "grad requires" in str(error):
+            error.add_note(OF_ALL)
+        raise
 
 
 def _lengths(rng: Any, steps: int) -> list[int]:
@@ -326,7 +344,7 @@ def _train(
     rows = rng.permutation(np.array([(one, one), (two, three)])).tolist()
     rows[0][1] = beyond(rng, rows[0][1], MOST_ROWS, each=features[0])
     batches = [_batches(rng, *sizes, small) for sizes in zip(features, rows, strict=True)]
-    changed: list[int] = []
+    changed, used_up = list[int](), list[int]()
     with observe.unwatched():
         known, left = _settings(models[0]), [_numbers(model) for model in models]
     for number, (steps, turn) in enumerate(zip(lengths, turns, strict=True)):
@@ -347,8 +365,9 @@ def _train(
                 inputs, labels = given
                 batch = jax.device_put((inputs.astype(np.float32), labels), devices[turn])
             with observe.phase("step"):
-                found.append(submission.train_step(model, batch))
+                found.append(_stepped(submission, model, batch))
             with observe.unwatched():
+                used_up += [number] * any(array.is_deleted() for array in batch)
                 if len(found) == 1:
                     observe.value(first(number), _state(model))
                 else:
@@ -361,6 +380,7 @@ def _train(
             now = _settings(model)
             observe.value(settings(trained(number)), {name: now.get(name) for name in known})
     observe.fact(ANOTHER_CHANGED, changed)
+    observe.fact(USED_UP, used_up)
     with observe.unwatched():
         for name, model in zip(AT_THE_END, models, strict=True):
             observe.value(name, _state(model), data=False)

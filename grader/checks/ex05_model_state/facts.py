@@ -15,6 +15,8 @@ MODELS = tuple(
 """The models that `place` returned, as many as PLACED says."""
 ANOTHER_CHANGED = "rounds that changed the other model"
 """The fact that lists them, from 0."""
+USED_UP = "rounds that used up a batch"
+"""The fact that lists them, from 0."""
 IN_OTHER_ORDER = "arrays in another order of dimensions"
 """The fact that lists such arrays of the placed models."""
 PLACED = "how many models are placed"

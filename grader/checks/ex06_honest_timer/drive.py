@@ -8,17 +8,19 @@ clock runs, as a large one is on a GPU. Each program stages what another mistake
 Drawn: the order of the programs, for each the number of calls (2 to 4, or 5 to 9; for three of them
 10 to 19, 20 to 39 and 100 to 199), of inputs and of results (one program has a single one), their
 dtypes (float32 and whole numbers, and for inputs float64, float16, bools and a drawn kind of small
-or unsigned numbers as well), and what it costs, which is a second and more in `compiling`, and how
-the work of some of them differs from call to call. In two, of which one gets 2 to 4 calls and the
-other 5 to 9, a drawn call takes most of the time, so that the mean of fewer calls is never near the
-mean of all. Of two that get many, all calls of one take about as long, and none takes the mean; of
-the other, which gets most, the first, the last and a drawn call take a third of all the time. Each
-clock begins at a drawn time, some at 0. Compiling and copies cost something in these, too, for few
-inputs and for many. One program is timed twice, with the same inputs. Where the file names numbers,
-one program gets more calls, `copy` more inputs, `swapped` more results and `uneven` a longer input
-than each of them, up to MOST_...; work takes longer in `compiling` and less time in `varied`, and
-one clock begins later, than they say as seconds. Calls and readings of the clock are marked, so
-that a wait between the last two is told from a wait before.
+or unsigned numbers as well, and complex64 for `copy`), and what it costs, which is a second and
+more in `compiling`, and how the work of some of them differs from call to call. In two, of which
+one gets 2 to 4 calls and the other 5 to 9, a drawn call takes most of the time, so that the mean of
+fewer calls is never near the mean of all. Of two that get many, all calls of one take about as
+long, and none takes the mean; of the other, which gets most, the first, the last and a drawn call
+take a third of all the time. Each clock begins at a drawn time, some at 0. Compiling and copies
+cost something in these, too, for few inputs and for many. Some inputs lie column by column in
+memory, some of these with gaps, and in `copy`, one array is two of the inputs. One program is timed
+twice, with the same inputs. Where the file names numbers, one program gets more calls, `copy` more
+inputs, `swapped` more results and `uneven` a longer input than each of them, up to MOST_...; work
+takes longer in `compiling` and less time in `varied`, and one clock begins later, than they say as
+seconds. Calls and readings of the clock are marked, so that a wait between the last two is told
+from a wait before.
 """
 
 import math
@@ -38,10 +40,11 @@ from grader.checks.ex06_honest_timer.facts import (
     TimedProgram,
     phase,
 )
+from grader.judging.words import plural
 from grader.probes import dumped
 from grader.probes.observe import Misused, Observe
 from grader.stages import clock
-from grader.stages.drawn import among, beside, beyond, far, named
+from grader.stages.drawn import among, beside, beyond, far, named, some_by_columns
 
 CALLS, MANY = ((2, 5), (5, 10)), ((10, 20), (20, 40), (100, 200))
 """How many calls a program gets, at least, and below which number."""
@@ -58,6 +61,7 @@ MOST_CALLS, MOST_INPUTS, MOST_RESULTS, MOST_ROWS = 1000, 40, 40, 20_000
 MOST_SECONDS, LEAST_SECONDS = 1e9, 1e-9
 """Up to where its numbers are reached by seconds, and down to where."""
 ONE_ARGUMENT = "`function` was given all of `args` as one argument: is a `*` missing before it?"
+IN_MEMORY = "the same numbers in another order, as they lie in the memory of the given array"
 MANY_BUSY = 5
 """All calls of a program that gets many keep the device busy as long as so many of another."""
 SINGLE: tuple[ProgramName, ...] = ("work", "often")
@@ -115,11 +119,17 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             if name == "copy":
                 given = beyond(rng, given, MOST_INPUTS)
             dtypes = rng.permutation(dtypes).tolist()
-            dtypes[dtypes.index(np.uint8)] = RARE[beside(rng).integers(len(RARE))]
+            apart = beside(rng)
+            dtypes[dtypes.index(np.uint8)] = RARE[apart.integers(len(RARE))]
+            if name == "copy":
+                place = int(apart.integers(min(given, len(dtypes))))
+                dtypes[place] = np.complex64
             rows = clock.SIDE
             if name == "uneven":
                 rows = beyond(rng, rows, MOST_ROWS, each=clock.SIDE)
-            args = staged.arguments(rng, given, dtypes, rows)
+            args = some_by_columns(apart, staged.arguments(rng, given, dtypes, rows))
+            if name == "copy":
+                args = _with_one_twice(apart, args, place)
             kept[name] = marked, args, calls
         staged = marked.staged
         with (
@@ -128,7 +138,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             observe.waits(marked.told),
             observe.phase(phase(name)),
         ):
-            figure = submission.seconds_per_call(marked.function, args, calls, marked.clock)
+            figure = _timed(submission, marked, args, calls)
         through += sum(map(dumped.uses_the_host, texts))
         timings.append(
             TimedProgram(
@@ -151,6 +161,22 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.fact(TIMINGS, msgspec.to_builtins(timings))
 
 
+def _timed(submission: ModuleType, marked: "_Marked", args: Any, calls: int) -> Any:
+    """What a timer returns; where it asks for a result that is not there, the error says so."""
+    try:
+        return submission.seconds_per_call(marked.function, args, calls, marked.clock)
+    except KeyError as error:
+        named = ", ".join(f"`{name}`" for name in marked.staged.names)
+        error.add_note(f"this `function` names its results {named}; each has names of its own")
+        raise
+
+
+def _with_one_twice(rng: Any, args: Sequence[Any], one: int) -> tuple[Any, ...]:
+    """The inputs, of which `one` stands in the place of another one, too."""
+    other = rng.choice([number for number in range(len(args)) if number != one])
+    return tuple(args[one] if number == other else x for number, x in enumerate(args))
+
+
 def _calls(rng: Any, span: Sequence[int]) -> int:
     """How many calls a program gets: so many as the file names, or more if it gets most."""
     calls = among(rng, span)
@@ -169,6 +195,8 @@ class _Marked:
         self._result: dict[str, Any] = {}
         self._inputs: dict[int, tuple[int, Any]] = {}
         """What the program was given: the place and the array, by its id."""
+        self._counts: set[int] = set()
+        """How many inputs it was given."""
         self._older: list[Any] = []
         """The arrays that there were before the last call, and its results."""
         self._awaited: set[str] = set()
@@ -186,6 +214,7 @@ class _Marked:
         self._call = self._mark()
         self._awaited, self._after_it = set(), False
         self._inputs |= {id(one): (place, one) for place, one in enumerate(args)}
+        self._counts.add(len(args))
         try:
             result = self.staged.program(*args)
         except (AttributeError, TypeError) as error:
@@ -198,6 +227,8 @@ class _Marked:
 
     def other_inputs(self, args: Any) -> str:
         """What of the program's inputs was not as it is in `args`, in words, or ""."""
+        if wrong := self._counts - {len(args)}:
+            return f"it got {plural(min(wrong), 'input')}, not {len(args)}"
         with self._observe.unwatched():
             arrays = [(n, x) for n, x in self._inputs.values() if not _is_gone(x)]
             found = (_unlike(x, args[n], n + 1) for n, x in arrays if n < len(args))
@@ -245,7 +276,11 @@ def _unlike(mine: Any, given: Any, number: int) -> str:
     if mine.shape != given.shape:
         return f"input {number} was of shape {mine.shape}, not {given.shape}"
     same = np.array_equal(np.asarray(mine).astype(right), given.astype(right))
-    return "" if same else f"input {number} had other numbers"
+    if same:
+        return ""
+    in_memory = given.ravel("K").reshape(given.shape).astype(right)
+    turned = np.array_equal(np.asarray(mine).astype(right), in_memory)
+    return f"input {number} had " + (IN_MEMORY if turned else "other numbers")
 
 
 def _shares(name: ProgramName, rng: Any, calls: int) -> list[float]:

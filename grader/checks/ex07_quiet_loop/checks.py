@@ -284,12 +284,14 @@ def no_reads_in_loop(record: Record) -> Result:
         return _larger_than_losses(record, found) or gap
     total = sum(event.count for event in reads)
     started = "copy_to_host_async" in record.source
+    places = culprits(record, reads)
+    called_back = bool(places) and "callback" in places[0].text
     return Failure(
         "no read between the steps, except of an array whose copy_to_host_async was called "
         "a step before",
         f"{plural(total, 'read')} between the steps of {_runs(record)}",
-        culprits(record, reads),
-        STARTED if started else "",
+        places,
+        CALLED_BACK if called_back else STARTED if started else "",
     )
 
 
@@ -309,6 +311,10 @@ def _larger_than_losses(record: Record, found: list[Event]) -> Failure | None:
     return None
 
 
+CALLED_BACK = (
+    "A callback gets its value on the host, in each step, and nothing says that the last one has "
+    "come when `train` returns. Append the loss itself, and read it after the loop."
+)
 STARTED = (
     "A copy that has just started is not done: the read waits for it. Which loss is read here, and "
     "was the next step called after its copy had started?"

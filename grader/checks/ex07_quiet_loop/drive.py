@@ -9,7 +9,8 @@ infinite with either sign, large or small, two in turn are 0 and -0.0, and the p
 array, of a drawn name. Where the file names numbers, the long run has more steps than each of them
 that is below MOST_STEPS, the short one a wider network, and the third one more rows and losses
 further from 0. A run counts its steps, because a read after the last step is no stall. What `step`
-returned is kept, too: no rounding is in it. After each run, the caller's params are looked at. What
+returned is kept, too: no rounding is in it. After each run, the caller's params are looked at. In
+two of the runs, the batches come from a generator, and in two from an iterator that is none. What
 all runs return is looked at when they have ended, so a list that is filled again later shows. The
 long run holds its first and its last steps until the next one is called (`grader.stages.held`), so
 a wait is found that no probe sees. In the timed runs, preparing a batch takes the host three
@@ -32,7 +33,7 @@ from grader.probes.describe import same_numbers
 from grader.probes.devices import is_next_door
 from grader.probes.observe import Misused, Observe, Stretch, own_list, unpack
 from grader.stages.busy_step import staged
-from grader.stages.drawn import among, beyond, far
+from grader.stages.drawn import among, beside, beyond, far
 from grader.stages.failing import hidden
 from grader.stages.held import Held
 
@@ -188,6 +189,10 @@ class _Run:
         return self.held.hold(result)
 
 
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
 TRACED = "it calls it with tracers: the loop is compiled, by scan or jit, as part of something else"
 
 
@@ -217,6 +222,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     lengths[long] = beyond(rng, lengths[long], MOST_STEPS)
     sizes.append((sizes[0][0], beyond(rng, sizes[0][1], MOST_ROWS, each=16)))
     sizes[1 - long] = beyond(rng, sizes[1 - long][0], MOST_WIDTH, each=16), sizes[1 - long][1]
+    generators = beside(rng).permutation([True, True, False, False]).tolist()
     for steps, (width, rows) in zip(lengths, [*sizes, sizes[0]], strict=True):
         sign, third = -sign, len(runs) == len(LENGTHS)
         usual, large = sign * rng.uniform(0.5, 2), far(rng, 1e30)
@@ -225,7 +231,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         run = _Run(submission, observe, rng, factors, width, rows, more=third)
         try:
             with observe.phase(facts.phase(steps)):
-                returned = submission.train(run.step, run.params, run.batches())
+                batches = run.batches() if generators.pop() else map(_as_it_is, run.batches())
+                returned = submission.train(run.step, run.params, batches)
         finally:
             if run.held is not None:
                 run.held.release()

@@ -239,11 +239,26 @@ def same_numbers(record: Record) -> Result:
                 statements.written_into(record, "train"),
                 CALLERS,
             )
+        if run.other:
+            step, other = run.other
+            return Failure(
+                f"call {step + 1} of `step` gets batch {step + 1}, in {_named(run)}",
+                f"it gets batch {other + 1}",
+                statements.call(record, "train", "step"),
+                WHICH_BATCH,
+            )
         for name, gave in zip(run.results, run.gave, strict=True):
             failure = differing_leaf(record, name, rtol=1e-4, atol=1e-5)
             failure = failure or _not_returned(record, name, gave)
             if failure:
                 return _in_words(record, failure, run)
+        if run.late:
+            return Failure(
+                f"the error of a batch is measured before its step, in {_named(run)}",
+                f"{plural(run.late, 'step')} came first: one that donates its params deletes them",
+                statements.call(record, "train", "error_of"),
+                MEASURED_LATE,
+            )
     return None
 
 
@@ -266,6 +281,8 @@ def _not_returned(record: Record, name: str, gave: str) -> Failure | None:
     return None
 
 
+WHICH_BATCH = "A batch is taken, measured and stepped with. Which line gives its name another one?"
+MEASURED_LATE = "`error_of` needs the params that `step` gets. Which of the two calls comes first?"
 AS_RETURNED = "What the calls return is returned as it is. Which line computes with it?"
 SHOWN = 4
 """How many of the arrays that changed are named."""

@@ -11,20 +11,21 @@ single one), the rows of a batch, 1 to 4 in one of the first, the width of the n
 numbers: no array of a batch can be worked out from the other. The runs have different numbers of
 batches, so that a copy in each step is told from a copy in each run. The last two runs get the
 first one's dicts, filled with other arrays, of float64, and the params have two more arrays, of
-drawn names, that change no error; one of them is a single number, without dimensions. The last
-batch of the third run has a number that is none. The last run gets the very arrays of the one
-before, with other numbers in them. The caller's dicts are looked at in each step, those of the
-batches that were taken as well. What the runs return, and what the caller has, is looked at when
-all have ended, so a list that is filled again later shows. Where the file names numbers, the long
-run has more batches, the short one more rows, and the last two a wider network and params with more
-arrays than each of them, up to MOST_...; `train` is called more often before these, and some of
-their numbers are further from 0. In two more runs, the second step raises, or the batches do.
+drawn names, one of which begins with an underscore, that change no error; one of them is a single
+number, without dimensions. The last batch of the third run has a number that is none. The last run
+gets the very arrays of the one before, with other numbers in them. The caller's dicts are looked at
+in each step, those of the batches that were taken as well. What the runs return, and what the
+caller has, is looked at when all have ended, so a list that is filled again later shows. Where the
+file names numbers, the long run has more batches, the short one more rows, and the last two a wider
+network and params with more arrays than each of them, up to MOST_...; `train` is called more often
+before these, and some of their numbers are further from 0. In two more runs, the second step
+raises, or the batches do.
 """
 
 import math
 import sys
 from collections.abc import Iterator
-from itertools import zip_longest
+from itertools import cycle, zip_longest
 from string import ascii_lowercase
 from types import ModuleType
 from typing import Any
@@ -38,7 +39,7 @@ from grader.judging.words import line_on_stack, plural
 from grader.probes import alive, dumped
 from grader.probes.describe import address
 from grader.probes.observe import Misused, Observe, own_list, unpack
-from grader.stages.drawn import among, beyond, far
+from grader.stages.drawn import among, beside, beyond, far
 from grader.stages.failing import hidden
 
 PROMISE = "`train` returns (params, errors)"
@@ -50,6 +51,8 @@ LENGTHS, BETWEEN = ((2, 30), (100, 130)), (30, 100)
 
 The last one has a single batch.
 """
+COMPARED = 4
+"""So many steps are looked at whether they get their own batch."""
 LOOKED_AT = 2
 """So many of the batches that were taken last are looked at in a step: its own, and one ahead."""
 ROWS, WIDTHS = ((1, 5), (5, 200)), ((5, 20), (20, 60))
@@ -98,7 +101,7 @@ class Loop:
     ) -> None:
         self._step, self.own_error_of = submission.sgd_step, submission.error_of
         self._observe, self._run, self._file = observe, run, submission.__file__
-        self._taken = 0
+        self._taken = self._late = 0
         self.first: dict[str, Any] = {}
         self.errors: list[Any] = []
         """What calls of `error_of` returned."""
@@ -116,6 +119,8 @@ class Loop:
         self._known: dict[int, Any] = {}
         self._buffers: set[int | None] = set()
         self._views: dict[int, Any] = {}
+        self.stepped: list[Any] = []
+        """The batches that the first steps got."""
         with observe.unwatched():
             self._before = {*alive.memory()}
 
@@ -130,6 +135,8 @@ class Loop:
     def step(self, params: Any, stats: Any, batch: Any) -> Any:
         """Call the file's own step; what it returns counts as known."""
         self._run.steps += 1
+        self._late += len(self.errors) < self._run.steps
+        self.stepped += [batch] if len(self.stepped) < COMPARED else []
         self._run.ahead = max(self._run.ahead, self._taken - self._run.steps)
         self._look(params=params, stats=stats, batch=batch)
         with self._observe.unwatched():
@@ -159,6 +166,10 @@ class Loop:
         self._views |= {id(x): x for buffer, x in there.items() if buffer in old}
         return sum(array.nbytes for buffer, array in there.items() if buffer not in old)
 
+    def late(self) -> int:
+        """`Run.late`, where all calls of `error_of` were seen."""
+        return self._late if len(self.errors) >= self._run.batches else 0
+
     def placed(self) -> int:
         """`Run.placed`: in the last step, no batch is left that could come after it."""
         more = max(self.waiting, default=0) - sum(self.waiting[-1:])
@@ -182,6 +193,24 @@ class Loop:
         self._known[id(array)] = array
         self._buffers.add(buffer)
         return how
+
+
+def _other_batch(stepped: list[Any], batches: list[Any]) -> list[int]:
+    """The first step that got another batch than its own, and the number of that; or nothing."""
+    for step, got in enumerate(stepped):
+        found = (number for number, batch in enumerate(batches) if _is_batch(got, batch))
+        if (number := next(found, step)) != step:
+            return [step, number]
+    return []
+
+
+def _is_batch(got: Any, batch: Any) -> bool:
+    """Whether a step got the arrays of a batch, on the device or not."""
+    if not isinstance(got, dict) or got.keys() != batch.keys():
+        return False
+    pairs = [(got[name], batch[name]) for name in batch]
+    gone = any(isinstance(one, jax.Array) and one.is_deleted() for one, _ in pairs)
+    return not gone and all(np.array_equal(one, np.float32(right)) for one, right in pairs)
 
 
 def _replaced(name: str, old: list[Any], new: list[Any]) -> set[str]:
@@ -267,7 +296,9 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     spans, sizes = _sizes(rng)
     shapes: list[tuple[int, ...]] = [(), (int(rng.integers(*WIDTHS[1])),)]
     shapes *= beyond(rng, 4, MOST_ARRAYS) // 2 - 1
-    more = {"".join(rng.choice([*ascii_lowercase], 6)): shape for shape in shapes}
+    begins = cycle(beside(rng).permutation(("_", "")).tolist())
+    more = {next(begins) + "".join(rng.choice([*ascii_lowercase], 6)): shape for shape in shapes}
+    generators = beside(rng).permutation([True, True, False, False]).tolist()
     calls = beyond(rng, len(spans), MOST_CALLS)
     for span, (rows, width) in zip(spans, sizes, strict=True):
         count = _length(rng, span)
@@ -288,10 +319,13 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         loop = Loop(submission, observe, run, params, stats)
         vars(submission)["error_of"] = loop.error_of
         with dumped.programs() as programs, observe.phase(run.phase):
-            returned = _train(submission, loop, params, stats, batches)
+            returned = _train(submission, loop, params, stats, batches, generators.pop())
         run.constants = [size for text in programs for size in dumped.constants(text)]
         run.through_host = sum(map(dumped.uses_the_host, programs))
         run.placed = loop.placed()
+        run.late = loop.late()
+        with observe.unwatched():
+            run.other = _other_batch(loop.stepped, batches)
         vars(submission)["error_of"] = loop.own_error_of
         loop.changed |= _changed(before, _entries(params, stats, batches))
         kept.append((run, loop.changed, before, batches, (loop.errors, loop.last)))
@@ -315,13 +349,29 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         observe.fact(HIDES, _hides_errors(submission, rng))
 
 
-def _train(submission: ModuleType, loop: Loop, params: Any, stats: Any, batches: list[Any]) -> Any:
-    """What a run returns; where a batch is missing, the error says of how many."""
+def _train(
+    submission: ModuleType,
+    loop: Loop,
+    params: Any,
+    stats: Any,
+    batches: list[Any],
+    generator: bool,
+) -> Any:
+    """What a run returns; where a batch is missing, the error says of how many.
+
+    The batches come from a generator, or else from an iterator that is none.
+    """
+    incoming: Iterator[Any] = loop.incoming(batches)
     try:
-        return submission.train(loop.step, params, stats, loop.incoming(batches))
+        given = incoming if generator else map(_as_it_is, incoming)
+        return submission.train(loop.step, params, stats, given)
     except StopIteration as error:
         error.add_note(f"in a run of {plural(len(batches), 'batch')}")
         raise
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
 
 
 def _hides_errors(submission: ModuleType, rng: Any) -> list[str]:

@@ -34,6 +34,10 @@ class Run(msgspec.Struct):
     """How often `step` was called."""
     changed: list[str] = []
     """What of params, stats and batches the caller no longer has as it was: `stats['mean']`."""
+    late: int = 0
+    """How often a step was called before the error of its batch was measured."""
+    other: list[int] = []
+    """The first call of `step` that got another batch than its own, and that batch; from 0."""
     ahead: int = 0
     """How many batches after a step's own had been taken when it began, at most."""
     placed: int = 0

@@ -11,8 +11,9 @@ EXERCISE = Exercise(
     devices=8,
     fewest_gpus=1,
     hints=(
-        "Two things decide where a program runs: the committed arrays that it uses and, if there "
-        "are none, the default device. Which of the two decides for an array that is not made yet?",
+        "Where jit is told no place, two things decide where a program runs: the committed arrays "
+        "that it uses and, if there are none, the default device. Which of the two decides for an "
+        "array that is not made yet?",
         "jax.default_device(d) is a context manager: inside it, new arrays are made on d. "
         "jax.device_put(x, d) copies an array to d and commits it there.",
         "In `prepare`, put the whole body inside `with jax.default_device(cpu):`. "

@@ -1,5 +1,7 @@
 """Checks of ex09_stay_on_cpu: the numbers, where both results lie, and every copy on the way."""
 
+import ast
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -18,6 +20,7 @@ from grader.checks.ex09_stay_on_cpu.facts import (
     phase,
     prediction,
     ran_on,
+    renewed,
     settings_after,
 )
 from grader.judging.checking import Failure, Result, Unable
@@ -136,6 +139,7 @@ def batch_on_the_cpu(record: Record) -> Result:
             here = blocks or definition(record, "prepare")
             if hint == OUTSIDE and made != definition(record, "prepare"):
                 here = [*made, *blocks]
+            hint = IN_A_TRACE if hint == OUTSIDE and _is_jitted(record) else hint
             return Failure(f"the batch is on {cpu}", f"it is {place}", here, hint, made)
     return None
 
@@ -143,10 +147,21 @@ def batch_on_the_cpu(record: Record) -> Result:
 NO_BLOCK = (
     "jax.default_device(cpu) alone changes nothing. It is for a `with` block, and holds inside it."
 )
+IN_A_TRACE = (
+    "The body of a jitted function runs only while it is traced: a block in it does not decide "
+    "where the program runs. Around which call does jax.default_device(cpu) belong?"
+)
 OUTSIDE = (
     "What makes new arrays, such as a random key, does so on the default device of that moment. "
     "What does `prepare` compute inside the `with` block, and what outside of it?"
 )
+
+
+def _is_jitted(record: Record) -> bool:
+    """Whether `prepare` itself is jitted, by a decorator."""
+    top = File(record.source).doing("prepare")
+    named = map(ast.unparse, top.decorator_list) if isinstance(top, ast.FunctionDef) else ()
+    return any(re.search(r"\bjit\b", one) for one in named)
 
 
 def _astray(record: Record, call: int) -> list[Event]:
@@ -237,7 +252,7 @@ def no_visit_to_the_accelerator(record: Record) -> Result:
     ),
 )
 def same_prediction(record: Record) -> Result:
-    """`predict` returns the reference's numbers, and deletes nothing that it is given."""
+    """`predict` returns the reference's numbers, and leaves params and batch as they are."""
     for name in map(prediction, range(len(_predicted(record)))):
         if failure := differing_leaf(record, name, rtol=1e-5, atol=1e-5):
             return _named(record, failure, name, "predict")
@@ -248,7 +263,30 @@ def same_prediction(record: Record) -> Result:
         hint = "What `predict` is given belongs to the caller. Which line gives it away?"
         place = place or definition(record, "predict")
         return Failure(expected, f"`{name}` is deleted", place, hint)
-    return None
+    return _of_the_dict(record)
+
+
+def _of_the_dict(record: Record) -> Failure | None:
+    """The failure where `predict` changes the dict of params that it is given."""
+    names = (name for call, _ in enumerate(_predicted(record)) for name in _renewed(record, call))
+    if (name := next(names, None)) is None:
+        return None
+    known = name in PARAMS
+    return Failure(
+        "`predict` leaves the dict of params as it is",
+        f"`params[{name!r}]` is " + ("another array afterwards, or gone" if known else "added"),
+        statements.written_into(record, "predict") or definition(record, "predict"),
+        "The dict belongs to the caller, who uses it again. Which line changes it?",
+    )
+
+
+PARAMS = ("w1", "w2")
+"""The names of the params."""
+
+
+def _renewed(record: Record, call: int) -> list[str]:
+    """The names under which a call of `predict` puts other params into the dict, or none."""
+    return [str(name) for name in seen(record).facts[renewed(call)]]
 
 
 @EXERCISE.check(

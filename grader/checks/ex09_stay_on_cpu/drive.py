@@ -10,10 +10,11 @@ one of them); all numbers and seeds, small, large and negative; the dtype of `ra
 in memory (float32, float64 or whole numbers, and one piece, columns of a wider table, or column by
 column, each for one pair); and whether a batch that `predict` gets is committed. Where `prepare` is
 called again for a pair, it gets the same array, filled anew. After the first call, a column of each
-`raw` is 0, and if they can, one has a missing number, and one an infinite one. What is in `raw`,
-and in those of other calls, is compared with what it was, after the call and whenever it runs a
-program; in the last call, `raw` cannot be written to. What both functions return, and what
-`predict` was given, is looked at when all has been called. Where the file names numbers, each
+`raw` is 0, one is far from 0 beside its deviation, and if they can, one has a missing number, and
+one an infinite one. What is in `raw`, and in those of other calls, is compared with what it was,
+after the call and whenever it runs a program; in the last call, `raw` cannot be written to. What
+both functions return, and what `predict` was given, is looked at when all has been called, and the
+dict of params after each call. Where the file names numbers, each
 function is called more often, and gets more rows for one pair than each of them, up to MOST_...; so
 does `predict` a wider model for another pair. Numbers of both are further from 0, and seeds and
 rows what the file names.
@@ -52,12 +53,13 @@ from grader.checks.ex09_stay_on_cpu.facts import (
     phase,
     prediction,
     ran_on,
+    renewed,
     settings_after,
 )
 from grader.probes import dumped, launches
 from grader.probes.devices import is_next_door
 from grader.probes.observe import Observe
-from grader.stages.drawn import beyond, far, one_of
+from grader.stages.drawn import beside, beyond, far, one_of
 
 ROWS = (range(2, 16), range(16, 64), range(60, 300, 60))
 """How many rows a batch may have, for each pair of devices."""
@@ -69,6 +71,10 @@ CALLS = (5, 8)
 """From how many calls on, and below how many, each function gets."""
 MOST_ROWS, MOST_ROWS_OF_PREDICT, MOST_WIDTH, MOST_CALLS = 4096, 20_000, 4096, 60
 """Up to where the numbers are reached that the file names."""
+AWAY, APART = (500, 1000), 38
+"""A column that is far from 0 holds two numbers in turn: the smaller one is twice a number of this
+range, and 1 more, and so much is between the two. Sums of whole numbers are exact in float32 here,
+and sums of their squares are not: only the second ones lose digits."""
 MOST_NUMBER, MOST_WHOLE = 1e12, 1 << 30
 """Up to where the numbers of `raw` and of a batch reach them; and whole ones."""
 
@@ -145,7 +151,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         raw = raws[place]
         drawn = 3 + 2 * rng.standard_normal(raw.shape)
         if call:
-            zero, missing, infinite, large = rng.permutation(16)[:4]
+            zero, missing, infinite, large, away = rng.permutation(16)[:5]
             drawn[:, zero] = 0
             drawn[:, large] = _with_far(rng, drawn[:, large])
             if raw.dtype.kind == "f":
@@ -153,6 +159,9 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         raw[:] = (
             drawn if raw.dtype.kind == "f" else np.rint(10 * drawn).clip(-MOST_WHOLE, MOST_WHOLE)
         )
+        if call:
+            raw[:, away] = 2 * beside(rng).integers(*AWAY) + 1
+            raw[::2, away] += APART
         known[place] = raw.copy()
         changed = partial(_changed, known, raws)
         seeds.append(_seed(rng, call, seeds))
@@ -308,12 +317,19 @@ def _predict(
         before = _settings()
         precise = jax.default_matmul_precision("highest")
         with precise, watch.seen() as ran, observe.phase(phase("predict", call)):
-            found = submission.predict({**params}, given, accelerator)
+            found = submission.predict(own := {**params}, given, accelerator)
+        observe.fact(renewed(call), _renewed(own, params))
         _note_settings(observe, "predict", call, before)
         observe.fact(ran_on("predict", call), sorted(ran))
         _new_array(observe, "predict", call)
         arrays = {"batch": given, **{f"params[{name!r}]": w for name, w in params.items()}}
         return found, arrays, inputs
+
+
+def _renewed(own: dict[Any, Any], params: dict[str, Any]) -> list[str]:
+    """The names under which a dict does not hold the array that it held."""
+    names = {*own, *params}
+    return sorted(str(name) for name in names if own.get(name) is not params.get(name))
 
 
 def _settings() -> dict[str, Any]:

@@ -58,6 +58,11 @@ def baked(call: int) -> str:
     return f"largest constant in prepare {call}"
 
 
+def renewed(call: int) -> str:
+    """The fact that lists the names under which a call of `predict` puts other params, or none."""
+    return f"names of params that predict {call} changed"
+
+
 def made_after(function: str, call: int) -> str:
     """The name of a new array that was made after a call."""
     return f"made after {function} {call}"

@@ -229,7 +229,7 @@ def _family(record: Record, causes: tuple[str, ...]) -> Result:
 
 def _tidying(record: Record) -> list[Culprit]:
     """The only line that takes spaces or capitals away; or nothing."""
-    lines = enumerate(record.source.splitlines(), 1)
+    lines = enumerate(File(record.source).lines, 1)
     code = ((number, line.partition("#")[0]) for number, line in lines)
     tidies = (".strip()", ".lower()", ".casefold()")
     found = [number for number, text in code if any(one in text for one in tidies)]
@@ -415,7 +415,17 @@ def each_cause_its_remedy(record: Record) -> Result:
         return replace(failure, culprits=_remedies_read(record), hint=SORTED)
     answer, _ = next(pair for pair in _pairs(record) if wrong(*pair))
     row = File(record.source).naming(answer.cause, answer.remedy)
-    return replace(failure, culprits=[culprit(record, row)] if row else failure.culprits)
+    failure = replace(failure, culprits=[culprit(record, row)] if row else failure.culprits)
+    given = {truth: mine.remedy for mine, truth in _pairs(record) if wrong(mine, truth)}
+    other = next((cause for cause in given if given[cause] == right[answer.cause]), "")
+    if not other or right[other] != answer.remedy:
+        return failure
+    second = File(record.source).naming(other, given[other])
+    rows = [*failure.culprits, *([culprit(record, second)] if second else [])]
+    return replace(failure, culprits=rows, hint=EXCHANGED)
+
+
+EXCHANGED = "Two causes have each other's remedy. Which change mends which of them?"
 
 
 SORTED = (

@@ -27,6 +27,8 @@ from grader.stages.drawn import beyond
 
 MOST_CALLS, KEPT = 3000, 60
 """How often `diagnose` is asked at most, and of how many of the last calls answers are kept."""
+LONGEST = 200
+"""More letters than a cause or a remedy has: what an answer has beyond them is not kept."""
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
@@ -58,7 +60,8 @@ def _answer(submission: ModuleType, report: str) -> Answer:
         raise
     words = tuple(value) if isinstance(value, tuple | list) else ()
     if len(words) == 2 and all(isinstance(word, str) for word in words):
-        cause, remedy = map(str.__str__, words)  # of a member of a StrEnum, only its text
+        # Of a member of a StrEnum, only its text.
+        cause, remedy = (text[:LONGEST] for text in map(str.__str__, words))
         return Answer(report, cause, remedy, line=line, held=[one for one in held if one != report])
     other = named(value)
     if words:

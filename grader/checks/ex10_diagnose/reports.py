@@ -4,7 +4,8 @@ What JAX itself says comes from `grader.stages.starting`, where JAX's own code m
 What only a driver, a CUDA library or the start of XLA says is typed here, as it was seen on
 machines that were set up to fail in that way.
 
-Versions, paths, order, the program's name and the other lines are drawn for each grading. What an
+Versions, paths, order, the program's name and the other lines are drawn for each grading; a
+terminal lists its packages by their names, as pip does. What an
 answer may depend on is not left to chance: each spelling comes in each form of report, with each
 plugin. Where the file names numbers, there is one more report of each spelling in each form, with
 longer names. Those of one spelling of each cause have more lines and larger versions, too.
@@ -86,6 +87,14 @@ _KINDS = (
     "Quadro {pid}",
 )
 """What GPUs call themselves, with places for numbers."""
+_OTHER_KINDS = (
+    "NVIDIA GeForce RTX {pid}",
+    "GeForce GTX {pid} Ti",
+    "TITAN V",
+    "GRID V100D-{place}C",
+    "{capitals} {three}",
+)
+"""What others call themselves: not every name begins with its maker's."""
 _LIBRARIES = ("cuBLAS", "cuDNN", "cuFFT", "cuPTI", "cuSOLVER", "cuSPARSE", "cu{capitals}")
 """Libraries that the plugin looks for, with a place for a name that nobody knows by heart."""
 _FOREIGN = (
@@ -205,7 +214,9 @@ class _Scene:
             self.environment["JAX_PLATFORMS"] = machine["platforms"]
         home = self.pick("/home/ada/env", "/opt/conda/envs/train", "/srv/job/.venv")
         packages = f"{home}/lib/python3.{self.rng.integers(12, 15)}/site-packages"
-        kind = self.filled(self.pick(*_KINDS))
+        kind, apart = self.filled(self.pick(*_KINDS)), beside(self.rng)
+        if apart.integers(2):
+            kind = _Scene(apart, self.plugin).filled(str(apart.choice(_OTHER_KINDS)))
         return start(Machine(plugin=self.plugin, packages=packages, kind=kind, **machine))
 
     def cuinit(self, error: str) -> str:
@@ -549,7 +560,8 @@ def _written(scene: _Scene, told: Told) -> Iterator[str]:
 def _as_doctor(scene: _Scene, told: Told, printed: list[str]) -> list[list[str]]:
     """The parts of a report by `grader doctor`: versions, what was printed, variables."""
     backend = told.backend or f"FAILED: {told.error}"
-    versions = [*(f"{k:<9} {v}" for k, v in scene.packages.items()), f"backend   {backend}"]
+    packages = beside(scene.rng).permutation([*scene.packages])
+    versions = [*(f"{k:<9} {scene.packages[k]}" for k in packages), f"backend   {backend}"]
     shown = ["JAX printed while it started:", *(f"  {line}" for line in printed)]
     variables = [f"{name}={value}" for name, value in scene.environment.items()]
     return [versions, shown if printed else [], variables]
@@ -560,7 +572,8 @@ def _as_terminal(scene: _Scene, told: Told, printed: list[str]) -> Iterator[str]
     yield "$ pip list | grep jax"
     other = _Scene(beside(scene.rng), scene.plugin, letters=scene.letters)
     more = {one: other.version for one in _OTHERS if other.rng.integers(4) == 0}
-    yield from (f"{name:<22} {version}" for name, version in (scene.packages | more).items())
+    listed = sorted((scene.packages | more).items())  # as pip does
+    yield from (f"{name:<22} {version}" for name, version in listed)
     variables = "".join(f"{name}='{value}' " for name, value in scene.environment.items())
     yield f"$ {variables}python {other.filled(other.pick(*_PROGRAMS))}"
     yield from printed

@@ -67,11 +67,17 @@ def same_state(record: Record) -> Result:
     if first is None:
         return None
     run, failure = first
+    if failure.observed == "it is 2 values" and calls_of(record, ["scan"]):
+        return replace(failure, hint=OF_A_SCAN, culprits=_loop(record))
+    wrong = [one for one, found in zip(runs, failures, strict=True) if found]
+    if run.began and all(one.began == run.began for one in wrong):
+        observed = f"{failure.observed}; at the start of such a run, {run.began}"
+        return replace(failure, observed=observed, hint=BY_THE_START, made=_loop(record))
     if not failure.hint and (same := _right_in_another(record, run)):
         observed = f"{failure.observed}; in run {same.number}, the state is right"
         place = statements.choice(record, "simulate")
         return replace(failure, observed=observed, hint=BY_THE_CALL, culprits=place)
-    right = {one.steps for one, wrong in zip(runs, failures, strict=True) if not wrong}
+    right = {one.steps for one in runs if one not in wrong and not one.began}
     if not failure.hint and (when := _right_when(right, {one.steps for one in runs} - right)):
         observed = f"{failure.observed}; {when}, the state is right"
         hint = OF_A_PART if "even" in when else BY_THE_NUMBER
@@ -128,6 +134,14 @@ def _right_when(right: set[int], wrong: set[int]) -> str:
     return f"up to {max(right)} steps" if shorter else ""
 
 
+OF_A_SCAN = (
+    "jax.lax.scan returns two things: the last carry, and what its function gave in each round. "
+    "Which of them is the state?"
+)
+BY_THE_START = (
+    "Runs that begin otherwise are right. What does your code do, or leave out, because of the "
+    "numbers that it begins with?"
+)
 OF_A_PART = (
     "Each round makes more than one step. What of the steps that are left if their number is odd?"
 )
@@ -139,7 +153,7 @@ BY_THE_CALL = (
 
 def _right_in_another(record: Record, run: Run) -> Run | None:
     """A run with the same number of steps whose state is right, if there is one."""
-    others = (one for one in _runs(record) if one.steps == run.steps)
+    others = (one for one in _runs(record) if one.steps == run.steps and not one.began)
     return next((one for one in others if not _differs(record, one)), None)
 
 
@@ -196,7 +210,7 @@ FRACTIONS = (
 
 def _some_are_right(record: Record) -> bool:
     """Whether the state is right after some numbers of steps."""
-    return any(_differs(record, run) is None for run in _runs(record))
+    return any(_differs(record, run) is None for run in _runs(record) if not run.began)
 
 
 def _around(record: Record) -> list[Culprit]:
@@ -587,7 +601,7 @@ def one_copy_of_the_step(record: Record) -> Result:
         f"{min(runs[0].steps, few.steps)}",
         f"it has {long.operations:,} operations, and a step has {OPERATIONS}: the loop is "
         f"unrolled, and the program holds about {long.operations // OPERATIONS:,} of its steps",
-        definition(record, "simulate"),
+        (_loop(record) if "unroll=" in record.source else []) or definition(record, "simulate"),
     )
 
 

@@ -12,7 +12,8 @@ once; the number of pendulums for each number of steps, whether their arrays are
 device, and their starts: wide swings, small ones, and some that turn over and over, in both
 directions, from any angle; one begins at 0, and one without speed. With one number of steps there
 is a single pendulum, with another there are less than 64, and with a third as many as steps. Of the
-runs with one number of steps, every second one gets the very arrays of the first. In the end, one
+runs with one number of steps, every second one gets the very arrays of the first; if there are so
+many, the third one begins at rest, and the fifth with a pendulum that is lost. In the end, one
 of the numbers has a run of more pendulums, which may compile again, and then one of as many as
 before. With one of the short numbers, a run goes on from the state that another one returned, and
 with one of them, angles and speeds are a single array. Where the file names numbers, one run has
@@ -35,12 +36,14 @@ import numpy as np
 
 from grader.checks.ex11_fewer_launches.facts import (
     AGAIN,
+    AT_REST,
     BY_OLD_SPEED,
     COMMITTED,
     FEW,
     FIRST,
     GIVEN,
     GOING_ON,
+    LOST,
     RETURNED,
     WEAK,
     Run,
@@ -83,6 +86,8 @@ TIMED = 2
 SWING, SPEED = 2.4, 0.6
 """The largest angle and speed of a start that swings. With more, a pendulum may come to stand on
 its head, where rounding decides what becomes of it."""
+ODD = {3: AT_REST, 5: LOST}
+"""Which runs with one number of steps begin otherwise than the others, and how."""
 TURNING = 4
 """So many times the largest speed is added to that of a pendulum which turns over, and so many
 times as large its angle may be."""
@@ -92,10 +97,12 @@ LOOKED_AT = 8
 """Timed runs of a window, at most, whose results are compared."""
 
 
-def _start(rng: Any, pendulums: int, *, committed: bool = False) -> tuple[Any, Any]:
+def _start(
+    rng: Any, pendulums: int, *, committed: bool = False, began: str = ""
+) -> tuple[Any, Any]:
     """Angles and speeds of the pendulums, float32 (pendulums,), on the device.
 
-    One in eight turns over and over.
+    One in eight turns over and over, unless they begin as `began` says.
     """
     angle, speed = (rng.uniform(-most, most, pendulums) for most in (SWING, SPEED))
     if pendulums > 1:
@@ -103,6 +110,11 @@ def _start(rng: Any, pendulums: int, *, committed: bool = False) -> tuple[Any, A
     turning = (rng.permutation(pendulums) < pendulums // 8) & (speed != 0)
     angle *= np.where(turning, TURNING, 1)
     speed += np.sign(speed) * TURNING * SPEED * turning
+    if began == AT_REST:
+        speed[:] = 0
+    if began == LOST:
+        for array in (angle, speed):
+            array[int(rng.integers(pendulums))] = np.nan
     arrays = tuple(x.astype(np.float32) for x in (angle, speed))
     placed: tuple[Any, Any] = jax.device_put(arrays, jax.devices()[0] if committed else None)
     return placed
@@ -118,11 +130,13 @@ class _Starts:
     def of(self, run: Run) -> tuple[Any, Any]:
         """Angles and speeds; new arrays with the same numbers if `simulate` deleted the first."""
         number = run.number if run.number % 2 else 1
+        run.began = ODD.get(number, "")
         first = self._first.get(run.steps)
         if number == 1 and first and not any(array.is_deleted() for array in first):
             return first
         rng = np.random.default_rng((self._seed, run.steps, number))
-        start = _start(rng, self._sizes[run.steps], committed=run.steps in self._committed)
+        committed = run.steps in self._committed
+        start = _start(rng, self._sizes[run.steps], committed=committed, began=run.began)
         if number == 1:
             self._first[run.steps] = start
         return start
@@ -253,7 +267,9 @@ def _is_right(run: Run, arrays: dict[str, tuple[Any, Any]]) -> bool:
 
 def _near(steps: int, mine: Any, right: Any) -> bool:
     """Whether an angle or a speed is that of a run of so many steps, but for rounding."""
-    return np.shape(mine) == right.shape and np.allclose(mine, right, rtol=1e-3, atol=1e-5 * steps)
+    return np.shape(mine) == right.shape and np.allclose(
+        mine, right, rtol=1e-3, atol=1e-5 * steps, equal_nan=True
+    )
 
 
 def _deleted(pair: tuple[Any, Any]) -> list[str]:

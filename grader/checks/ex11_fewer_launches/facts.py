@@ -9,6 +9,8 @@ FIRST, AGAIN, GOING_ON = "first", "again", "going on"
 """The phases: the first run with a number of steps, and each later one with that number. A run of
 another number of pendulums is a first one again. The last phase is that of a run which begins with
 the state that an earlier one returned."""
+AT_REST, LOST = "all speeds are 0", "an angle and a speed are NaN"
+"""How some runs begin."""
 COMMITTED, WEAK = "committed to its device", "weakly typed"
 GIVEN, RETURNED = "the caller's", "what a run returned:"
 """The words for arrays that a later run may delete."""
@@ -42,6 +44,8 @@ class Run(msgspec.Struct, omit_defaults=True):
     came_back: str = ""
     """How the state that it goes on from came back, other than a caller makes it: COMMITTED, WEAK,
     or ""."""
+    began: str = ""
+    """How it begins, if not as the others: AT_REST, LOST, or ""."""
     later: dict[str, list[str]] = {}
     """What a later run deletes, though it does not delete it itself: GIVEN or RETURNED -> names."""
 

@@ -15,12 +15,14 @@ from grader.checks.ex12_repair_trainer.facts import (
     AGAIN,
     COMPILES,
     FILLED_AGAIN,
+    HIDES,
     LAST_LOST,
     LONG,
     LOSS_AFTER,
     LOSS_MOVED,
     LOSS_OF_NAN,
     MANY,
+    MODEL_OF_NAN,
     MOVES,
     OTHER,
     OTHER_ROWS,
@@ -38,6 +40,7 @@ from grader.judging.evidence import (
     definition,
     events,
     given,
+    hidden_error,
     probe_gap,
     seen,
     waits_in_words,
@@ -272,16 +275,33 @@ def _other_with_other_rows(record: Record) -> Failure | Unable | None:
 
 
 def _nan_left_out(record: Record) -> Failure | None:
-    """The failure where the loss is a number although a row of the inputs is none."""
+    """The failure where loss or model are numbers although a row of the inputs is none."""
     failure = differing_leaf(record, LOSS_OF_NAN, rtol=1e-3, atol=1e-3)
     if failure is None:
-        return None
+        return _model_of_nan(record)
     return Failure(
         "where a row of the inputs is NaN, the loss is NaN",
         f"it is {failure.observed}: such a row has no part in it",
         definition(record, "step"),
         OF_A_NAN,
         made=statements.differentiated(record, "step"),
+    )
+
+
+def _model_of_nan(record: Record) -> Failure | None:
+    """The failure where the loss is NaN, and the step is not the reference's."""
+    failure = differing_leaf(record, MODEL_OF_NAN, rtol=1e-3, atol=1e-3)
+    if failure is None:
+        return None
+    expected = failure.expected.replace(MODEL_OF_NAN.removeprefix("model"), "")
+    for index, part in enumerate(("params", "opt_state")):
+        expected = expected.replace(f"`model[{index}]", f"`{part}")
+    return replace(
+        failure,
+        expected=f"where a row of the inputs is NaN, {expected}",
+        culprits=definition(record, "step"),
+        hint=OF_A_NAN,
+        made=statements.result(record, "step", 0, 2),
     )
 
 
@@ -370,7 +390,12 @@ def trains_on_every_batch(record: Record) -> Result:
             hint = ANEW if run.problem == FILLED_AGAIN else RETURNED
             hint = LAST_HELD if run.problem.endswith(LAST_LOST) else hint
             return Failure(expected, observed, returned, hint)
-    return _of_many(record)
+    if found := _of_many(record):
+        return found
+    if hides := seen(record).facts[HIDES]:
+        observed = "`train` returned, as if every batch had got its step"
+        return hidden_error(record, "train", f"`{hides[0]}`", observed)
+    return None
 
 
 def _of_many(record: Record) -> Failure | None:

@@ -8,7 +8,7 @@ and judged as the others, but their steps train nothing, and give one of two mod
 hundreds of them cost little; the last batch has fewer rows; of hundreds of batches, some come again
 in the end; the losses are of all sizes, one is infinite, and the last one is NaN. `step` is
 exported for batches of another size, too, with labels of another dtype, and called once with a row
-of NaN.
+of NaN. `train` is called twice more with a step, or batches, that raise an error.
 
 Drawn: the steps of each run (60 to 99, 3 to 19, 20 to 59; 1, one of SAME_SIZES, 100 to 259, and 530
 to 699), the rows of a batch (of the other size, one of SAME_SIZES), all numbers, of which one in
@@ -34,11 +34,13 @@ import numpy as np
 from grader.checks.ex12_repair_trainer.facts import (
     AGAIN,
     COMPILES,
+    HIDES,
     LONG,
     LOSS_AFTER,
     LOSS_MOVED,
     LOSS_OF_NAN,
     MANY,
+    MODEL_OF_NAN,
     MOVES,
     OTHER,
     OTHER_ROWS,
@@ -56,6 +58,7 @@ from grader.checks.ex12_repair_trainer.trainer import (
 )
 from grader.probes.observe import Misused, Observe, unpack
 from grader.stages.drawn import beside, beyond, far, named
+from grader.stages.failing import hidden
 from grader.stages.held import Held
 
 SAME_SIZES = (4, 16, 32, 128)
@@ -149,8 +152,10 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             observe.fact(MOVES, _moves(model[1], batches[0][0].mean(0), after[1]))
         inputs, labels = batches[0]
         lost = np.where(np.arange(rows)[:, None] == apart.integers(rows), np.float32("nan"), inputs)
-        _, loss = unpack(step(*jax.device_put((model, keys[0])), (lost, labels)), 2, STEP)
+        after, loss = unpack(step(*jax.device_put((model, keys[0])), (lost, labels)), 2, STEP)
         observe.value(LOSS_OF_NAN, loss)
+        params, _, opt_state = unpack(after, 3, MODEL)
+        observe.value(MODEL_OF_NAN, [params, opt_state])
     observe.fact("batch bytes", [array.nbytes for array in batches[0]])
     last = _batch(rng, rows // 2)
     observe.fact("bytes of the last batch", [array.nbytes for array in last])
@@ -182,6 +187,17 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         observe.fact(name, msgspec.to_builtins(done))
     for end in ends:
         end()
+    with jax.default_device(first), observe.unwatched():
+        observe.fact(HIDES, _hides_errors(submission, step, (model, keys[0]), batches[:3]))
+
+
+def _hides_errors(
+    submission: ModuleType, step: Any, start: tuple[Any, Any], batches: list[Any]
+) -> list[str]:
+    """Of what `train` hides an error: of `step`, of `batches`."""
+    return hidden(
+        lambda step, some: submission.train(step, *jax.device_put(start), some), step, batches
+    )
 
 
 def _views(rng: Any, many: int, rows: int) -> Iterator[Any]:

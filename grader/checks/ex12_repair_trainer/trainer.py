@@ -37,7 +37,8 @@ TRAIN = "`train` returns (model, losses)"
 ONCE = "`train` calls `step` once for each batch"
 WRAPPED = "`step` is traced inside another jit: jax.jit belongs on `step` itself, outside `train`"
 PARTS = 10
-"""How many keys are split from a step's key. `fold_in` of a small number gives one of them."""
+"""How many keys are split from a step's key, and how many are drawn with it. `fold_in` of a small
+number gives one of the first."""
 FOLDED = 64
 """So many numbers that the file names, at most, are folded into a step's key."""
 KEYS = 128
@@ -289,14 +290,14 @@ def unlike(program: Program) -> Callable[[Any, Any], bool]:
 
 @jax.jit
 def _parts(keys: Any, numbers: Any) -> Any:
-    """The words of the keys (n, PARTS + 1 + FOLDED, 2) that come of `keys` (n, 2), uint32.
+    """The words of the keys (n, 2 * PARTS + FOLDED, 2) that come of `keys` (n, 2), uint32.
 
-    PARTS come of splitting a key, one of drawing two words with it, and the others of folding in
-    `numbers` (FOLDED,), uint32.
+    PARTS come of splitting a key, as many of drawing words with it, two for each, and the others of
+    folding in `numbers` (FOLDED,), uint32.
     """
 
     def of(key: Any) -> Any:
-        drawn = jax.random.bits(key, (1, 2), "uint32")
+        drawn = jax.random.bits(key, (PARTS, 2), "uint32")
         folded = jax.vmap(lambda number: jax.random.fold_in(key, number))(numbers)
         return jnp.concatenate([jax.random.split(key, PARTS), drawn, folded])
 

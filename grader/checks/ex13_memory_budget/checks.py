@@ -202,6 +202,7 @@ def _wrong_share(record: Record, one: Started) -> Failure | None:
         if name := _unread(record, one, NEW, OLD):
             observed += f": JAX reads no variable `{name}`"
             return Failure(expected, observed, _naming(record, name), SPELT)
+        place = _setting_once(record, NEW) or place
         hint = REACHED if _sets(record, place) else IN_ENVIRON
         if NEW in one.put and NEW not in one.variables and _sets(record, place):
             asked = f" on line {one.line}" if one.line else ""
@@ -211,13 +212,21 @@ def _wrong_share(record: Record, one: Started) -> Failure | None:
     both = {OLD, NEW} <= one.variables.keys() - one.shell.keys()
     place = _naming(record, OLD) if both else place
     hint = TWICE if both else AS_IT_IS if told is not None and told <= 1 else ""
-    hint = BY_REPR if "np.float64(" in one.complaint else hint
+    hint = BY_REPR if "np.float" in one.complaint else hint
     return Failure(expected, observed, place, hint)
+
+
+def _setting_once(record: Record, name: str) -> list[Culprit]:
+    """The only line that gives a variable of os.environ a value by its name in quotes, if any."""
+    setting = re.compile(rf"\benviron\[[\"']{name}[\"']\]\s*=(?!=)")
+    lines = enumerate(File(record.source).lines, 1)
+    found = [n for n, line in lines if setting.search(line.partition("#")[0])]
+    return [culprit(record, found[0])] if len(found) == 1 else []
 
 
 def _sets(record: Record, places: Sequence[Culprit]) -> bool:
     """Whether one of `places` gives a variable of the environment a value."""
-    lines = record.source.splitlines()
+    lines = File(record.source).lines
     return any("os.environ[" in lines[place.line - 1] for place in places)
 
 
@@ -329,7 +338,7 @@ def _removing(record: Record) -> list[Culprit]:
     """The lines that take variables away which they do not name, if another one names this one."""
     if PREALLOCATE not in record.source:
         return []
-    lines = enumerate(record.source.splitlines(), 1)
+    lines = enumerate(File(record.source).lines, 1)
     return [culprit(record, n) for n, line in lines if _REMOVING.search(line.partition("#")[0])]
 
 
@@ -446,7 +455,7 @@ def _hidden(record: Record, one: Started) -> Failure | None:
         return Failure(
             f"`{one.call}` leaves {name} as it is in {in_words(one.shell)}",
             f"{name} is `{after}`" if after is not None else f"{name} is removed",
-            definition(record, "start"),
+            (_removing(record) if after is None else []) or definition(record, "start"),
         )
     return None
 

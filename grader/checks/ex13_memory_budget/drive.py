@@ -5,24 +5,25 @@ settings and hands them to a client for a GPU that is not there.
 
 Drawn: the share of each process (0.001 to 0.999, with three digits; from an empty shell very small
 to very large ones, each with a pool that grows and with one that does not, and one half; one of
-these is a float64 of NumPy); in the other shells the values of the variables, also such as mean
-nothing, where each variable stands alone, with each text that JAX reads as off and some that it
-reads as on, and in each company of two or more, with a pool that grows and with one that does not;
-how many GPUs there are (1 to 8), of which some shells show one or several, and what else some have
-set; and the order of all processes. Where the file names numbers, every second share is one of
-them, if it can be, some texts are longer than each of them that is below MOST_SIGNS, and there are
-more GPUs, up to MOST_GPUS. One shell has set the very share that is asked for, under the old name,
-one an allocator without a name, one a preallocation without a word, and one what JAX sets aside for
-collectives. Where there is a GPU, two real processes with a drawn share are asked what its
-allocator gave them. What JAX is told is compared with what was asked for, and with the text of the
-environment that it read, outside this process.
+these is a float64 of NumPy, and one a float32); in the other shells the values of the variables,
+also such as mean nothing, where each variable stands alone, with each text that JAX reads as off
+and some that it reads as on, and in each company of two or more, with a pool that grows and with
+one that does not; how many GPUs there are (1 to 8), of which some shells show one or several, by
+numbers or by their long names, and what else some have set; and the order of all processes. Where
+the file names numbers, every second share is one of them, if it can be, some texts are longer than
+each of them that is below MOST_SIGNS, and there are more GPUs, up to MOST_GPUS. One shell has set
+the very share that is asked for, under the old name, one an allocator without a name, one a
+preallocation without a word, and one what JAX sets aside for collectives. Where there is a GPU, two
+real processes with a drawn share are asked what its allocator gave them. What JAX is told is
+compared with what was asked for, and with the text of the environment that it read, outside this
+process.
 """
 
 import linecache
 import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations, pairwise
-from string import ascii_letters
+from string import ascii_letters, hexdigits
 from types import ModuleType
 from typing import Any
 
@@ -140,8 +141,16 @@ def _some_text(rng: Any) -> str:
 
 
 def _some_numbers(rng: Any) -> str:
-    """The numbers of one to three GPUs."""
-    return ",".join(map(str, rng.permutation(8)[: int(rng.integers(1, 4))]))
+    """The numbers of one to three GPUs, or as many of the long names that clusters use."""
+    shown, apart = rng.permutation(8)[: int(rng.integers(1, 4))], beside(rng)
+    begin = apart.choice(("", "GPU-", "MIG-"))
+    return ",".join(f"{begin}{_uuid(apart)}" if begin else str(number) for number in shown)
+
+
+def _uuid(rng: Any) -> str:
+    """A name as a driver gives it to a GPU: `8932f937-d72c-4106-c12f-20bd9faed9f6`."""
+    signs = "".join(rng.choice([*hexdigits.lower()[:16]], 32))
+    return "-".join((signs[:8], signs[8:12], signs[12:16], signs[16:20], signs[20:]))
 
 
 VALUES: Mapping[str, Callable[[Any], str]] = {
@@ -163,8 +172,9 @@ def _calls(rng: Any) -> list[tuple[Shell, float, bool]]:
     empty: Shell = {}
     found = [(empty, _share(rng, *size), grow) for size in sizes for grow in (True, False)]
     found.append((empty, 0.5, bool(rng.integers(2))))
-    of_numpy = int(beside(rng).integers(len(found)))
-    found[of_numpy] = (empty, np.float64(found[of_numpy][1]), found[of_numpy][2])
+    kinds: tuple[Any, ...] = np.float64, np.float32
+    for kind, index in zip(kinds, beside(rng).permutation(len(found))[: len(kinds)], strict=True):
+        found[index] = (empty, kind(found[index][1]), found[index][2])
     found += [(shell, _share(rng), grow) for shell, grow in _alone(rng)]
     same = _share(rng)
     found.append(({OLD: str(same)}, same, bool(rng.integers(2))))
@@ -209,7 +219,7 @@ def _start(submission: ModuleType, shell: Shell, share: float, grow: bool, gpus:
         found = allocating.started(submission, shell, share, grow, gpus)
     except RuntimeError as error:
         raise (_left_out(shell, error) or error).with_traceback(error.__traceback__) from None
-    return Started(shell, float(share), grow, **found)
+    return Started(shell, round(float(share), 3), grow, **found)
 
 
 def _left_out(shell: Shell, error: RuntimeError) -> Misused | None:

@@ -11,11 +11,12 @@ from grader.checks.ex14_donate import EXERCISE, facts
 from grader.checks.ex14_donate.facts import FEATURES, FEW, LEAST, MANY, RUNS, TRACED, Run, Traced
 from grader.judging.arrays import FORM, load
 from grader.judging.checking import Failure, Result, Unable
-from grader.judging.evidence import culprit, definition, given, seen, wanted
+from grader.judging.evidence import calls_of, culprit, definition, given, seen, wanted
 from grader.judging.programs import KEPT, compiled_program, not_jitted
 from grader.judging.results import differing_leaf, differing_output, renamed
 from grader.judging.steps import output_step_ratio
 from grader.judging.words import plural
+from grader.records.lines import lines_of
 from grader.records.record import Leaf, Measured, Memory, Observed, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
@@ -57,6 +58,10 @@ def jitted(record: Record) -> Result:
 
 
 DTYPES = "Which operation changes the dtype: an `astype`, or a `+ 1.0` on an int32?"
+WEAK = (
+    "A number of Python's has no dtype of its own, and what is made of it alone is weakly typed. "
+    "Of which array, or of which dtype, is this one made?"
+)
 NAMES = (
     "jax.tree.leaves gives the arrays of a dict in the order of its sorted names. In which order "
     "does your code name them?"
@@ -101,18 +106,20 @@ def _other_arrays(record: Record, traced: Traced) -> Failure | None:
         return Failure(expected, observed, place, "" if old.keys() & new.keys() else FORM)
     for path, before in old.items():
         if before != new[path]:
-            other = before.partition("[")[0] != new[path].partition("[")[0]
+            weak = new[path] == facts.WEAKLY + before
+            after = new[path] if weak else new[path].removeprefix(facts.WEAKLY)
+            other = before.partition("[")[0] != after.partition("[")[0]
             cast = statements.matching(record, "step", _CAST) if other else []
-            theirs = next((name for name, form in old.items() if form == new[path]), "")
+            theirs = next((name for name, form in old.items() if form == after), "")
             exchanged = theirs and sorted(old.values()) == sorted(new.values())
             under = (
                 f": that is the form of `state{theirs}`, so each array has the name of another one"
             )
             return Failure(
                 f"`state{path}` stays {before}",
-                f"it becomes {new[path]}" + (under if exchanged else ""),
+                f"it becomes {after}" + (under if exchanged else ""),
                 cast or definition(record, "step"),
-                DTYPES if other else NAMES if exchanged else "",
+                WEAK if weak else DTYPES if other else NAMES if exchanged else "",
             )
     return None
 
@@ -155,6 +162,10 @@ TRANSPOSED = (
     "A square array and its transposed one have the same shape. Which of the two is the gradient, "
     "and how does your code know?"
 )
+AT_ZERO = (
+    "That row has an error of exactly 0. Which function in your code has no derivative there? A "
+    "root has none at 0, nor has a norm."
+)
 WHERE_ZERO = "What becomes of the momentum where the gradient is 0?"
 LATER = (
     "One step by itself is right. On what does one of many depend in your code besides the params, "
@@ -180,6 +191,9 @@ def _of_params(record: Record, failure: Failure, name: str, right: int, rows: in
     The programs of `right` other sizes came out right; this one has so many `rows`. Momentum comes
     before params in a state, so that the momentum is the reference's then.
     """
+    if " NaN of " in failure.observed and facts.FEW < rows <= facts.MANY:
+        observed = f"{failure.observed}; here, `b1` and one row of the batch are all 0"
+        return replace(failure, observed=observed, hint=AT_ZERO)
     if "['momentum']" in failure.expected and not failure.hint:
         ratio = output_step_ratio(record, name, "['momentum']", DECAY)
         said = f"; what it adds to {DECAY} x the old one is {{:.3g}} times the reference's gradient"
@@ -276,7 +290,7 @@ def _joined(leaves: Sequence[Leaf], *keys: str) -> Any:
 
 def _at_the_rate(record: Record) -> list[Culprit]:
     """The only line that names the learning rate; or nothing."""
-    lines = (line.partition("#")[0] for line in record.source.splitlines())
+    lines = (line.partition("#")[0] for line in lines_of(record.source))
     rate = re.compile(r"(?<![\w.])0?\.05\b")
     named = [number for number, line in enumerate(lines, 1) if rate.search(line)]
     return [culprit(record, named[0])] if len(named) == 1 else []
@@ -343,7 +357,8 @@ def _not_in_place(record: Record, program: Measured, traced: Traced) -> Failure 
     missing = [path for index, path in enumerate(paths) if index not in aliased]
     if not missing:
         return _run_in_place(record, program, paths)
-    hint = OUTERMOST if traced.batch_donated or traced.donated_inside else ""
+    moved = calls_of(record, ("device_put",)) if "donate=" in record.source else []
+    hint = OUTERMOST if traced.batch_donated or traced.donated_inside or moved else ""
     dropped = statements.dropped_at_top(record, "step", "jit")
     return Failure(
         f"all {len(paths)} arrays of the state, {traced.state_bytes:,} bytes, are written in place",

@@ -9,7 +9,8 @@ programs, and more elsewhere; in the second run it passes a number that 10,000 a
 many batches a run has, which come again in turn; whether a batch is a list or a tuple, of which at
 least two traces get each; whether the runs come before the traces; how large the inputs of a
 program are; and all numbers, of which some are 0. In the program with the most rows, some numbers
-are far from the others. In the last step of the shorter run, one target is very large, and so are
+are far from the others. In that of any width, all of b1 are 0, and so is a row of the batch, whose
+error is exactly 0 then. In the last step of the shorter run, one target is very large, and so are
 the gradients. Where the file names numbers, the widest network is wider than each of them that is
 below MOST_WIDTH, the longer run has more steps, up to MOST_STEPS, and that target is larger, up to
 MOST_FAR; one more program has 500 rows; and some counts, widths and rows are named numbers, or
@@ -35,7 +36,7 @@ from grader.probes.describe import address
 from grader.probes.host_operations import uses_host_memory
 from grader.probes.observe import Misused, Observe, unpack
 from grader.probes.observe import named as called
-from grader.stages.drawn import among, beyond, draw, far, named, one_of
+from grader.stages.drawn import among, beside, beyond, draw, far, named, one_of
 
 PROMISE = "`step` returns (state, losses)"
 WIDTHS = ((24, 200), (200, 1100), (1100, 1700))
@@ -114,6 +115,17 @@ def _with_far_numbers(rng: Any, state: Any, batch: Any) -> tuple[Any, Any]:
     return placed
 
 
+def _with_blank_row(rng: Any, state: Any, batch: Any) -> tuple[Any, Any]:
+    """State and batch, in which b1 and a row of the batch are 0, so that the row has no error."""
+    state["params"]["b1"] = 0 * state["params"]["b1"]
+    arrays = [np.array(array) for array in batch]
+    row = int(rng.integers(len(arrays[0])))
+    for array in arrays:
+        array[row] = 0
+    placed: tuple[Any, Any] = _copied((state, tuple(arrays)))
+    return placed
+
+
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     """Trace, export and run `step`, if it is what jax.jit returns."""
     step = submission.step
@@ -140,6 +152,8 @@ def _trace_all(step: Any, observe: Observe, rng: Any) -> None:
         with observe.unwatched():
             state = _state(rng, width, _count(rng, *(COUNTS if number > 2 else SMALLER)))
             drawn = _batch(rng, rows, size=rng.uniform(*INPUTS))
+            if tuple(size[1]) == MANY_ROWS:
+                state, drawn = _with_blank_row(beside(rng), state, drawn)
             if rows > MANY:
                 state, drawn = _with_far_numbers(rng, state, drawn)
             batch = (list if number % 2 else tuple)(drawn)
@@ -248,10 +262,15 @@ def _traced(traced: Any, state: Any, new_state: Any, rows: int) -> Traced:
     )
 
 
+def _weak(leaf: Any) -> str:
+    """`weakly typed `, if an array is, or what stands for one."""
+    return facts.WEAKLY * bool(getattr(leaf, "weak_type", False))
+
+
 def _shapes(tree: Any) -> dict[str, str]:
-    """Path -> `float32[16,512]`."""
+    """Path -> `float32[16,512]`, or `weakly typed float32[16,512]`."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {
-        jax.tree_util.keystr(path): f"{leaf.dtype}[{','.join(map(str, leaf.shape))}]"
+        jax.tree_util.keystr(path): f"{_weak(leaf)}{leaf.dtype}[{','.join(map(str, leaf.shape))}]"
         for path, leaf in leaves
     }

@@ -12,6 +12,9 @@ FEW, MANY = 6, 8
 step may keep so much that there is room for a copy of the state."""
 LEAST = 3
 """With fewer rows, a sum may pass for a mean."""
+WEAKLY = "weakly typed "
+"""How the form of an array begins whose dtype gives way to others: the next step is compiled anew
+for it."""
 LONG = 100
 """From so many steps on, a run has no target that is far from the others: it is compared closely,
 since nothing but the last digits may differ in it."""

@@ -7,6 +7,8 @@ EXERCISE = Exercise(
     lesson="lessons/09-what-jit-does-to-memory",
     anchor="each-shape-is-a-program",
     edits=("predict_all",),
+    devices=2,
+    fewest_gpus=1,
     hints=(
         "A program is compiled for the shapes of its arguments. How many different shapes does "
         "the model get?",

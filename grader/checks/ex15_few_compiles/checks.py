@@ -192,6 +192,8 @@ def _named(record: Record, failure: Failure, number: int, served: Served) -> Fai
         found = replace(found, observed=observed, hint=FILLED_ANEW)
     if found.observed.endswith(OLD_PARAMS):
         found = replace(found, hint=BY_THE_DICT)
+    if "the same values in another shape" in found.observed:
+        made = statements.call(record, "predict_all", "squeeze", "reshape", "append", "model")
     if found.observed.endswith("at its end"):  # not cut where it is returned
         made = statements.result(record, "predict_all")
     if ANOTHERS in found.observed:

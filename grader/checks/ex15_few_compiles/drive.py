@@ -13,8 +13,9 @@ At the end, where `model` got arrays of a few sizes only, there is a list for ea
 batch that has one row more. Drawn, too, are the width of the network, where the rows lie (far from
 zero, so that a padding of zeros shifts the mean of its batch if it is not masked out; in a batch of
 three rows and more, two are equal, and one may be 0, or hold a number of hundreds), whether a batch
-lies in memory row by row or column by column, or is a part of a wider table, and a large factor by
-which `model` multiplies the predictions, so that `network` by itself does not give its numbers.
+lies in memory row by row or column by column, or is a part of a wider table, and whether it can be
+written to, and a large factor by which `model` multiplies the predictions, so that `network` by
+itself does not give its numbers. The params lie on another device than the first, if there is one.
 Where the file names numbers, the long list is longer than each of them that is below MOST_BATCHES,
 there are more later lists, up to MOST_LISTS, the network is wider, up to MOST_WIDTH, the number of
 hundreds is larger, up to MOST_FAR, and some batches have as many rows as a number says.
@@ -39,6 +40,7 @@ from grader.checks.ex15_few_compiles.facts import (
     MOST_ROWS,
     OLD_PARAMS,
     OTHER_END,
+    REFUSED,
     RENEWED,
     SCRAMBLED,
     SERVED,
@@ -90,11 +92,12 @@ def _rows(rng: Any, size: int, mean: float) -> Any:
             drawn[other, int(rng.integers(FEATURES))] = rng.choice((-1, 1)) * away
     rows = drawn.astype("float32", order="CF"[int(rng.integers(2))])
     apart = aside(rng)
-    if apart.integers(3):
-        return rows
-    table = np.ones((size, FEATURES + int(apart.integers(1, 9))), "float32")
-    table[:, :FEATURES] = rows
-    return table[:, :FEATURES]
+    if not apart.integers(3):
+        table = np.ones((size, FEATURES + int(apart.integers(1, 9))), "float32")
+        table[:, :FEATURES] = rows
+        rows = table[:, :FEATURES]
+    rows.flags.writeable = bool(apart.integers(2))
+    return rows
 
 
 def _sizes(rng: Any) -> list[int]:
@@ -130,10 +133,10 @@ def _put_twice(rng: Any, batches: list[Any]) -> tuple[int, int]:
 
 
 def _params(rng: Any, width: int) -> dict[str, Any]:
-    """The network's parameters on the device: (16, width), (width,)."""
+    """The network's parameters on the last device: (16, width), (width,)."""
     shapes = {"w1": (FEATURES, width), "w2": (width,)}
     drawn = {k: rng.standard_normal(shape).astype("float32") / 4 for k, shape in shapes.items()}
-    placed: dict[str, Any] = jax.device_put(drawn)
+    placed: dict[str, Any] = jax.device_put(drawn, jax.devices()[-1])
     return placed
 
 
@@ -173,6 +176,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     returned: list[tuple[Any, list[Any]]] = []
     for number, (params, batches) in enumerate(given, 1):
         if number == len(given) - 1:
+            batches[0].flags.writeable = True
             batches[0][...] = _rows(apart, len(batches[0]), mean)
             asked[filled][2][0] = asked[number - 1][2][0] = batches[0].copy()
             if observe.reference:
@@ -233,8 +237,17 @@ def _serve(
                 answers.append((own, counts, answer))
                 return answer
 
+    refused = ""
     with beside.reading(), observe.phase(served_list(number)), watch.launched(beside.launched):
-        found = submission.predict_all(model, beside.params, batches)
+        try:
+            found = submission.predict_all(model, beside.params, batches)
+        except ValueError as error:
+            if "read-only" not in str(error) or all(rows.flags.writeable for rows in mine):
+                raise
+            refused = REFUSED
+            calls.clear()
+            answers.clear()
+            found = submission.predict_all(model, beside.params, [*map(np.copy, before)])
     if not isinstance(found, list | tuple) or len(found) != len(mine):
         rows = isinstance(found, list | tuple) and len(found) == sum(map(len, before))
         each = ", one entry for each row, not for each batch" * rows
@@ -243,7 +256,7 @@ def _serve(
     observe.value(served_list(number), list(found))
     sizes = [len(rows) for rows in before]
     made = _made(calls, answers, before, list(found))
-    changed = _changed(batches, mine, before) or _other_params(beside.params, held)
+    changed = _changed(batches, mine, before) or refused or _other_params(beside.params, held)
     return Served(sizes, calls, beside.rows, changed, made), found
 
 

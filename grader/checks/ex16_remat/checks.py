@@ -13,7 +13,7 @@ from grader.checks.ex16_remat import EXERCISE, facts
 from grader.checks.ex16_remat.facts import NETWORKS, Network
 from grader.judging.arrays import CHANGE, compare
 from grader.judging.checking import Failure, Result, Unable
-from grader.judging.evidence import calls_of, definition, given, wanted
+from grader.judging.evidence import calls_of, definition, given, seen, wanted
 from grader.judging.programs import compiled_program
 from grader.judging.results import differing_output
 from grader.judging.steps import output_error
@@ -99,9 +99,19 @@ def same_gradients(record: Record) -> Result:
                 hint=failure.hint or hint,
                 made=statements.result(record, "thrifty"),
             )
+    if changed := seen(record).facts[facts.CHANGED]:
+        return Failure(
+            "`thrifty` leaves the dict of weights as it is, as `layer` does",
+            f"`weights[{str(changed[0])!r}]` is new after it, or gone, or another array",
+            statements.written_into(record, "thrifty"),
+            THE_DICT,
+        )
     return None
 
 
+THE_DICT = (
+    "Another layer may use the same weights. Which line takes one out of the dict, or puts one in?"
+)
 OF_SQUARE = "; `x` has as many rows as columns here"
 _CAST = r".*\.astype\([^()]*float16['\"]?\)$"
 OF_BACKWARD = "; the result of `thrifty` is right, and its gradients are not"
@@ -112,8 +122,8 @@ BACKWARD = (
 OF_X = ", except those of the last layer: the others are made from the gradient of `x`"
 BACKWARD_OF_X = (
     "The backward function of jax.custom_vjp returns the gradient of `x`, too, and the layer "
-    "before goes on with it. `layer` adds what it computes to `x`: has your gradient a part for "
-    "each of the two?"
+    "before goes on with it. `layer` multiplies `x` by `up` and by `gate`, and adds what it "
+    "computes to `x`: has your gradient a part for each of the three?"
 )
 OF_DOWN = ", that of `down` in the last layer among them"
 BACKWARD_OF_DOWN = (

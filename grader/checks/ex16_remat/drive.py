@@ -8,9 +8,10 @@ network that the 1e-6 of the norm counts, and one row of them is so large in the
 may be cut off: the targets of that row are near its inputs. All inputs of one row are 0. A third
 network, of 5 to 7 layers, has as many rows as its width, or fewer, down to half as many; on a GPU,
 where such arrays are small beside a library's workspace, it is left out. The layer gets as many
-rows as its width. Where the file names numbers, the deeper network has more layers than each of
-them that is below MOST_LAYERS, and three more networks of 5 to 7 layers follow: one has more rows,
-up to MOST_ROWS, one is wider, up to MOST_WIDTH, and one has a few rows less than a number says.
+rows as its width, and it is looked at whether its dict of weights is as it was. Where the file
+names numbers, the deeper network has more layers than each of them that is below MOST_LAYERS, and
+three more networks of 5 to 7 layers follow: one has more rows, up to MOST_ROWS, one is wider, up to
+MOST_WIDTH, and one has a few rows less than a number says.
 
 Memory and work are read from the exported programs, as compiled where the learner's file never
 was. What stands in a loop counts as often as it runs.
@@ -84,7 +85,17 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         export(_of_few_rows(apart), LAYERS[0], INPUTS[1], apart)
     for sizes in _more_sizes(rng):
         export(sizes, LAYERS[0], INPUTS[1])
-    observe.program(facts.RESULT, jax.jit(submission.thrifty), square, layer)
+    changed = list[str]()
+
+    def thrifty(x: Any, weights: Any) -> Any:
+        own = {**weights}
+        result = submission.thrifty(x, own)
+        names = [*weights, *(name for name in own if name not in weights)]
+        changed.extend(str(name) for name in names if own.get(name) is not weights.get(name))
+        return result
+
+    observe.program(facts.RESULT, jax.jit(thrifty), square, layer)
+    observe.fact(facts.CHANGED, changed)
     observe.fact(NETWORKS, msgspec.to_builtins(networks))
 
 

@@ -4,6 +4,8 @@ import msgspec
 
 RESULT = "thrifty of one layer"
 """The name of the program of `thrifty` itself."""
+CHANGED = "weights that thrifty changed"
+"""The name of the fact that lists the weights that are not in their dict any more, as they were."""
 NETWORKS = "networks"
 """The name of the fact that holds a list of `Network`."""
 

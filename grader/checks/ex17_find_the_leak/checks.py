@@ -191,6 +191,9 @@ def best_is_kept(record: Record) -> Result:
             observed = f"{failure.observed}; `batches` is used up where the marked loop begins"
             return replace(failure, observed=observed, culprits=second, hint=USED_UP)
         failure = replace(failure, hint=BEGINS)
+        if differing_leaf(record, FIRST, rtol=1e-4, atol=1e-5):
+            later = "; in a run whose first params are the best, later ones are returned"
+            failure = replace(failure, observed=failure.observed + later, hint=TURNED_ROUND)
     if failure.observed.endswith("the last step was given"):
         failure = replace(failure, hint=EVERY_STEP)
     if failure.observed.endswith("below the loss before it"):
@@ -199,7 +202,7 @@ def best_is_kept(record: Record) -> Result:
     if mine >= 0 and "that is" not in failure.observed:
         steps = f"these are the params of step {mine}, and step {right} has the lowest loss"
         failure = replace(failure, observed=f"{failure.observed}; {steps}, both counted from 0")
-    chosen = failure.observed.endswith(WHICH)
+    chosen = failure.observed.endswith(WHICH) or failure.hint == TURNED_ROUND
     place = (statements.choosing if chosen else statements.result)(record, "train", 0, 2)
     return replace(failure, culprits=_in_an_inner_function(record) or place)
 
@@ -270,6 +273,10 @@ BEGINS = (
     "No later params took the place of the first ones. What does a loss need, to be the lowest so "
     "far? With which number does your code begin, which way does it compare, and is that loss "
     "among those that it is compared with?"
+)
+TURNED_ROUND = (
+    "The best params are those with the lowest loss. Which way does your code compare a loss with "
+    "the one that it keeps?"
 )
 EVERY_STEP = (
     "The params of the last step took the place of better ones. With which number is a loss "

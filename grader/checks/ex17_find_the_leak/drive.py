@@ -6,20 +6,21 @@ fifths of the way), so that neither the first nor the last params are the best o
 of all losses and errors, so that no number that a loop begins with is above them; and all numbers.
 The run is long, so that a small array that is kept at each step adds up. Five more follow: in one
 (25 to 34 steps) the first step is given the best params, in the next (3 to 6 steps) the last one
-is, the third has a single step, the fourth has hundreds (300 to 599), so that no number of entries
-is enough, and the fifth is as long as the first. In the second, params are a list of layers. All
-losses and errors are below 0 there. What is alive at each step is counted in the first, the fourth
-and the fifth of them, too, and after each what is left, also on the host. Every history is compared
-with what the reports said, to the last bit. Where the file names numbers, the first run has more
-steps than each of them that is below MOST_STEPS, the one of hundreds has more, up to MOST_HUNDREDS,
-and the one whose last step is given the best params a wider network, up to MOST_WIDTH, and now and
-then as many rows as a number says; losses and errors are larger, up to MOST_LOSS, and those below 0
-as far from it.
+is, the third has a single step with a batch of one row, the fourth has hundreds (300 to 599), so
+that no number of entries is enough, and the fifth is as long as the first. In the second, params
+are a list of layers, and every other batch has half of the rows. The batches of these runs come
+from an iterator that is no generator. All losses and errors are below 0 there. What is alive at
+each step is counted in the first, the fourth and the fifth of them, too, and after each what is
+left, also on the host. Every history is compared with what the reports said, to the last bit. Where
+the file names numbers, the first run has more steps than each of them that is below MOST_STEPS, the
+one of hundreds has more, up to MOST_HUNDREDS, and the one whose last step is given the best params
+a wider network, up to MOST_WIDTH, and now and then as many rows as a number says; losses and errors
+are larger, up to MOST_LOSS, and those below 0 as far from it.
 
-On a CPU, the arrays that `train` gets lie in memory that NumPy allocated. tracemalloc counts
-that memory, so that it also sees copies on the host, and views that outlive their array. What
-comes and goes in Python hides a few copies from that sum; what the variables of the file lead to
-is therefore added up, too, at each step. At the last step it tells which variable holds most.
+On a CPU, the arrays that `train` gets lie in memory that NumPy allocated. tracemalloc counts that
+memory, so that it also sees copies on the host, and views that outlive their array. What comes and
+goes in Python hides a few copies from that sum; what the variables of the file lead to is therefore
+added up, too, at each step. At the last step it tells which variable holds most.
 """
 
 import copy
@@ -31,8 +32,9 @@ import sys
 import tracemalloc
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -268,7 +270,9 @@ def _train_again(
         levels.clear()
         told.clear()
         easiest, many = (steps - 1, other_rows) if name == LAST else (0, rows)
-        batches = _batches(rng, many, steps, easiest, 2 / steps, given)
+        sizes = {LAST: (-(-many // 2), many), ONLY: (1,)}.get(name, (many,))
+        # It is no generator, and so has no `close`.
+        batches = map(_itself, _batches(rng, many, steps, easiest, 2 / steps, given, sizes))
         with observe.unwatched():
             params = _placed(_in_layers(wider) if name == LAST else first)
         with observe.phase(TRAINS), _left_alone(params):
@@ -368,25 +372,37 @@ def _in_layers(params: Any) -> list[Any]:
     return [{name: params[name] for name in layer} for layer in (("w1", "b1"), ("w2",))]
 
 
+def _itself(batch: Any) -> Any:
+    return batch
+
+
 def _batches(
-    rng: Any, rows: int, steps: int, easiest: int, slope: float, given: list[Any]
+    rng: Any,
+    rows: int,
+    steps: int,
+    easiest: int,
+    slope: float,
+    given: list[Any],
+    sizes: Sequence[int] = (),
 ) -> Iterator[Any]:
     """Inputs (rows, 16) and targets (rows,), float32, each batch made when it is asked for.
 
     The batch `easiest` is the easiest, and `slope` says how much so. `given` gets each batch as
     arrays of its own in the same memory: they show a batch that was deleted, whenever that was.
+    Of `sizes`, if there are any, each batch has as many rows as the next one says, in turn.
     """
 
-    @jax.jit
-    def make(index: Any, harder: Any) -> Any:
+    @partial(jax.jit, static_argnums=2)
+    def make(index: Any, harder: Any, count: int) -> Any:
         # Made by JAX: a batch in NumPy's memory would count among the bytes of the host.
-        inputs = jnp.roll(drawn, index)
+        inputs = jnp.roll(drawn, index)[:count]
         return inputs, harder * inputs[:, 0]
 
     drawn = rng.standard_normal((rows, 16)).astype("float32")
     held: deque[Any] = deque(maxlen=2)
     for index in range(steps):
-        held.append(make(index, 1 + abs(index - easiest) * slope))
+        count = sizes[index % len(sizes)] if sizes else rows
+        held.append(make(index, 1 + abs(index - easiest) * slope, count))
         given.append(jax.tree.map(_alias, held[-1]))
         yield held[-1]
 

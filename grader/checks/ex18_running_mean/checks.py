@@ -3,6 +3,7 @@
 A wrong result is compared with what known mistakes give, so that the failure can name one.
 """
 
+import ast
 import math
 import re
 from collections.abc import Iterable
@@ -58,6 +59,7 @@ from grader.judging.programs import compiled_program, not_jitted
 from grader.records.record import Measured, Memory, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
+from grader.source.file import File
 
 ROOM = 6
 """How many arrays like `x` the program may need beyond the reference."""
@@ -83,8 +85,27 @@ def _both(record: Record, name: str) -> tuple[Measured, Measured] | Failure | Un
     mine = compiled_program(record, name, made_by=NAME)
     theirs = record.reference_measured.get(name)
     if not isinstance(mine, Measured):
-        return mine
+        return _of_a_leak(record, mine) if isinstance(mine, Failure) else mine
     return (mine, theirs) if theirs else Unable("the reference was not compiled")
+
+
+def _of_a_leak(record: Record, failure: Failure) -> Failure:
+    """The failure, with its cause where the body of a loop writes to a variable outside of it."""
+    file = File(record.source)
+    top = file.doing(NAME)
+    outer = [node for node in ast.walk(top) if isinstance(node, ast.Nonlocal)] if top else []
+    if not outer or "safe_zip()" not in failure.observed:
+        return failure
+    observed = (
+        "the body of a loop writes to a variable outside of it: what it left there was traced"
+    )
+    return replace(failure, observed=observed, culprits=[file.place(outer[0])], hint=IN_THE_CARRY)
+
+
+IN_THE_CARRY = (
+    "The body of a loop is traced once, and only what it returns comes out of it. Which of its "
+    "results has to be part of the carry?"
+)
 
 
 @EXERCISE.check(
@@ -286,7 +307,7 @@ FEW_BITS = (
 
 def _in_few_bits(record: Record, mine: Measured, theirs: Measured) -> list[Culprit]:
     """The only line that names a dtype of 16 bits, where a mean is nearly right; or nothing."""
-    lines = (line.partition("#")[0] for line in record.source.splitlines())
+    lines = (line.partition("#")[0] for line in File(record.source).lines)
     named = [n for n, line in enumerate(lines, 1) if re.search(r"\bb?float16\b", line)]
     got, want = (load(one.outputs[0].data or b"").astype(float) for one in (mine, theirs))
     near = float(abs(got - want).max()) <= HALVED_BITS * float(abs(want).max())

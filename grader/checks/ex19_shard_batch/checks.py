@@ -39,8 +39,8 @@ from grader.judging.evidence import (
     to_host,
     wanted,
 )
-from grader.judging.results import other_parts
-from grader.judging.words import EVERYWHERE, PARTS, plural, shards, typed, where
+from grader.judging.results import other_order, other_parts
+from grader.judging.words import EVERYWHERE, PARTS, in_memory, plural, shards, typed, where
 from grader.records.record import Event, Leaf, Observed, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
@@ -162,11 +162,30 @@ def batch_is_split(record: Record) -> Result:
                 failure = _failure(record, expected, observed, batch_of, place)
                 hint = REMEMBERED if name == AGAIN else _how_to_split(leaf, batch)
                 return replace(failure, hint=hint)
-            if leaf.shape[:1] == (batch.full,) and (exchanged := other_parts(leaf, right)):
-                expected = f"the devices hold `{key}` in the order of the mesh"
-                failure = _failure(record, expected, exchanged, name, _placing(record))
-                return replace(failure, hint="The mesh that `shard_batch` gets knows that order.")
+            if elsewhere := _elsewhere(record, name, key, batch):
+                return elsewhere
     return None
+
+
+def _elsewhere(record: Record, name: str, key: str, batch: Batch) -> Failure | None:
+    """The failure of parts that lie in another order of devices, or not in their memory."""
+    leaf, right = _leaf(record, name, key), _in(wanted(record), name, key)
+    if in_memory(leaf):
+        expected, observed = f"`{key}` is in device memory", f"it is in {leaf.memory_kind} memory"
+        place = statements.call(record, "shard_batch", "NamedSharding", "device_put")
+        return replace(_failure(record, expected, observed, name, place), hint=OF_A_KIND)
+    if leaf.shape[:1] != (batch.full,):
+        return None  # `as_few_rows_as_it_takes` counts rows
+    exchanged, other = other_parts(leaf, right), other_order(leaf, right)
+    if not (exchanged or other):
+        return None
+    expected = f"the devices hold `{key}` in the order of the mesh"
+    observed = exchanged or f"the devices of its sharding are {other}"
+    return replace(_failure(record, expected, observed, name, _placing(record)), hint=OF_THE_MESH)
+
+
+OF_THE_MESH = "The mesh that `shard_batch` gets knows that order: `mesh` itself, and no other mesh."
+OF_A_KIND = "A sharding that names no kind of memory is in the device's. Which line names another?"
 
 
 def _splitting(record: Record, key: str, leaf: Leaf, batch: Batch) -> list[Culprit]:
@@ -600,7 +619,17 @@ SQUARED = (
     "error is squared before it is added up, and nothing is done to the mean."
 )
 LOSS_OF = "loss of "
-HINTS = {"stay": OF_ADDED, "square": SQUARED, "parts": OF_PARTS, "the errors": OF_ADDED}
+AS_INDEX = (
+    "`errors[mask]` takes the rows whose numbers stand in the mask. An error counts, or not, if it "
+    "is multiplied by its number of the mask."
+)
+HINTS = {
+    "index": AS_INDEX,
+    "stay": OF_ADDED,
+    "square": SQUARED,
+    "parts": OF_PARTS,
+    "the errors": OF_ADDED,
+}
 """The hint for a loss that a known mistake explains, by a word of the explanation; the first fits.
 Where none does, it is the divisor."""
 

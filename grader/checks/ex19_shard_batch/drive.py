@@ -6,25 +6,25 @@ neither the number of devices nor the first or the longest axis is right for all
 drawn so that each of them asks for another number of added rows. One batch needs none, one has a
 single row, and one of those on several axes has fewer rows than parts. A second batch of the same
 shape follows on one mesh, in the same arrays, which lie column by column and are filled with other
-numbers, and then comes the one with a single row.
-The last batch is split over some of the devices, in one axis, or copied to each of them, where
-"data" has the length 1 beside another axis.
+numbers, and then comes the one with a single row. The last batch is split over some of the devices,
+in one axis, or copied to each of them, where "data" has the length 1 beside another axis.
 
 Drawn are the rows and columns of the batches (one of them, which is drawn, has 30 to 59 rows and
 more in each part), the order of the devices in each mesh, the names of its other axes, and all
-numbers. Inputs have more columns than targets, so that neither pass for the other. In a batch of
-three rows or more, all numbers of one row are 0; in that on three axes, one target is very large.
-Where the file names numbers, the batch of many rows has more than each of them, up to 2,000, the
-full batch more columns, up to MOST_COLUMNS, that target is larger, up to MOST_FAR, so are two
-numbers of the second batch of a shape, and the last batch has now and then as many rows as a number
-says.
+numbers. Inputs have more columns than targets, so that neither pass for the other; in the batch on
+two axes they have as many, so that no table of shapes tells them apart, and nobody can write into
+them. In a batch of three rows or more, all numbers of one row are 0; in that on three axes, one
+target is very large. Where the file names numbers, the batch of many rows has more than each of
+them, up to 2,000, the full batch more columns, up to MOST_COLUMNS, that target is larger, up to
+MOST_FAR, so are two numbers of the second batch of a shape, and the last batch has now and then as
+many rows as a number says.
 
 `mean_loss` gets batches that the drive itself has split, so that it is judged apart from
 `shard_batch`. Their added rows hold drawn numbers, most of them large, and count unless the mask
 takes them out. The weights lie on each device of the mesh; for one batch, which is drawn, they are
-NumPy's. The loss of two batches is taken under jit, too. Of one batch, it is taken five
-times more: where the mask marks another number of rows, and with a NaN or an infinite number among
-the targets or the inputs.
+NumPy's. The loss of two batches is taken under jit, too. Of one batch, it is taken five times more:
+where the mask marks another number of rows, and with a NaN or an infinite number among the targets
+or the inputs.
 """
 
 import re
@@ -45,6 +45,7 @@ from grader.checks.ex19_shard_batch.facts import (
     MARKED,
     MISSING,
     REPEATED,
+    SQUARE,
     UNDER_JIT,
     Batch,
     changed_of,
@@ -142,8 +143,11 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             inputs[blank] = targets[blank] = 0
         if batch.first:
             targets[int(rng.integers(rows)), 0] = max(FAR, far(rng, MOST_FAR))
+        inputs = inputs[:, :columns].copy() if name == SQUARE else inputs
         order = "F" if name == REPEATED else "C"
         given = tuple(array[:rows].copy(order) for array in (inputs, targets))
+        for array in given:
+            array.flags.writeable = name != SQUARE
         with _noting_what_is_uneven(observe, name):
             _split(submission, observe, name, mesh, given)
             if name == REPEATED:
@@ -151,7 +155,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
                 others = _with_missing_numbers(apart, batch, inputs[:rows] + 1, targets[:rows] - 1)
                 given = tuple(map(_filled, given, others))
                 _split(submission, observe, AGAIN, mesh, given)
-        weights = rng.normal(size=(features, columns)).astype(np.float32)
+        weights = rng.normal(size=(features, columns)).astype(np.float32)[: inputs.shape[1]]
         for array in (inputs, targets):
             array[rows:] *= 10 ** rng.uniform(*ADDED)
         mask = (np.arange(batch.full) < rows).astype(np.float32)
@@ -288,6 +292,9 @@ def _slips(parts: int, weights: Any, inputs: Any, targets: Any, mask: Any) -> di
         ),
         "the mask takes out the predictions of the added rows, and their targets stay": (
             ((inputs @ weights * mask[:, None] - targets) ** 2).sum() / own / width
+        ),
+        "the mask is an index, which takes row 0 for each 0, and row 1 for each 1": (
+            errors[mask.astype(int)].mean()
         ),
         "the errors of a row are averaged, and that mean is squared": (
             (differences.mean(axis=1) ** 2 * mask).sum() / own

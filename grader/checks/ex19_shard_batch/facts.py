@@ -15,6 +15,8 @@ BATCHES = (
 """What the drive calls its batches. Each has a fact, a phase and a value of that name."""
 UNDER_JIT = {name: f"loss under jit of {name}" for name in BATCHES[1:3]}
 """The batches whose loss is taken under jit, too, and the names of these values."""
+SQUARE = BATCHES[3]
+"""The batch whose inputs have as many columns as its targets."""
 REPEATED = BATCHES[1]
 """The batch that is followed by another one of its shape, on the same mesh."""
 AGAIN = f"{REPEATED}, with other numbers"

@@ -1,5 +1,6 @@
 """Checks of ex20_from_callback: the array and how it lies, what was read, and what was copied."""
 
+import ast
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -8,7 +9,7 @@ from functools import partial
 import msgspec
 
 from grader.checks.ex20_from_callback import EXERCISE
-from grader.checks.ex20_from_callback.facts import LIKE, STILL_HELD, Block, Case
+from grader.checks.ex20_from_callback.facts import HIDES, LIKE, STILL_HELD, Block, Case
 from grader.judging.arrays import FORM, load
 from grader.judging.checking import Failure, Result
 from grader.judging.differences import ANOTHER_ORDER
@@ -18,6 +19,7 @@ from grader.judging.evidence import (
     culprits,
     definition,
     events,
+    hidden_error,
     probe_gap,
     seen,
     through_a_program,
@@ -28,6 +30,7 @@ from grader.judging.words import EVERYWHERE, PARTS, plural
 from grader.records.record import Leaf, Record
 from grader.records.verdict import Culprit
 from grader.source import statements
+from grader.source.file import File
 
 ROOM = 1 << 19
 """Bytes on the host for what is neither a block nor the file: Python's own objects, such as a table
@@ -94,7 +97,25 @@ def every_value_in_its_place(record: Record) -> Result:
         if failure := failure or zeros_of_other_sign(record, name):
             found = replace(failure, expected=failure.expected.replace(f"`{name}`", "the array"))
             return _of_a_value(record, found, name, _unread(mine, theirs))
+    if seen(record).facts[HIDES]:
+        observed = "`load` returned, though no block of its file could be read"
+        found = hidden_error(record, "load", "a read", observed)
+        return replace(found, culprits=_catching(record) or found.culprits, hint=NOT_READ)
     return None
+
+
+def _catching(record: Record) -> list[Culprit]:
+    """Where `load` catches an error."""
+    file = File(record.source)
+    top = file.doing("load")
+    nodes = ast.walk(top) if top else ()
+    return [file.place(node) for node in nodes if isinstance(node, ast.ExceptHandler)]
+
+
+NOT_READ = (
+    "Made-up values look like those of the file. Which line catches the error, and what does the "
+    "caller learn of it?"
+)
 
 
 def _of_a_value(record: Record, failure: Failure, name: str, unread: Block | None) -> Failure:

@@ -14,12 +14,13 @@ MOST_CALLS, one file is longer, up to MOST_LENGTH, and the large blocks are larg
 bytes, and longer.
 
 The file holds no values. It makes those that are asked for, and keeps which line read which block.
-In two calls, one after the other, of any kind with three blocks or more, and in one of a kind with
-two blocks, the places of which are drawn too, a block has 0.75 MiB, and what Python and NumPy hold
-on the host is compared with what was read: a file that is put together there shows. Once the array
-of such a call is deleted, the blocks that are still there were kept, and so were copies of them, if
-calls one after the other leave more memory in use. The blocks of all calls that are still there in
-the end are counted.
+What it gives lies column by column in some of the calls, and is read-only in some. In the end comes
+a file of which every read fails. In two calls, one after the other, of any kind with three blocks
+or more, and in one of a kind with two blocks, the places of which are drawn too, a block has 0.75
+MiB, and what Python and NumPy hold on the host is compared with what was read: a file that is put
+together there shows. Once the array of such a call is deleted, the blocks that are still there were
+kept, and so were copies of them, if calls one after the other leave more memory in use. The blocks
+of all calls that are still there in the end are counted.
 """
 
 import gc
@@ -37,11 +38,12 @@ import jax.numpy as jnp
 import msgspec
 import numpy as np
 
-from grader.checks.ex20_from_callback.facts import LIKE, STILL_HELD, Block, Case, Read
+from grader.checks.ex20_from_callback.facts import HIDES, LIKE, STILL_HELD, Block, Case, Read
 from grader.judging.words import line_on_stack
 from grader.probes import alive
 from grader.probes.observe import Observe
 from grader.stages.drawn import beside, beyond
+from grader.stages.failing import Failed, returns
 
 MAX_READS = 20_000
 """How many reads of one file are reported: a record has a limit."""
@@ -143,6 +145,13 @@ class Host:
         return int(max(alive.held(self._read), self.left() - OWN))
 
 
+class Unreadable(Host):
+    """Reads nothing: each read of its file fails."""
+
+    def read(self, make: Callable[[], Any]) -> Any:
+        raise Failed
+
+
 class Asked(NamedTuple):
     """What one call of `load` is about."""
 
@@ -151,6 +160,10 @@ class Asked(NamedTuple):
     extent: tuple[int, int]
     dtype: str
     counted: bool = False
+    by_columns: bool = False
+    """Whether a block lies column by column in memory, as that of a transposed file does."""
+    read_only: bool = False
+    """Whether nobody can write into a block, as into one of a mapped file."""
 
 
 def _file(asked: Asked, seed: int, path: str | None, reads: list[Read], host: Host) -> Any:
@@ -173,7 +186,10 @@ def _file(asked: Asked, seed: int, path: str | None, reads: list[Read], host: Ho
                 right=int(lefts.max()) + 1,
             )
             reads.append(Read(block, tops.size, line))
-        return _values(tops, lefts, seed, asked.dtype)
+        values = _values(tops, lefts, seed, asked.dtype)
+        values = np.asarray(values, order="F" if asked.by_columns else "C")
+        values.flags.writeable = not asked.read_only
+        return values
 
     class File:
         """Reads what is indexed: two slices, two numbers, an ellipsis; whatever NumPy takes."""
@@ -264,6 +280,9 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         jax.block_until_ready(jax.device_put(0))  # as in `Host.left`
     gc.collect()
     observe.fact(STILL_HELD, sum(len(host.held()) for host in hosts))
+    with observe.unwatched():
+        broken = _file(asked, 0, None, [], Unreadable())
+        observe.fact(HIDES, returns(submission.load, broken, asked.sharding))
 
 
 def _rounded(nbytes: int) -> int:
@@ -312,6 +331,10 @@ def _calls(rng: Any) -> list[Asked]:
         found.append(_asked(rng, sharding, len(found) + 1, first=all(one.counted for one in found)))
         if number == of_floats:
             found[-1] = found[-1]._replace(dtype=str(more_apart.choice(FLOATS)))
+    layouts = more_apart.integers(2, size=(len(found), 2)).astype(bool).tolist()
+    for number, (by_columns, read_only) in enumerate(layouts):
+        if not found[number].counted:
+            found[number] = found[number]._replace(by_columns=by_columns, read_only=read_only)
     small = [asked for asked in found if not asked.counted]
     return [*found, _like(small[int(rng.integers(len(small)))], len(found) + 1)]
 

@@ -10,6 +10,10 @@ STILL_HELD = "blocks that are still held"
 """The fact that says how many blocks of all files were still there in the end, without arrays."""
 
 
+HIDES = "hides that nothing could be read"
+"""The fact that says whether `load` returned though every read of its file failed."""
+
+
 class Block(msgspec.Struct, frozen=True, order=True):
     """Some rows and columns of the file; `bottom` and `right` are not part of it."""
 

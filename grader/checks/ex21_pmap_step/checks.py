@@ -28,7 +28,7 @@ from grader.judging.evidence import (
 )
 from grader.judging.memory import HELD, left
 from grader.judging.programs import beyond_own_rows, compiled_program, exchanged_by
-from grader.judging.results import differing_leaf, differing_output, renamed
+from grader.judging.results import differing_leaf, differing_output, finite, renamed
 from grader.judging.steps import (
     IN_FULL,
     TURNED,
@@ -315,17 +315,35 @@ def steps_along_the_mean(record: Record) -> Result:
                     found = replace(found, hint=found.hint or FAR_AWAY)
                     when += ", the last of them with targets that are far away"
                 return _other_step(record, number, replace(found, expected=found.expected + when))
-    return _of_lost(record, facts.LOST_PARAMS, "params", 0)
+    return _of_odd_params(record)
 
 
-def _of_lost(record: Record, name: str, word: str, part: int) -> Failure | None:
-    """The failure where a row that is NaN does not show in what a step gives."""
-    if failure := differing_leaf(record, name, rtol=RTOL, atol=ATOL):
-        found = renamed(failure, name, word)
-        expected = f"{found.expected} after a step with NaN among the targets of one device"
-        place = statements.result(record, "update", part, 2)
-        return Failure(expected, found.observed, place, OF_LOST)
+def _of_odd_params(record: Record) -> Failure | None:
+    """The failure of the params after a step whose loss is no number, or infinite."""
+    run = int(wanted(record).facts[facts.ODD_RUN])
+    before = facts.params(run, _runs(record)[run].steps - 1)
+    for odd in facts.ODD:
+        name = facts.odd_params(odd)
+        if "NaN" in odd:
+            failure = differing_leaf(record, name, rtol=RTOL, atol=ATOL)
+        else:
+            failure = differing_step(record, name, before, rtol=RTOL, atol=ATOL)
+        if failure:
+            return _of_odd(record, renamed(failure, name, "params"), odd, 0)
     return None
+
+
+def _of_odd(record: Record, found: Failure, odd: str, part: int) -> Failure:
+    """The failure of what a step with something odd gives."""
+    place = statements.result(record, "update", part, 2)
+    hint = OF_LOST if "NaN" in odd else OF_INFINITE
+    return Failure(f"{found.expected} after a step with {odd}", found.observed, place, hint)
+
+
+OF_INFINITE = (
+    "The squares of such errors are infinite, and their gradient is a number: the step goes along "
+    "it as any other. Which line looks at the loss?"
+)
 
 
 OF_LOST = (
@@ -439,7 +457,11 @@ def losses_are_the_mean(record: Record) -> Result:
             name = facts.losses(number, step)
             if failure := differing_leaf(record, name, rtol=RTOL, atol=ATOL):
                 return _other_loss(record, failure, name)
-    return _of_lost(record, facts.LOST_LOSSES, "loss", 1)
+    for odd in facts.ODD:
+        name = facts.odd_losses(odd)
+        if failure := finite(record, name):
+            return _of_odd(record, renamed(failure, name, "loss"), odd, 1)
+    return None
 
 
 def _other_loss(record: Record, failure: Failure, name: str) -> Failure:

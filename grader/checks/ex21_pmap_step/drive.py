@@ -6,18 +6,20 @@ of the network, the rows of one device, and the steps (2 to 5). The third run ha
 the width of an earlier one, of several devices, and other params. Some params are 0, as biases are
 at first. Those that `replicate` gets have 0 to 2 dimensions, and one has 3 to 5; each array of a
 run has another dtype, but for one that is like that of 3 to 5 dimensions, and each dtype comes once
-at least. Some of their integers are the least and
-the largest of their dtype, some of their floats are NaN, infinite or -0.0, and one matrix of each
-run lies column by column in memory. Before one of these calls, which is drawn, `replicate` gets the
-same devices in another order. In one run of several devices gradients are small, and in the last
-step of each they are large. One run takes a step more, in which the targets of a row are NaN. The
-rows of one device are like each other and unlike those of the next, so that a gradient of one
-device's rows is far from the mean; some rows are 0. Three programs of the step are compiled. Two
-are for one row on each device and for many, which are drawn. Their networks have as many params,
-and rows of another length: what the devices exchange is the same for both if no row leaves its
-device. The third has one row on each, and twice as many params: what is exchanged beside the
-gradient, whatever its size, shows. How the devices of each run exchange something, and how many
-bytes, is kept, too, and is to be no other way, and no more for each param, than in these programs.
+at least; one array more has a dtype of 64 bits. Some of their integers are the least and the
+largest of their dtype, some of their floats are NaN, infinite or -0.0. One matrix of each run lies
+column by column in memory, and another one and the array of 3 to 5 dimensions are parts of larger
+ones whose axes lie in another order. Before one of these calls, which is drawn, `replicate` gets
+the same devices in another order. In one run of several devices gradients are small, and in the
+last step of each they are large. One run takes three steps more: in one the targets of a row are
+NaN, in one its inputs, and in one targets are so far away that the loss is infinite. The rows of
+one device are like each other and unlike those of the next, so that a gradient of one device's rows
+is far from the mean; some rows are 0. Three programs of the step are compiled. Two are for one row
+on each device and for many, which are drawn. Their networks have as many params, and rows of
+another length: what the devices exchange is the same for both if no row leaves its device. The
+third has one row on each, and twice as many params: what is exchanged beside the gradient, whatever
+its size, shows. How the devices of each run exchange something, and how many bytes, is kept, too,
+and is to be no other way, and no more for each param, than in these programs.
 
 Where the file names numbers, the first run has a wider network than each of these that is below
 MOST_WIDTH, the second one more rows on a device, and in the third one `replicate` gets more arrays,
@@ -39,7 +41,16 @@ from grader.checks.ex21_pmap_step.facts import FEW_ROWS, MANY_ROWS, RUNS, TWICE,
 from grader.probes import alive, exchanges
 from grader.probes.observe import Misused, Observe, from_last, left_alone, unpack
 from grader.records.record import Collective
-from grader.stages.drawn import beside, beyond, far, some_blank_rows, some_odd, some_zeros
+from grader.stages.drawn import (
+    OVERFLOWING,
+    beside,
+    beyond,
+    far,
+    some_blank_rows,
+    some_odd,
+    some_zeros,
+    with_gaps,
+)
 
 PROMISE = "`update` returns (params, loss)"
 FEATURES, OUTPUTS = 5, 2
@@ -56,6 +67,8 @@ DTYPES = (
     *("bool", "complex64"),
 )
 """The dtypes of what `replicate` gets, and its copies have; steps are taken in float32."""
+OF_64_BITS = ("int64", "uint64", "float64", "complex128")
+"""Those of one more array in each run, of which JAX makes dtypes with half of the bits."""
 SMALL, FARTHER = 1e-5, 4096
 """How large the targets of one run are, with the weights that lead to them, and how far those of
 the last step of each run: some gradients are smaller than 1e-5, and some larger than 100."""
@@ -101,7 +114,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             params["w2"] *= np.float32(scale)
             step, copies, batch = _steps(submission, observe, rng, number, devices, params, targets)
             if number == lost:
-                _lost_step(observe, apart, step, copies, batch)
+                observe.fact(facts.ODD_RUN, number)
+                _odd_steps(observe, apart, step, copies, batch)
         observe.fact(RUNS, msgspec.to_builtins(runs))
         _export(submission, observe, rng)
 
@@ -126,7 +140,13 @@ def _given(rng: Any, params: dict[str, Any], dtypes: list[str]) -> dict[str, Any
     # One more of the same shape and dtype, which no place that is kept for both can tell apart.
     twin = _of_dtype(beside(rng).standard_normal(kernel.shape), kinds["kernel"])
     columns = str(rng.choice(["w1", "w2"]))
-    return given | {"twin": twin} | {columns: np.asfortranarray(given[columns])}
+    given |= {"twin": twin, columns: np.asfortranarray(given[columns])}
+    apart = beside(rng)
+    other = "w2" if columns == "w1" else "w1"
+    given[other] = with_gaps(given[other], (1, 0))
+    given["kernel"] = with_gaps(given["kernel"], apart.permutation(kernel.ndim).tolist())
+    wide = np.dtype(str(apart.choice(OF_64_BITS)))
+    return given | {"wide": _of_dtype(apart.standard_normal(3), wide)}
 
 
 def _more(rng: Any, arrays: int) -> dict[str, Any]:
@@ -170,7 +190,7 @@ def _steps(
     params: dict[str, Any],
     targets: list[float],
 ) -> Any:
-    """Take steps on fresh rows; returns the step, the copies after them, and the last batch.
+    """Take steps on fresh rows; returns the step, the copies before the last one, and its batch.
 
     `targets` says of each step how far they are at most from 0.
     """
@@ -200,17 +220,25 @@ def _steps(
             observe.value(f"{facts.losses(run, 1)}, {facts.NEW_PARAMS}", known)
             observe.value(facts.batch(run), drawn)
     observe.fact(facts.exchanged(run), msgspec.to_builtins(found))
-    return step, copies, batch
+    return step, before, batch
 
 
-def _lost_step(observe: Observe, rng: Any, step: Any, copies: Any, batch: list[Any]) -> None:
-    """Take one more step, with NaN among the targets of one device."""
+def _odd_steps(observe: Observe, rng: Any, step: Any, copies: Any, batch: list[Any]) -> None:
+    """Take a step with each of `ODD`: with NaN among the rows of one device, and with far targets.
+
+    Each begins with the same params.
+    """
     inputs, targets = batch
-    targets = np.array(targets)
-    targets[tuple(map(int, rng.integers(targets.shape[:2])))] = np.nan
-    copies, losses = unpack(step(copies, inputs, targets), 2, PROMISE)
-    observe.value(facts.LOST_PARAMS, copies)
-    observe.value(facts.LOST_LOSSES, losses)
+    row = tuple(map(int, rng.integers(targets.shape[:2])))
+    lost = [np.array(array) for array in batch]
+    for array in lost:
+        array[row] = np.nan
+    distant = np.float32(OVERFLOWING / abs(targets).max()) * targets
+    odd = (inputs, lost[1]), (lost[0], targets), (inputs, distant)
+    for name, given in zip(facts.ODD, odd, strict=True):
+        params, losses = unpack(step(copies, *given), 2, PROMISE)
+        observe.value(facts.odd_params(name), params)
+        observe.value(facts.odd_losses(name), losses)
 
 
 def _loss(copies: Any, inputs: Any, targets: Any) -> float:

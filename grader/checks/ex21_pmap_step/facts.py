@@ -13,8 +13,14 @@ PARAMS = 480
 """The bytes of their params."""
 TWICE = "update of twice the params"
 """A program for as many rows as the first one's, of a network with twice as many params."""
-LOST_PARAMS, LOST_LOSSES = "params after a step with NaN", "losses of a step with NaN"
-"""The names of what a step gave in which the targets of one device's row were NaN."""
+ODD = (
+    "NaN among the targets of one device",
+    "NaN among the inputs of one device",
+    "targets so far away that the loss is infinite",
+)
+"""What is odd in each of three more steps of a run."""
+ODD_RUN = "the run of the odd steps"
+"""The fact that says which one it is, from 0."""
 NEW_PARAMS = "the loss of the params after the step"
 """What a value of the reference's side holds, in words. Its name begins with that of the losses."""
 
@@ -61,6 +67,16 @@ def start(run: int) -> str:
 def batch(run: int) -> str:
     """The name of (inputs, targets) of the first step of a run, as the reference's side keeps."""
     return f"batch of step 1 of run {run}"
+
+
+def odd_params(odd: str) -> str:
+    """The name of the params after the step with what is odd, in words of `ODD`."""
+    return f"params after a step with {odd}"
+
+
+def odd_losses(odd: str) -> str:
+    """The name of the losses of that step."""
+    return f"losses of a step with {odd}"
 
 
 def params(run: int, step: int) -> str:

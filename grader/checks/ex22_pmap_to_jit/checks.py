@@ -34,6 +34,7 @@ from grader.judging.programs import compiled_program, not_jitted, target_program
 from grader.judging.results import (
     differing_leaf,
     differing_output,
+    finite,
     other_parts,
     renamed,
     waiting,
@@ -250,15 +251,37 @@ def same_numbers(record: Record) -> Result:
                 place = statements.result(record, "make_step", 1, 2, inner=True)
                 return replace(renamed(failure, loss, "loss"), culprits=place)
             before = new
-    for part, (name, word) in enumerate(((facts.LOST_PARAMS, "params"), (facts.LOST_LOSS, "loss"))):
-        if failure := differing_leaf(record, name, rtol=RTOL, atol=ATOL):
-            found = renamed(failure, name, word)
-            expected = f"{found.expected} after a step with NaN among the targets of one row"
+    return _of_an_odd_step(record)
+
+
+def _of_an_odd_step(record: Record) -> Failure | None:
+    """The failure of a step whose loss is no number, or infinite."""
+    run = int(wanted(record).facts[facts.ODD_RUN])
+    before = facts.params_after(run, _runs(record)[run].steps - 1)
+    for odd in facts.ODD:
+        params, loss = facts.odd_params(odd), facts.odd_loss(odd)
+        if "NaN" in odd:
+            hint, failure = OF_LOST, differing_leaf(record, params, rtol=RTOL, atol=ATOL)
+        else:
+            hint, failure = (
+                OF_INFINITE,
+                differing_step(record, params, before, rtol=RTOL, atol=ATOL),
+            )
+        found, part = failure and renamed(failure, params, "params"), 0
+        if not found:
+            failure = finite(record, loss)
+            found, part = failure and renamed(failure, loss, "loss"), 1
+        if found:
+            expected = f"{found.expected} after a step with {odd}"
             place = statements.result(record, "make_step", part, 2, inner=True)
-            return Failure(expected, found.observed, place, OF_LOST)
+            return Failure(expected, found.observed, place, hint)
     return None
 
 
+OF_INFINITE = (
+    "The squares of such errors are infinite, and their gradient is a number: the step goes along "
+    "it as any other. Which line looks at the loss?"
+)
 OF_LOST = (
     "A row that is NaN makes the loss NaN, and all params: that is how one learns of it. Which "
     "line treats such a step as another one?"
@@ -274,7 +297,8 @@ def _other_numbers(record: Record, found: Failure, number: int, step: int) -> Fa
         place = statements.result(record, "make_step", 0, 2, inner=True)
         return replace(found, expected=expected, culprits=place)
     if step == run.steps:  # the steps before it are right
-        expected += ", the last of them with targets that are far away"
+        expected += f", the last of them with{' fewer rows, and' * (run.fewer > 0)} targets"
+        expected += " that are far away"
         place = statements.result(record, "make_step", int(of_loss), 2, inner=True)
         return Failure(expected, found.observed, place, found.hint or OTHER_SIZE)
     if (

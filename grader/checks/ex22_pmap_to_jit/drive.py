@@ -6,16 +6,18 @@ any order, and then one device), the width of the network, the rows of the batch
 so that a mean over the wrong dimension shows. One narrow network has so many rows that those of one
 device have more bytes than all params; of the others, one is wide. It is not the one on a single
 device. Some params are 0, as biases are at first. Each step takes the params that the one before
-returned. In one run gradients are small, and in the last step of each they are large. One run, of
-several devices where there are any, takes a step more, in which the targets of a row are NaN. The
-step of each run is exported, too. So is a large one, with enough work to drown what a call costs:
-it is for all devices, in another order, gets two sets of inputs, whose targets are far away, is
-timed, and is compiled for the target as well. Before each run, `place` gets other arrays of the
-same sizes: what it made of them is looked at, too, and nothing holds it, nor what it got. Some
-matrices that `place` gets lie column by column in memory, alone or as parts of larger ones. Where
-the file names numbers, the run with many rows has more columns of targets than each of these that
-is below MOST_TARGETS, the other one of several devices has more features and more hidden units, and
-that on one device even more hidden units; and the targets of the last steps are further away.
+returned. In one run gradients are small, and in the last step of each they are large; that of the
+run on one device gets fewer rows. One run, of several devices where there are any, takes three
+steps more: in one the targets of a row are NaN, in one its inputs, and in one targets are so far
+away that the loss is infinite. The step of each run is exported, too. So is a large one, with
+enough work to drown what a call costs: it is for all devices, in another order, gets two sets of
+inputs, whose targets are far away, is timed, and is compiled for the target as well. Before each
+run, `place` gets other arrays of the same sizes: what it made of them is looked at, too, and
+nothing holds it, nor what it got. Some matrices that `place` gets lie column by column in memory,
+alone or as parts of larger ones. Where the file names numbers, the run with many rows has more
+columns of targets than each of these that is below MOST_TARGETS, the other one of several devices
+has more features and more hidden units, and that on one device even more hidden units; and the
+targets of the last steps are further away.
 """
 
 import math
@@ -42,11 +44,13 @@ from grader.probes.observe import Misused, Observe, from_last, left_alone, unpac
 from grader.stages.drawn import (
     beside,
     beyond,
+    copied,
     far,
+    odd_batches,
     some_blank_rows,
     some_by_columns,
     some_zeros,
-    with_lost_row,
+    with_rows,
     with_targets,
 )
 
@@ -134,7 +138,8 @@ def _run(rng: Any, count: int, width: Any, rows: Any) -> Run:
     sizes = _far(rng, count, (width, rows), 16 * int(rng.integers(*width)))
     wide, features, targets = (count * math.ceil(size / count) for size in sizes)
     each, steps = 8 * int(math.exp(rng.uniform(*map(math.log, rows)))), int(rng.integers(*STEPS))
-    return Run(count, wide, features, targets, count * each, steps + 1)
+    fewer = int(beside(rng).integers(1, each)) if count == 1 else 0
+    return Run(count, wide, features, targets, count * each, steps + 1, fewer)
 
 
 def _far(rng: Any, count: int, sizes: Any, width: int) -> tuple[int, int, int]:
@@ -158,6 +163,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         observe.fact(RUNS, msgspec.to_builtins(runs))
         apart = beside(rng)
         lost = int(apart.integers(len(runs) - 1))
+        observe.fact(facts.ODD_RUN, lost)
         farther = max(FARTHER, BESIDE * far(rng, MOST_FAR))
         scales = [1.0, *map(float, rng.spawn(1)[0].permutation([SMALL, 1]))]
         placed = [
@@ -171,11 +177,12 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
             observe.program(facts.program_of(number), step, params, batch)  # it may donate params
             of_batch = _asked(step, params, batch)[-len(batch) :]
             observe.fact(facts.batch_donated(number), any(each.donated for each in of_batch))
-            made = _take_steps(step, observe, number, run, (params, batch, farther))
+            near = _take_steps(step, observe, number, run, (params, batch, farther))
             if number == lost:
-                params, loss = unpack(step(made, with_lost_row(apart, batch)), 2, STEPPED)
-                observe.value(facts.LOST_PARAMS, params)
-                observe.value(facts.LOST_LOSS, loss)
+                for odd, given in zip(facts.ODD, odd_batches(apart, batch), strict=True):
+                    params, loss = unpack(step(copied(near), given), 2, STEPPED)
+                    observe.value(facts.odd_params(odd), params)
+                    observe.value(facts.odd_loss(odd), loss)
         _export_large(submission, observe, rng)
 
 
@@ -209,7 +216,9 @@ def _asked(step: Any, *arguments: Any) -> list[Any]:
 
 
 def _take_steps(step: Any, observe: Observe, number: int, run: Run, given: Any) -> Any:
-    """The steps of one run, each with the params that the one before returned; the last ones.
+    """The steps of one run, each with the params that the one before returned.
+
+    Returns a copy of those with which the last one begins: larger ones are rounded by more.
 
     `given` are the first params, the batch, and how far its targets are in the last step.
     """
@@ -217,13 +226,14 @@ def _take_steps(step: Any, observe: Observe, number: int, run: Run, given: Any) 
     before = params
     for index in range(1, run.steps + 1):
         if index == run.steps:
-            batch = with_targets(batch, farther)
+            near, batch = copied(params), with_targets(batch, farther)
+            batch = with_rows(batch, run.fewer) if run.fewer else batch
         with from_last("params", before, params, STEPPED):
             made = step(params, batch)
         before, (params, loss) = params, unpack(made, 2, STEPPED)
         observe.value(facts.params_after(number, index), params)
         observe.value(facts.loss_of(number, index), loss)
-    return params
+    return near
 
 
 def _export_large(submission: ModuleType, observe: Observe, rng: Any) -> None:

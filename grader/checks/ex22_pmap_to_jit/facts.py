@@ -10,8 +10,14 @@ TIMED = "step"
 """The program that is timed, and compiled for a target."""
 
 
-LOST_PARAMS, LOST_LOSS = "params after a step with NaN", "loss of a step with NaN"
-"""The names of what a step gave in which the targets of a row were NaN."""
+ODD = (
+    "NaN among the targets of one row",
+    "NaN among the inputs of one row",
+    "targets so far away that the loss is infinite",
+)
+"""What is odd in each of three more steps of a run."""
+ODD_RUN = "the run of the odd steps"
+"""The fact that says which one it is, from 0."""
 
 
 class Run(msgspec.Struct):
@@ -23,6 +29,9 @@ class Run(msgspec.Struct):
     targets: int
     rows: int
     steps: int
+    """The last of them has targets that are far away."""
+    fewer: int = 0
+    """How many rows the batch of the last step has, if it has fewer."""
 
 
 def shapes(
@@ -58,6 +67,16 @@ def params_after(run: int, step: int) -> str:
 def loss_of(run: int, step: int) -> str:
     """The name of the loss that step `step`, from 1, of a run returned."""
     return f"loss of step {step} of run {run}"
+
+
+def odd_params(odd: str) -> str:
+    """The name of the params that a step returned with what is odd, in words of `ODD`."""
+    return f"params after a step with {odd}"
+
+
+def odd_loss(odd: str) -> str:
+    """The name of the loss that this step returned."""
+    return f"loss of a step with {odd}"
 
 
 def batch_donated(run: int) -> str:

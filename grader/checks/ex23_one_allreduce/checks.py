@@ -18,12 +18,13 @@ from grader.checks.ex23_one_allreduce.facts import (
     AFTER_SMALL,
     ALONE,
     BATCH,
+    BEFORE_ODD,
     BEFORE_SMALL,
     COUNT,
     DEVICES,
     EXCHANGED,
     LARGE,
-    LOST,
+    ODD,
     STEP,
     shapes,
 )
@@ -39,7 +40,7 @@ from grader.judging.programs import (
     target_program,
     target_reference,
 )
-from grader.judging.results import differing_leaf, differing_output, waiting
+from grader.judging.results import differing_leaf, differing_output, finite, waiting
 from grader.judging.steps import (
     IN_FULL,
     LOSS_TOO,
@@ -160,7 +161,7 @@ def same_numbers(record: Record) -> Result:
         if failure := differing_step(record, name, before, rtol=RTOL, atol=ATOL):
             if failure.hint in (IN_FULL, *OF_WHAT_WENT_IN):
                 return replace(failure, culprits=place)
-            return _with_length(record, failure)
+            return _of_one_number(record, failure) or _with_length(record, failure)
         if failure := _wrong_losses(record, f"losses of {when}"):
             return failure
         before = name
@@ -170,12 +171,34 @@ def same_numbers(record: Record) -> Result:
     ):
         if failure := differing_step(record, name, before, rtol=RTOL, atol=ATOL):
             return replace(failure, culprits=place, hint=hint)
-    for when, hint in ((LOST, OF_LOST), (ALONE, OF_ALONE)):
-        for part, name in enumerate((f"params after {when}", f"losses of {when}")):
-            if failure := differing_leaf(record, name, rtol=RTOL, atol=ATOL):
-                place = statements.result(record, "make_step", part, 2, inner=True)
-                return replace(failure, culprits=place, hint=hint)
+    for when in (*ODD, ALONE):
+        if failure := _of_a_step_apart(record, when):
+            return failure
     return None
+
+
+def _of_a_step_apart(record: Record, when: str) -> Failure | None:
+    """The failure of what a step gave that is not one of the others."""
+    params, losses = f"params after {when}", f"losses of {when}"
+    hint = OF_ALONE if when == ALONE else OF_LOST
+    if when == ODD[-1]:
+        hint = OF_INFINITE
+        failure = differing_step(record, params, BEFORE_ODD, rtol=RTOL, atol=ATOL)
+    else:
+        failure = differing_leaf(record, params, rtol=RTOL, atol=ATOL)
+    part = 0 if failure else 1
+    if when == ODD[-1]:
+        failure = failure or finite(record, losses)
+    else:
+        failure = failure or differing_leaf(record, losses, rtol=RTOL, atol=ATOL)
+    place = statements.result(record, "make_step", part, 2, inner=True)
+    return failure and replace(failure, culprits=place, hint=hint)
+
+
+OF_INFINITE = (
+    "The squares of such errors are infinite, and so are the losses, or NaN. Their gradient is a "
+    "number: the step goes along it as any other. Which line treats it as another one?"
+)
 
 
 OF_LOST = (
@@ -341,6 +364,33 @@ def _with_length(record: Record, failure: Failure) -> Failure:
     return Failure(failure.expected, observed, place, hint)
 
 
+def _of_one_number(record: Record, failure: Failure) -> Failure | None:
+    """The failure of a step that changes all numbers of an array by the same amount, in each."""
+    import numpy as np  # here: the command line starts without it
+
+    old = shares.params(wanted(record).values["params before"])
+    step = change_of(record, "params before", f"params after {AFTER[0]}")
+    if step is None or len(step) != sum(array.size for array in old.values()):
+        return None
+    changes = shares.unraveled(step, old).values()
+    if abs(step).max() <= 10 * LEFT or any(np.ptp(each) > LEFT for each in changes):
+        return None
+    observed = f"{failure.observed}; all numbers of an array change by the same amount"
+    place = statements.matching(record, "make_step", OVER_ALL)
+    place = place or statements.result(record, "make_step", 0, 2, inner=True)
+    return Failure(failure.expected, observed, place, ONE_NUMBER)
+
+
+LEFT = 2e-6
+"""By how much equal changes of params may differ: each is rounded as its param is."""
+OVER_ALL = r"jax\.tree(\.|_)map\((jnp|np|jax\.numpy)\.(mean|sum)\b"
+"""How a step makes one number of each array of a tree."""
+ONE_NUMBER = (
+    "A gradient has a number for each param. Without an axis, a mean or a sum makes one number of "
+    "a whole array. Along which axis do the micro-batches lie?"
+)
+
+
 def _divisor(ratio: float, count: int) -> int:
     """By what a sum over `count` was divided, if that explains the length of a step; else 0."""
     near = (count - 1, count + 1, count**2)
@@ -466,6 +516,10 @@ NOT_NEEDED = (
     "The marked line exchanges something, too. A sum of the gradients is all that the devices need "
     "of each other: each returns its own loss, and out_specs P('data') makes one array of them."
 )
+SOMETHING_SMALL = (
+    "The gradient travels once, and something small beside it, such as a loss. Each device returns "
+    "its own loss, and its gradient needs no loss of others. Which line exchanges one?"
+)
 AGAIN = "Which lines exchange the gradient? One of them is enough."
 
 
@@ -561,8 +615,19 @@ def _travels_once(
         expected,
         exchanges(found) + reason,
         _exchanging(record),
-        AGAIN if times != count and all(c.runs == 1 for c in found) else "",
+        _how_often(found, total - gradient, count, once_each=times == count),
     )
+
+
+def _how_often(found: list[Collective], more: int, count: int, *, once_each: bool) -> str:
+    """The hint for all-reduces of so many bytes more than the gradient has."""
+    if 0 < more <= SMALL * count:
+        return SOMETHING_SMALL
+    return AGAIN if not once_each and all(c.runs == 1 for c in found) else ""
+
+
+SMALL = 8
+"""Bytes of a loss, or of two, for each micro-batch."""
 
 
 @EXERCISE.check(

@@ -5,16 +5,16 @@ all but one; and for the steps and for each of the four programs the width of th
 of a micro-batch and the number of micro-batches (1 to 32): a program whose bytes are right for one
 number of micro-batches is not right for all. Some params are 0, as biases are at first. The targets
 of the programs are far away, so that the gradients are large; in two more steps that are taken,
-they are small, and then larger, and in a third one, the targets of a drawn row are NaN. One more
-step is taken on a mesh of one device. Some rows of the programs are 0. Two programs are for all
-devices, each on a mesh of its own, so that a step that was made for one is wrong on the other, and
-two, of one and of many micro-batches, for the devices that take the steps, of which it is written
-down, too, what they exchange. On all devices and on these, one program has as many rows of each on
-a device; another one on all devices has a single row of each. The target's program has large
-params, so that its memory shows how many micro-batches it holds. Where the file names numbers, the
-program of one micro-batch has more rows of it than each of these that is below MOST_ROWS, that of
-many has a wider network, some numbers of micro-batches are such numbers, and the targets of the
-long step are further away.
+they are small, and then larger. In three more, the targets of a drawn row are NaN, its inputs are,
+and targets are so far away that the losses are infinite. One more step is taken on a mesh of one
+device. Some rows of the programs are 0. Two programs are for all devices, each on a mesh of its
+own, so that a step that was made for one is wrong on the other, and two, of one and of many
+micro-batches, for the devices that take the steps, of which it is written down, too, what they
+exchange. On all devices and on these, one program has as many rows of each on a device; another one
+on all devices has a single row of each. The target's program has large params, so that its memory
+shows how many micro-batches it holds. Where the file names numbers, the program of one micro-batch
+has more rows of it than each of these that is below MOST_ROWS, that of many has a wider network,
+some numbers of micro-batches are such numbers, and the targets of the long step are further away.
 
 With check_vma=False, an array may say that it is replicated and hold other numbers on each device:
 the copies on all devices are compared after each step.
@@ -33,6 +33,7 @@ from grader.checks.ex23_one_allreduce.facts import (
     AFTER_SMALL,
     ALONE,
     BATCH,
+    BEFORE_ODD,
     BEFORE_SMALL,
     COUNT,
     DEVICES,
@@ -40,8 +41,8 @@ from grader.checks.ex23_one_allreduce.facts import (
     FEATURES,
     FEW,
     LARGE,
-    LOST,
     MANY,
+    ODD,
     OTHER,
     STEP,
     TARGETS,
@@ -50,9 +51,11 @@ from grader.checks.ex23_one_allreduce.facts import (
 from grader.probes import exchanges
 from grader.probes.observe import Observe, from_last, unpack
 from grader.stages.drawn import (
+    OVERFLOWING,
     among,
     beside,
     beyond,
+    copied,
     far,
     named,
     some_blank_rows,
@@ -140,8 +143,10 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         observe.fact("gradient", drawn)
         observe.target(STEP, step, *_large(mesh, drawn[STEP]["micro-batches"]))
         apart, each = rng.spawn(1)[0], batch[0].shape[1] // some.size
-        lost = _lost(apart, *_arguments(apart, some, steps[0], steps[1], 1, each))
-        _step_apart(observe, LOST, few, lost)
+        params, *batch = _arguments(apart, some, steps[0], steps[1], 1, each)
+        observe.value(BEFORE_ODD, params)
+        for name, odd in zip(ODD, _odd(apart, *batch), strict=True):
+            _step_apart(observe, name, few, (copied(params), *odd))
         alone = _mesh(apart, 1)
         given = _arguments(apart, alone, _width(apart), int(apart.integers(2, 7)))
         _step_apart(observe, ALONE, submission.make_step(alone), given)
@@ -154,11 +159,20 @@ def _step_apart(observe: Observe, name: str, step: Any, given: Any) -> None:
     observe.value(f"losses of {name}", losses)
 
 
-def _lost(rng: Any, params: Any, inputs: Any, targets: Any) -> tuple[Any, Any, Any]:
-    """The same arguments, but for the targets of one row, which are NaN."""
-    there, drawn = targets.sharding, np.array(targets)
-    drawn[tuple(map(int, rng.integers(targets.shape[:2])))] = np.nan
-    return params, inputs, jax.device_put(drawn, there)
+def _odd(rng: Any, inputs: Any, targets: Any) -> tuple[Any, Any, Any]:
+    """Three batches: the targets of a row are NaN, its inputs are, or losses are infinite."""
+    row = tuple(map(int, rng.integers(targets.shape[:2])))
+
+    def lost(array: Any) -> Any:
+        drawn = np.array(array)
+        drawn[row] = np.nan
+        return jax.device_put(drawn, array.sharding)
+
+    return (
+        (inputs, lost(targets)),
+        (lost(inputs), targets),
+        with_targets((inputs, targets), OVERFLOWING),
+    )
 
 
 def _times(array: Any, factor: float) -> Any:

@@ -11,8 +11,15 @@ BEFORE_SMALL, AFTER_SMALL = "params before a small step", "params after a small 
 """The names of the params before and after a step along a gradient that is small."""
 AFTER_FAR = "params after a long step"
 """The name of the params after another step, along a large gradient, which follows that one."""
-LOST, ALONE = "a step with NaN among the targets", "a step on one device"
-"""When params and losses are kept once more."""
+ODD = (
+    "a step with NaN among the targets",
+    "a step with NaN among the inputs",
+    "a step whose losses are infinite",
+)
+"""When params and losses are kept once more, each time from the params `BEFORE_ODD`."""
+BEFORE_ODD = "params before these steps"
+ALONE = "a step on one device"
+"""When they are kept after that."""
 BATCH = "batch of the steps"
 """The name of their (inputs, targets)."""
 COUNT = "micro-batches of the steps"

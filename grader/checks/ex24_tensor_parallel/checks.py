@@ -17,8 +17,8 @@ from grader.checks.ex24_tensor_parallel.facts import (
     IN_FLOAT32,
     IN_SQUARE,
     LARGE,
-    LOST,
     MODEL,
+    ODD,
     OF_SQUARE,
     TARGET_DATA,
 )
@@ -32,7 +32,7 @@ from grader.judging.programs import (
     not_jitted,
     target_program,
 )
-from grader.judging.results import differing_leaf, differing_output, other_parts
+from grader.judging.results import differing_leaf, differing_output, finite, other_parts
 from grader.judging.steps import (
     AFTER_THE_STEP,
     BEFORE_IT,
@@ -99,11 +99,23 @@ def weights_are_split(record: Record) -> Result:
                 if in_memory(leaf):
                     naming = ("with_memory_kind", "NamedSharding")
                     return Failure(*found, statements.call(record, "layout", *naming), OF_A_KIND)
-                return Failure(*found, _laying(record, leaf))
+                hint = NO_KEY if _whole(record, name) and "_with_path" in record.source else ""
+                return Failure(*found, _laying(record, leaf), hint)
     return None
 
 
 OF_A_KIND = "A sharding that names no kind of memory is in the device's. Which line names another?"
+
+
+NO_KEY = (
+    "No array is split: the condition never holds. A path is made of keys, and a key is no text: "
+    "that of a dict has its name in `key`."
+)
+
+
+def _whole(record: Record, name: str) -> bool:
+    """Whether no array of these params is split."""
+    return all(leaf.shard_shape == leaf.shape for leaf in seen(record).values[name])
 
 
 def _dealt_out(record: Record, name: str) -> bool:
@@ -190,11 +202,27 @@ def same_numbers(record: Record) -> Result:
             place = statements.computed(record, "make_step", 0, 2)
             return replace(failure, expected=expected, culprits=place)
         before = name
-    for part, name in enumerate((f"params after {LOST}", f"loss of {LOST}")):
-        if failure := differing_leaf(record, name, rtol=2e-5, atol=1e-6):
-            place = statements.computed(record, "make_step", part, 2)
-            return replace(failure, culprits=place, hint=OF_LOST)
-    return None
+    return next(filter(None, (_of_an_odd_step(record, when) for when in ODD)), None)
+
+
+def _of_an_odd_step(record: Record, when: str) -> Failure | None:
+    """The failure of a step whose loss is no number, or infinite."""
+    before = f"params after {AFTER[-2]}"
+    params, loss = f"params after {when}", f"loss of {when}"
+    if when == ODD[-1]:
+        hint, failure = OF_INFINITE, differing_step(record, params, before, rtol=1e-3, atol=5e-5)
+    else:
+        hint, failure = OF_LOST, differing_leaf(record, params, rtol=2e-5, atol=1e-6)
+    part = 0 if failure else 1
+    failure = failure or finite(record, loss)
+    place = statements.computed(record, "make_step", part, 2)
+    return failure and replace(failure, culprits=place, hint=hint)
+
+
+OF_INFINITE = (
+    "The squares of such errors are infinite, and their gradient is a number: the step goes along "
+    "it as any other. Which line looks at the loss?"
+)
 
 
 OF_LOST = (
@@ -467,7 +495,7 @@ def within_budget(record: Record) -> Result:
     if not isinstance(measured, Measured):
         return measured
     wrong = differing_output(record, "step", rtol=ROUNDED, atol=ROUNDED, any_float=("[1]",))
-    wrong = wrong or _other_step_in_bfloat16(record)
+    wrong = wrong or _other_step(record, "step", EXPORTED)
     if wrong:
         part = 1 if "(...)[1]" in wrong.expected else 0
         place = statements.computed(record, "make_step", part, 2)
@@ -484,6 +512,10 @@ def within_budget(record: Record) -> Result:
             return in_float32
         if failure := _within(record, in_float32.collectives, _budget(record, which, 4)):
             return failure
+    if failure := _other_step(record, IN_SQUARE, OF_SQUARE):
+        expected = f"with a batch of another size, and other blocks, {failure.expected}"
+        place = statements.computed(record, "make_step", 0, 2)
+        return Failure(expected, failure.observed, place, OF_ANOTHER_SIZE)
     failure = _lying_elsewhere(record, measured)
     works = (beyond_own_rows(record, name, "make_step") for name in ("step", IN_FLOAT32, IN_SQUARE))
     return failure or next((one for one in works if one), None)
@@ -507,10 +539,13 @@ def _budget(record: Record, which: int, itemsize: int) -> _Budget:
     return _Budget(**sizes, data=data, model=devices_of(record) // data, itemsize=itemsize)
 
 
-def _other_step_in_bfloat16(record: Record) -> Failure | None:
-    """The failure for the first array whose step in bfloat16 is not the reference's."""
-    mine, theirs = record.measured["step"].outputs, record.reference_measured["step"].outputs
-    old = wanted(record).values[EXPORTED]
+def _other_step(record: Record, program: str, params: str) -> Failure | None:
+    """The failure for the first array whose step in a program is not the reference's.
+
+    `params` is the name of those that went in.
+    """
+    mine, theirs = record.measured[program].outputs, record.reference_measured[program].outputs
+    old = wanted(record).values[params]
     if found := other_step(old, mine, theirs, STEPPED):
         return Failure(
             f"a step changes `params{found[0]}` as the reference does",
@@ -521,6 +556,12 @@ def _other_step_in_bfloat16(record: Record) -> Failure | None:
         return None
     expected = "a step is as long as the reference's"
     return Failure(expected, f"it is {length:.3g} times as long")
+
+
+OF_ANOTHER_SIZE = (
+    "The same function steps with batches of several sizes, as the last one of an epoch has fewer "
+    "rows. Which number of the first batch does it keep?"
+)
 
 
 @EXERCISE.check(

@@ -10,9 +10,12 @@ or 8 or 9) and in the sizes, too: in one of them a block has more hidden units t
 other less. One has one or two eights of rows on a device, the other 3 to 5. Some params are 0, as
 biases are at first, and some rows of programs are. The bfloat16 program gets targets that are far
 away, so that its step is large beside what bfloat16 rounds; in the last of the steps, they are
-farther, and one more step has a row whose targets are NaN. A third program, in float32, has 2 to 7
-blocks with as many hidden units as features. The hidden units of all these are no multiple of 8,
-unless there are more than 8 devices. `layout` is asked for shapes, and then for arrays of them.
+farther. In three more steps, the targets of a row are NaN, its inputs are, and targets are so far
+away that the loss is infinite. A third program, in float32, has 2 to 7 blocks with as many hidden
+units as features, and is made of the same step as that in bfloat16, for other rows. The hidden
+units of all these are no multiple of 8, unless there are more than 8 devices. `layout` is asked for
+shapes, and then for arrays of them. On the meshes for which it is asked alone, the last of two or
+three blocks has other hidden units.
 
 Where the file names numbers, the third program has more rows than each of these that is below
 MOST_ROWS, two of the meshes for which `layout` is asked alone get more features and more hidden
@@ -34,8 +37,8 @@ from grader.checks.ex24_tensor_parallel.facts import (
     IN_FLOAT32,
     IN_SQUARE,
     LARGE,
-    LOST,
     MODEL,
+    ODD,
     OF_SOME,
     OF_SQUARE,
     ON_ITS_OWN,
@@ -46,11 +49,12 @@ from grader.probes.observe import Misused, Observe, from_last, lacking, same_lay
 from grader.stages.drawn import (
     beside,
     beyond,
+    copied,
     far,
+    odd_batches,
     one_of,
     some_blank_rows,
     some_zeros,
-    with_lost_row,
     with_targets,
 )
 
@@ -93,7 +97,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.program(IN_FLOAT32, step, params, batch)
     before = params
     for when in AFTER:
-        batch = with_targets(batch, farther) if when == AFTER[-1] else batch
+        if when == AFTER[-1]:  # the step donates its params
+            near, batch = copied(params), with_targets(batch, farther)
         # A GPU would otherwise round the products, and so what is compared.
         with (
             jax.default_matmul_precision("highest"),
@@ -103,16 +108,19 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         before, (params, loss) = params, unpack(made, 2, PROMISE)
         observe.value(f"params after {when}", params)
         observe.value(f"loss of {when}", loss)
-    params, loss = unpack(step(params, with_lost_row(beside(rng), batch)), 2, PROMISE)
-    observe.value(f"params after {LOST}", params)
-    observe.value(f"loss of {LOST}", loss)
+    _same_tree(structs, params)
+    for when, odd in zip(ODD, odd_batches(beside(rng), batch), strict=True):
+        with jax.default_matmul_precision("highest"):
+            made, loss = unpack(step(copied(near), odd), 2, PROMISE)
+        observe.value(f"params after {when}", made)
+        observe.value(f"loss of {when}", loss)
     sizes = {"rows": 8 * mesh.size * eights[1], "blocks": blocks[1]}
     sizes |= dict(zip(("features", "hidden"), second, strict=True))
     first = {"rows": rows, "blocks": blocks[0], "features": features, "hidden": hidden}
     structs = _structs(sizes["features"], sizes["hidden"], "bfloat16", blocks[1])
     layout = _layout(submission, other, structs)
     apart = rng.spawn(1)[0]
-    third = sizes | {"blocks": int(apart.choice(BLOCKS[1])), "hidden": second[0]}
+    third = sizes | {"blocks": int(apart.choice(BLOCKS[1])), "hidden": second[0], "rows": rows}
     step_rows = 8 * mesh.size
     many = beyond(rng, third["rows"] // step_rows, MOST_ROWS // step_rows, each=step_rows)
     third["rows"] = step_rows * many
@@ -135,6 +143,22 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         observe.target("step", submission.make_step(target), *large)
 
 
+def _same_tree(structs: Any, after: Any) -> None:
+    """Nothing, if the new params, where they have the names of `structs`, are a tree like these.
+
+    Raises:
+      Misused: a list has become a tuple, say, so that no tree.map takes both.
+    """
+    paths = jax.tree_util.tree_leaves_with_path
+    named = [[jax.tree_util.keystr(path) for path, _ in paths(tree)] for tree in (structs, after)]
+    mine: Any = jax.tree.structure(after)
+    if mine != jax.tree.structure(structs) and named[0] == named[1]:
+        kinds = f"a {type(after).__name__}, each block in a {type(after[0]).__name__}"
+        raise Misused(
+            "the new params are a list of dicts, as the old ones are", f"they are {kinds}"
+        )
+
+
 def _placed(submission: ModuleType, observe: Observe, rng: Any, names: list[str]) -> Any:
     """Keep params of one or two blocks as they lie on three meshes more; returns these by name."""
     devices = rng.permutation(np.array(jax.devices()))
@@ -152,6 +176,7 @@ def _placed(submission: ModuleType, observe: Observe, rng: Any, names: list[str]
             hidden = beyond(rng, hidden, most, each=data * model)
         features, hidden = features * data * model, hidden * data * model
         structs = _structs(features, hidden, "float32", int(rng.integers(1, 3)))
+        structs += _structs(features, hidden + data * model, "float32", 1)
         layout = _layout(submission, mesh, structs)
         arrays = jax.tree.map(lambda struct: np.zeros(struct.shape, struct.dtype), structs)
         observe.value(name, jax.device_put(arrays, layout), data=False)
@@ -192,7 +217,11 @@ def _layout(submission: ModuleType, mesh: Any, structs: Any) -> Any:
       Misused: it is not a tree of shardings like `structs`.
     """
     names = [sorted(block) for block in structs]
-    layout, trees = submission.layout(mesh, structs), jax.tree.structure
+    try:
+        layout, trees = submission.layout(mesh, structs), jax.tree.structure
+    except Exception as error:
+        error.add_note("here, `params` are shapes: `layout` says how arrays lie, and places none")
+        raise
     for number, (block, before) in enumerate(zip(structs, names, strict=False)):
         if lost := sorted({*before} - {*block}):
             done = f"it takes `{lost[0]}` out of `params[{number}]`"

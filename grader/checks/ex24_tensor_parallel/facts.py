@@ -8,8 +8,12 @@ TARGET_DATA = 2
 AFTER = ("one step", "two steps", "three steps")
 """When params and loss are kept: `params after one step`, `loss of one step`. The targets of the
 last one are far away."""
-LOST = "a step with NaN among the targets"
-"""When they are kept once more."""
+ODD = (
+    "a step with NaN among the targets",
+    "a step with NaN among the inputs",
+    "a step whose loss is infinite",
+)
+"""When they are kept once more, each time from the params after the second of these steps."""
 EXPORTED, IN_FLOAT32 = "params of the program", "step in float32"
 """The names of the params that the program in bfloat16 takes, and of the program of the steps."""
 IN_A_ROW, OF_SOME = "params on a mesh without rows", "params on some of the devices"

@@ -14,11 +14,16 @@ import msgspec
 from grader.checks.ex25_sharded_state import EXERCISE
 from grader.checks.ex25_sharded_state.facts import (
     AFTER,
+    ALONE,
+    BLANK,
     DONATED,
     EVEN,
     EXCHANGED,
+    FAR_AWAY,
+    GONE,
     LARGE,
     LOST,
+    ODD,
     ON,
     PROGRAMS,
     SOME,
@@ -102,6 +107,9 @@ def _beyond_share(record: Record, name: str, devices: int) -> Failure | None:
     worst = max(whole, key=lambda leaf: (_is_param(leaf), _excess(leaf, devices)))
     why = _just_as_long(record, whole, devices) or _why_whole(whole, name, devices_of(record))
     place = _laying(record, worst, divided=not why)
+    divided = statements.remainder(record, "layout")
+    if len(divided) == 1 and MESH_DIVIDED.search(divided[0].text):
+        place, why = divided, OTHER_WAY_ROUND
     if name == SOME:
         known = statements.remainder(record, "layout")
         known = place if known == definition(record, "layout") else known
@@ -117,6 +125,11 @@ def _beyond_share(record: Record, name: str, devices: int) -> Failure | None:
     )
 
 
+MESH_DIVIDED = re.compile(r"(mesh\.size|device_count\(\)|mesh\.shape\[[^]]*\]) % ")
+OTHER_WAY_ROUND = (
+    "`a % b` is what is left when a is divided by b. Here the size of the mesh is divided. Which "
+    "of the two is to be divided?"
+)
 OF_A_KIND = "A sharding that names no kind of memory is in the device's. Which line names another?"
 
 
@@ -234,10 +247,11 @@ def same_numbers(record: Record) -> Result:
         if failure := _stepped_otherwise(record, theirs[before], mine[after], theirs[after]):
             return failure
         before = after
-    for part, name in enumerate((f"state after {LOST}", f"loss of {LOST}")):
-        if failure := differing_leaf(record, name, rtol=OF_STATE[0], atol=OF_STATE[1]):
-            place = statements.computed(record, "make_step", part, 2)
-            return replace(failure, culprits=place, hint=OF_LOST)
+    for when in ODD:
+        for part, name in enumerate((f"state after {when}", f"loss of {when}")):
+            if failure := differing_leaf(record, name, rtol=OF_STATE[0], atol=OF_STATE[1]):
+                place = statements.computed(record, "make_step", part, 2)
+                return replace(failure, culprits=place, hint=OF_ODD[when])
     return None
 
 
@@ -245,6 +259,23 @@ OF_LOST = (
     "A row that is NaN makes the loss NaN, and all params: that is how one learns of it. Which "
     "line treats such a step as another one?"
 )
+OF_ODD = {
+    LOST: OF_LOST,
+    GONE: OF_LOST,
+    FAR_AWAY: (
+        "Where the loss is infinite, the gradient may be finite, and the step is taken as any "
+        "other. Which line treats it as another one?"
+    ),
+    BLANK: (
+        "Where the loss is 0, so is the gradient. Adam counts the step all the same, and its "
+        "moments decay. Which line treats such a step as another one?"
+    ),
+    ALONE: (
+        "On one device, the step is the same as on several. Which line makes another one for a "
+        "mesh of one device?"
+    ),
+}
+"""The hints for steps that are taken otherwise than all others."""
 OF_LOSS, OF_STATE = (2e-5, 1e-6), (2e-3, 1e-4)
 """By how much a loss, or a state, may differ, of itself and of the largest number: where a gradient
 is rounded to another number near 0, Adam makes of it a step that is as long as any."""
@@ -369,6 +400,8 @@ def _kept_alone(record: Record) -> Result:
 def _more_than_a_share(record: Record, name: str, program: Program) -> Result:
     """The failure where a program needs room for more than a device's share."""
     measured = compiled_program(record, name, made_by="make_step")
+    if isinstance(measured, Failure) and "different devices" in measured.observed:
+        return replace(measured, hint=OF_ANOTHER_MESH)
     if not isinstance(measured, Measured):
         return measured
     if (memory := measured.memory) is None:
@@ -386,6 +419,12 @@ def _more_than_a_share(record: Record, name: str, program: Program) -> Result:
         f"{room:,} bytes, {kept:,} of them for results that replace no argument",
     )
     return replace(failure, culprits=statements.call(record, "make_step", "jit"))
+
+
+OF_ANOTHER_MESH = (
+    "Steps are made for several meshes. Does this one know another mesh than the one that it is "
+    "made for, be it one of an earlier call?"
+)
 
 
 def _programs(record: Record) -> dict[str, Program]:

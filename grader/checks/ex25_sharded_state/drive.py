@@ -16,12 +16,15 @@ devices, and narrow or wide, which is drawn. Both have so many rows that their p
 that can travel, and some numbers whose moments are 0, as all are at first. Their targets are far
 away, so that gradients that were rounded on their way show, or cut off. One feature is 0 in all
 rows of each batch, and another one next to 0, so that some gradients are 0, and some less than a
-millionth. In one more step, of another state, the targets of a drawn row are NaN. For a mesh of one
-device, the step is traced. What the steps, whose network is narrow, exchange is written down. The
-program for the target has large sizes, so that gradients outweigh everything else that travels.
-Where the file names numbers, the states that are placed alone are wider than each of these that is
-below MOST_WIDTH, or have more features, the program on some devices has more rows, and the counts
-of some states are such numbers, or higher.
+millionth. There are some steps more, of other states. In two, the targets of a drawn row are NaN,
+or one of its inputs. In another one, its targets are so far away that the loss is infinite; and in
+one, params and targets are 0, and so is the loss. For a mesh of one device, the step is traced, and
+taken once. A step is also made, and never taken, for the other mesh of as many devices.
+What the steps, whose network is narrow, exchange is written down. The program for the target has
+large sizes, so that gradients outweigh everything else that travels. Where the file names numbers,
+the states that are placed alone are wider than each of these that is below MOST_WIDTH, or have more
+features, the program on some devices has more rows, and the counts of some states are such numbers,
+or higher.
 """
 
 import math
@@ -35,9 +38,13 @@ import numpy as np
 from grader.checks.ex25_sharded_state.facts import (
     AFTER,
     AGAIN,
+    ALONE,
+    BLANK,
     DONATED,
     EVEN,
     EXCHANGED,
+    FAR_AWAY,
+    GONE,
     LARGE,
     LARGE_ROWS,
     LOST,
@@ -65,6 +72,8 @@ WIDTHS = (3, 6), (12, 17)
 FAR, FARTHER = 64, 1e6
 """How many times as far from 0 the targets of the exported programs are, of the wide one and of the
 other: their gradients are large."""
+TOO_FAR = 1e20
+"""A target whose square is infinite in float32. The squares of its gradients are not."""
 PROMISE = "`step` returns (state, loss)"
 
 
@@ -122,14 +131,18 @@ def _drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     observe.program(STEP, step, *arguments(large, mesh, count=count, far=FAR, fresh=True))
     structs = shapes(submission, others, other, each * others.size)
     placed = drawn(rng, structs, far=FARTHER, fresh=True)
+    submission.make_step(again)  # what is kept of it is wrong for the next mesh of as many devices
     observe.program(OTHER, submission.make_step(others), *placed)
     observe.target(STEP, step, *shapes(submission, mesh, LARGE, LARGE_ROWS))
-    state, batch = drawn(rng.spawn(1)[0], shapes(submission, mesh, small, rows * mesh.size))
-    state, loss = unpack(step(state, _lost(rng.spawn(1)[0], batch)), 2, PROMISE)
-    observe.value(f"state after {LOST}", state)
-    observe.value(f"loss of {LOST}", loss)
+    structs = shapes(submission, mesh, small, rows * mesh.size)
+    for when in (LOST, GONE, FAR_AWAY, BLANK):
+        state, batch = drawn(rng.spawn(1)[0], structs)
+        _odd_step(step, observe, when, *_odd(rng.spawn(1)[0], when, state, batch))
     alone = _mesh(beside(rng), 1)
-    _trace(submission.make_step(alone), observe, *shapes(submission, alone, small, rows))
+    structs = shapes(submission, alone, small, rows)
+    on_one = submission.make_step(alone)
+    _trace(on_one, observe, *structs)
+    _odd_step(on_one, observe, ALONE, *drawn(rng.spawn(1)[0], structs))
 
 
 def _far(rng: Any, sizes: Sizes, devices: int, *, of_features: bool) -> Sizes:
@@ -148,12 +161,32 @@ def _trace(step: Any, observe: Observe, state: Any, batch: Any) -> None:
     observe.fact(DONATED, all(info.donated for array, info in arrays if array.ndim))
 
 
-def _lost(rng: Any, batch: Any) -> Any:
-    """The batch, but for the targets of one row, which are NaN."""
-    inputs, targets = batch
-    numbers = np.array(targets)
-    numbers[int(rng.integers(len(numbers)))] = np.nan
-    return inputs, jax.device_put(numbers, targets.sharding)
+def _odd_step(step: Any, observe: Observe, when: str, state: Any, batch: Any) -> None:
+    """Keep what one more step makes of a state and a batch."""
+    state, loss = unpack(step(state, batch), 2, PROMISE)
+    observe.value(f"state after {when}", state)
+    observe.value(f"loss of {when}", loss)
+
+
+def _odd(rng: Any, when: str, state: Any, batch: Any) -> Any:
+    """The state and the batch of such a step. Of an odd batch, one row is so, which is drawn."""
+    arrays = list(map(np.array, batch))
+    row = int(rng.integers(len(arrays[0])))
+    if when == GONE:
+        arrays[0][row, int(rng.integers(arrays[0].shape[1]))] = np.nan
+    elif when == BLANK:
+        state = state | {"params": jax.tree.map(_zeros_like, state["params"])}
+        arrays[1][:] = 0
+    else:
+        arrays[1][row] = np.nan if when == LOST else TOO_FAR
+    return state, tuple(
+        jax.device_put(a, old.sharding) for a, old in zip(arrays, batch, strict=True)
+    )
+
+
+def _zeros_like(array: Any) -> Any:
+    """Zeros where an array lies."""
+    return jax.device_put(np.zeros(array.shape, array.dtype), array.sharding)
 
 
 def _mesh(rng: Any, count: int) -> Any:

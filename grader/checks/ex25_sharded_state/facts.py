@@ -40,8 +40,12 @@ DONATED = "donated on one device"
 """The fact that says whether a step for a mesh of one device donates its state."""
 ON = "devices of each state"
 """The fact that says on how many devices each state lies, in the order in which they are judged."""
-LOST = "a step with NaN among the targets"
-"""When values are kept once more, of another state."""
+LOST, GONE = "a step with NaN among the targets", "a step with NaN among the inputs"
+FAR_AWAY = "a step whose loss is infinite"
+BLANK = "a step whose loss is 0"
+ALONE = "a step on one device"
+ODD = (LOST, GONE, FAR_AWAY, BLANK, ALONE)
+"""When values are kept once more, each time of another state."""
 AFTER = ("one step", "two steps")
 """When values are kept: `state after one step`, `loss of one step`, and so on."""
 

@@ -8,11 +8,13 @@ particular, and one stands in two places. So neither the name of an array nor it
 shape tells where it lies. Each function gets 1 to 3 such trees of 4 to 9 arrays, one of 1 to 3, of
 which one is large, one of 10 to 100, and one of more than a hundred, in a drawn order. Some numbers
 are next to nothing, and some are NaN, infinite or -0.0. Some dicts, lists and tuples are empty, one
-of each tree at least. `predict` is exported for a small network and few inputs, and for a larger
-one with more; the params of one are split, those of the other are copied to each device, and which
-is drawn, too. Some hidden units get large sums. Where the file names numbers, the largest tree has
-more arrays, one array more numbers, the small network more hidden units, and the larger one more
-inputs than each of them that is below MOST_...; and some floats are further from 0.
+of each tree at least; the keys of some dicts are numbers. Each function gets one tree more, which
+has no array. `predict` is exported for a small network and few inputs, and for a larger one with
+more; the params of one are split, those of the other are copied to each device, and which is drawn,
+too. Some hidden units get large sums. In the larger one, one of the inputs is NaN, and one of the
+last params. Where the file names numbers, the largest tree has more arrays, one array more numbers,
+the small network more hidden units, and the larger one more inputs than each of them that is below
+MOST_...; and some floats are further from 0.
 
 Each function gets trees that the other one never saw: those for `to_device` were staged by the
 drive. So each function is judged by itself, and `to_device` cannot use what `to_host` remembered. A
@@ -33,9 +35,9 @@ import numpy as np
 from grader.checks.ex26_pinned_host.facts import FUNCTIONS, PROGRAMS, ROUNDS, on_host
 from grader.probes import alive
 from grader.probes.host_operations import host_operations
-from grader.probes.observe import Observe, left_alone, same_tree
+from grader.probes.observe import Misused, Observe, left_alone, named, same_tree
 from grader.records.record import PINNED
-from grader.stages.drawn import beyond, one_of, some_odd
+from grader.stages.drawn import beside, beyond, one_of, some_odd
 
 DTYPES = (
     *("float32", "bfloat16", "int32", "float16", "uint8", "int8", "uint32", "bool"),
@@ -55,6 +57,8 @@ FEATURES = 16
 """The columns of its inputs."""
 WIDTHS, ROWS = ((2, 12), (6, 40)), ((1, 6), (6, 400))
 """Of `predict`'s hidden layer, on each device, and of its inputs."""
+MOST_WHOLE = 5
+"""Of more rows, a number is missing."""
 
 
 def _put(values: Any, devices: Any, *spec: str | None) -> Any:
@@ -138,7 +142,7 @@ def _nested(rng: Any, leaves: list[Any], *, inner: bool = False) -> Any:
     ends = [0, *map(int, cuts), len(leaves)]
     parts = [leaves[i:j] for i, j in pairwise(ends)]
     made = [_nested(rng, part, inner=True) if len(parts) > 1 else part for part in parts]
-    names = [
+    names: list[Any] = [
         f"{name}{index}"
         for index, name in enumerate(rng.choice(["w", "b", "layer", "mu"], len(made)))
     ]
@@ -146,8 +150,15 @@ def _nested(rng: Any, leaves: list[Any], *, inner: bool = False) -> Any:
     if not inner or not apart.integers(8):
         made.append(copy.copy(EMPTY[int(apart.integers(3))]))
         names.append("rest")
+    if "rest" not in names and not apart.integers(3):
+        names = list(range(len(names)))
     kinds = (lambda: dict(zip(names, made, strict=True)), lambda: made, lambda: tuple(made))
     return kinds[int(rng.integers(3))]()
+
+
+def _without_arrays(rng: Any) -> Any:
+    """A tree of empty dicts, lists and tuples alone."""
+    return {"layers": copy.copy(EMPTY[int(rng.integers(3))]), "rest": []}
 
 
 def _network(rng: Any, width: int, rows: int, *, split: bool) -> tuple[Any, Any]:
@@ -158,6 +169,10 @@ def _network(rng: Any, width: int, rows: int, *, split: bool) -> tuple[Any, Any]
     drawn = {k: (rng.standard_normal(s) / 4).astype("float32") for k, s in shapes.items()}
     drawn["w1"][:, :: int(rng.integers(3, 7))] *= 16
     devices = rng.permutation(np.array(jax.devices()))
+    if rows > MOST_WHOLE:  # of one row, a number is missing, and so is one of the last params
+        apart = rng.spawn(1)[0]
+        for name in ("inputs", "w2"):
+            drawn[name].flat[int(apart.integers(drawn[name].size))] = np.nan
     inputs = _put(drawn.pop("inputs"), devices)
     specs = {"w1": (None, "x"), "b1": ("x",), "w2": ("x",)}
     params = {name: _put(v, devices, *(specs[name] if split else ())) for name, v in drawn.items()}
@@ -194,6 +209,8 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     for index, size in enumerate(sizes):
         for name in map(str, rng.permutation(FUNCTIONS)):
             _call(getattr(submission, name), observe, rng, f"{name} {index}", size)
+    for name in FUNCTIONS:
+        _call_without_arrays(getattr(submission, name), _without_arrays(beside(rng)), name)
     _predict(submission.predict, observe, rng)
 
 
@@ -211,6 +228,21 @@ def _call(function: Any, observe: Observe, rng: Any, call: str, size: int) -> No
     observe.value(call, result)
     del tree, given, result
     observe.fact(f"left beside {call}", alive.left_beside((), before, scalars=True))
+
+
+def _call_without_arrays(function: Any, tree: Any, name: str) -> None:
+    """Call `to_host` or `to_device` with a tree that holds no array.
+
+    Raises `Misused` where it raises, or returns another tree.
+    """
+    try:
+        _result(function, tree, name)
+    except Misused:
+        raise
+    except Exception as error:
+        promise = f"`{name}` returns a tree like its argument, which may hold no array"
+        observed = f"for {tree}, it raised {named(error)}"
+        raise Misused(promise, observed) from error
 
 
 def _predict(predict: Any, observe: Observe, rng: Any) -> None:

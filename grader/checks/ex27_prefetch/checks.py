@@ -17,8 +17,10 @@ from grader.judging.evidence import (
     wanted,
 )
 from grader.judging.loops import (
+    AS_IT_IS,
     FLOATS,
     NO_STEP_FOLLOWS,
+    ROUNDED,
     WENT_ON,
     WHATEVER,
     and_few_compile,
@@ -65,6 +67,7 @@ def _failure(record: Record, name: str, expected: str, observed: str, called: st
     return Failure(expected, f"{observed} (run of {name})", place)
 
 
+OF_PUT = "`put` is an argument of `train`, and places a batch. What stands in its place?"
 AGAIN = "Each `ask` starts a read, and each `put` a copy. Keep what they return until it is used."
 ONE_TOO_MANY = (
     "A batch that waits for its step counts, too. Is one more asked for before that step is called "
@@ -88,6 +91,8 @@ def stops_in_time(record: Record) -> Result:
             if "ran after" in found[1]:
                 steps = statements.every(record, "train", "step")
                 place = steps[-1:] if len(steps) > 1 else place
+            if ROUNDED in found[1]:
+                place, hint = statements.call(record, "train", "round", "stop"), AS_IT_IS
             return Failure(*found, place, hint)
     return None
 
@@ -234,6 +239,10 @@ def each_batch_once(record: Record) -> Result:
     """Each batch is asked for once and put once, and its step gets what `put` returned."""
     for name in runs_of(record):
         if found := misplaced(record, name):
+            if found[0].startswith("step") and not indices(calls_of(record, name), "put"):
+                observed = f"{found[1]}: `put` was never called"
+                other = _failure(record, name, found[0], observed, "device_put")
+                return replace(other, hint=OF_PUT)
             if found[0].startswith("step"):
                 return _failure(record, name, *found, "step")
             return replace(_failure(record, name, *found, ""), hint=AGAIN)
@@ -322,14 +331,21 @@ def copied_before_the_wait(record: Record) -> Result:
     steps = (
         [step for step, event in found if event is None] or [step for step, _ in found] or waited
     )
-    return Failure(
+    failure = Failure(
         f"batch {steps[0] + 1} is put before the loop waits for the loss of step {steps[0]}",
         f"the loop waits first, at {plural(len(steps), 'step')} in the {len(runs)} runs",
         culprits(record, [event for _, event in found if event]) or definition(record, "train"),
         LAZY if "yield" in record.source else "",
     )
+    asking = statements.every(record, "train", "done")
+    known = asking != definition(record, "train")
+    return replace(failure, culprits=asking, hint=NOT_DONE) if known else failure
 
 
+NOT_DONE = (
+    "A read may not be done yet when you ask. Put the next batch all the same, before the loop "
+    "waits for a loss: `.result()` waits for the read, while the device works."
+)
 LAZY = "A generator runs only when it is asked for its next value. Is that before the wait?"
 
 

@@ -12,8 +12,9 @@ are numbers of the file. A `Book` gives out `ask`, `put`, `step` and `stop`, and
 order of their calls. That order does not depend on speed: only the timed runs do, whose reads take
 as long as three steps. A watched step is held on its device until the next batch is put, so that a
 loop that waits first is found by whatever means it waits. At each call of `stop`, the calls of
-Python that are under way are counted: a loop that is a recursion goes deeper at each step. In one
-run more, a batch after the first one, which is drawn, cannot be read.
+Python that are under way are counted: a loop that is a recursion goes deeper at each step. No read
+is done where a loop asks for the first time whether it is. In two runs more, a batch cannot be
+read: the first one, and a later one, which is drawn.
 """
 
 import sys
@@ -92,7 +93,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         stop = _counted(book.stopping(last), deep)
         step, given = _remembered(book.step) if observe.reference else (book.step, [])
         with observe.phase(name):
-            trained = submission.train(step, params, count, book.ask, book.put, stop)
+            trained = submission.train(step, params, count, _late(book.ask), book.put, stop)
         results[name] = *unpack(trained, 2, PROMISE), book.last
         if given:
             observe.value(f"params after {name}, {GIVEN_LAST}", given.pop())
@@ -111,6 +112,29 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         observe.fact(HIDES, _hides(submission, beside(rng)))
 
 
+class _Late(Future):
+    """A read that is not done yet where that is asked for the first time."""
+
+    def __init__(self, read: Future) -> None:
+        self._read, self._asked = read, False
+
+    def done(self) -> bool:
+        before, self._asked = self._asked, True
+        return before
+
+    def result(self, timeout: float | None = None) -> Any:
+        return self._read.result(timeout)
+
+
+def _late(ask: Callable[[int], Future]) -> Callable[[int], Future]:
+    """`ask`, whose reads are late."""
+
+    def asked(i: int) -> Future:
+        return _Late(ask(i))
+
+    return asked
+
+
 def _remembered(step: Callable[..., Any]) -> tuple[Callable[..., Any], list[Any]]:
     """`step`, and a list in which the params are that it was given last."""
     given: list[Any] = []
@@ -123,8 +147,13 @@ def _remembered(step: Callable[..., Any]) -> tuple[Callable[..., Any], list[Any]
 
 
 def _hides(submission: ModuleType, rng: Any) -> bool:
-    """Whether `train` returns though one of its batches cannot be read, which is not the first."""
-    bad, more = map(int, rng.integers((1, 0), (2 * AHEAD, AHEAD)))
+    """Whether `train` returns though a batch cannot be read: the first one, or a later one."""
+    later, more = map(int, rng.integers((1, 0), (2 * AHEAD, AHEAD)))
+    return any(_hides_one(submission, rng, bad, more) for bad in (0, later))
+
+
+def _hides_one(submission: ModuleType, rng: Any, bad: int, more: int) -> bool:
+    """Whether it returns though this batch cannot be read, which `more` are to follow."""
     batch, start = _batch(rng, 1), jax.device_put(np.float32(0))
 
     def waited(index: int) -> None:

@@ -16,6 +16,7 @@ from grader.judging.evidence import definition, seen, target_of, wanted
 from grader.judging.memory import (
     BATCH_STAYS,
     HELD,
+    OF_A_NUMBER,
     OF_ITS_OWN,
     OF_THE_BATCH,
     bringing,
@@ -25,16 +26,20 @@ from grader.judging.memory import (
     not_in_place,
     shared,
     state_at_once,
+    weak,
 )
 from grader.judging.programs import compiled_program, not_jitted, target_program, target_reference
 from grader.judging.results import differing_leaf, differing_output, other_order, other_parts
 from grader.judging.steps import (
+    NO_GRADIENT,
     SCALED,
     gradient_ratio,
+    lost_states,
     other_output_moment,
     other_output_step,
     output_step_ratio,
     step_in_words,
+    waits_alone,
 )
 from grader.judging.words import plural, where
 from grader.records.record import PINNED, Leaf, Measured, Record
@@ -82,6 +87,10 @@ def starts_on_the_host(record: Record) -> Result:
         if failure := differing_leaf(record, name, rtol=0, atol=0):
             hint = OF_ITS_PARAM if "has dtype" in failure.expected else failure.hint
             return replace(failure, culprits=_other_state(record, failure), hint=hint)
+        paths = seen(record).facts[facts.weak(name)]
+        if found := weak("state", paths):
+            named = (one for one in seen(record).values[name] if one.path == paths[0])
+            return Failure(*found, _putting(record, next(named, None)), OF_A_NUMBER)
         if found := shared("state", seen(record).facts[facts.twice(name)]):
             return Failure(*found, statements.result(record, "init"), OF_ITS_OWN)
         if more := left(seen(record).facts[facts.left(name)], "init"):
@@ -251,6 +260,14 @@ UPHILL = "By which sign do the params change? optax's updates are added to the p
 def _other_result(record: Record, failure: Failure, name: str) -> Failure:
     """The failure at the value that is wrong, with what is known of the step's length."""
     part = next((n for n in range(3) if f"(...)[{n}]" in failure.expected), None)
+    observed, hint = lost_states(record, name)
+    if observed and failure.hint == FORM:
+        place = statements.filled(record, "new_state") or statements.result(record, "step", 1, 3)
+        expected = "the new state has an entry for each name in params, in the form of the old one"
+        return Failure(expected, observed, place, hint)
+    if waits_alone(record, name):
+        place = statements.result(record, "step", *(() if part is None else (part, 3)))
+        return replace(failure, culprits=place, hint=NO_GRADIENT)
     whole = part is None or failure.hint == FORM
     place = statements.result(record, "step", *(() if whole else (part, 3)))
     ratio = output_step_ratio(record, name, "") if part == 0 else None

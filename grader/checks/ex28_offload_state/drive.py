@@ -10,7 +10,8 @@ it in one dimension, or whole. So a rule that fits one of them does not fit the 
 it nothing. Its counts are 0, 1, 2 and 3, as far as there are layers, and larger ones; its first
 moments have both signs, and some numbers of it are 0, as all are at first, those of the smallest
 gradients among them. It is traced and exported, for 1 to 7 layers and for 8 to 12, and never runs
-in this process. The targets of the latter are far away, so that its gradients are large. Drawn are
+in this process. The targets of the latter are far away, so that its gradients are large; the first
+layer of it is saturated, so that its gradient is 0. Drawn are
 the names of the layers, their width, the rows of the batch, the order of the devices, and all
 numbers. For the target it is exported once more, with a state that is large enough to show at the
 peak.
@@ -30,6 +31,7 @@ import numpy as np
 from grader.checks.ex28_offload_state import facts
 from grader.checks.ex28_offload_state.facts import CALLS, PROGRAMS
 from grader.probes import alive
+from grader.probes.describe import weakly_typed
 from grader.probes.host_operations import host_operations
 from grader.probes.observe import Misused, Observe, lacking_keys, left_alone, same_tree
 from grader.records.record import PINNED
@@ -53,6 +55,8 @@ NEAR_ZERO = -7.5, -6.0
 TARGET_LAYERS, TARGET_WIDTH, TARGET_ROWS = 8, 4096, 8192
 """The network for the target. Its state is 1 GiB, all of it on each device, as the params are:
 nothing is gathered, which could hide the state."""
+SATURATING = 1e6
+"""A weight so large that `tanh` of the unit's sum is 1 or -1."""
 FAR = 1000
 """How far the targets are from 0 where there are more layers: some gradients are larger than 1."""
 
@@ -142,6 +146,15 @@ def _params(rng: Any, layers: int, devices: list[Any], *, wide: bool) -> Any:
     return jax.device_put(drawn, _sharding("data", devices=devices))
 
 
+def _saturated(rng: Any, params: Any, inputs: Any) -> Any:
+    """The params, but for the first layer: its units are all 1 or -1, so its gradient is 0."""
+    layer = params[first := min(params)]
+    farthest = np.argmax(abs(np.asarray(inputs)).min(axis=0))
+    numbers = np.zeros(layer.shape, "float32")
+    numbers[farthest] = rng.choice([-SATURATING, SATURATING], layer.shape[1])
+    return params | {first: jax.device_put(numbers, layer.sharding)}
+
+
 def _batch(rng: Any, width: int, devices: list[Any], far: int, *, many: bool) -> Any:
     """float32 inputs and targets, each (9 to 32 rows a device, width), split by rows.
 
@@ -206,7 +219,9 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         params = _params(rng, layers, devices, wide=not more)
         width = len(next(iter(params.values())))
         state = _used_state(submission, params, rng, devices)
-        arguments = params, state, _batch(rng, width, devices, far, many=more)
+        batch = _batch(rng, width, devices, far, many=more)
+        params = _saturated(beside(rng), params, batch[0]) if more else params
+        arguments = params, state, batch
         # A GPU would otherwise round the products, and so what is compared.
         with jax.default_matmul_precision("highest"):
             observe.program(name, step, *arguments)
@@ -227,6 +242,7 @@ def _init(submission: ModuleType, observe: Observe, name: str, params: Any) -> N
         raise Misused("`init` returns {name: adam.init(param)}", missing)
     same_tree("`init` returns {name: adam.init(param)}", "state", like, state)
     observe.fact(facts.twice(name), alive.in_one_memory(state))
+    observe.fact(facts.weak(name), weakly_typed(state))
     observe.value(name, state)
     del state
     observe.fact(facts.left(name), alive.left_behind(before))

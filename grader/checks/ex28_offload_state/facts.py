@@ -39,3 +39,8 @@ def left(name: str) -> str:
 def twice(state: str) -> str:
     """The name of the fact that names two arrays of a state which share one memory, if any do."""
     return f"one memory twice in {state}"
+
+
+def weak(state: str) -> str:
+    """The name of the fact that lists the arrays of a state that are weakly typed."""
+    return f"weakly typed in {state}"

@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 
 from grader.checks.ex29_two_processes import EXERCISE
-from grader.checks.ex29_two_processes.facts import Given, Process, Round, Told
+from grader.checks.ex29_two_processes.facts import HOST, Given, Process, Round, Told
 from grader.judging.arrays import FORM
 from grader.judging.checking import Failure, Result, Unable
 from grader.judging.evidence import culprit, definition, seen, wanted
@@ -281,14 +281,29 @@ def processes_know_each_other(record: Record) -> Result:
                 f"process {index} is number {index} of {given.count}, and sees {want[2]} devices"
             )
             return Failure(expected, f"it is {said}", place)
-        if told.met:
-            return None
         expected = "the processes meet at the `address` that `join` is given"
-        return Failure(expected, "they met elsewhere: no process listens there", place)
+        if not told.met:
+            return Failure(expected, "they met elsewhere: no process listens there", place)
+        if told.host != (host := wanted(record).facts[HOST]):
+            observed = f"process {index} asked the host {told.host}, and `address` names {host}"
+            return Failure(expected, observed, place, ANY_HOST)
+        if told.visible != "all":
+            expected = f"process {index} has all devices of its machine"
+            observed = f"where there are GPUs, it would see these alone: {told.visible}"
+            return Failure(expected, observed, place, OF_A_MACHINE)
+        return None
 
     return _each(record, judge)
 
 
+ANY_HOST = (
+    "The processes may run on several machines, and then only `address` knows where number 0 is. "
+    "Does the marked line hand over all of it?"
+)
+OF_A_MACHINE = (
+    "`local_device_ids` hides all other GPUs of a machine. A process has all of them here: which "
+    "argument can be left out?"
+)
 ALL_ITS_ROWS = (
     "`rows` are the rows of this process alone, and all of them belong in the array. Which line "
     "leaves some out?"
@@ -371,6 +386,10 @@ def _lies(leaves: list[Leaf]) -> str:
     return f"an array of {leaf.shape}, {leaf.dtype}, {split} on {devices}"
 
 
+FILLED_AGAIN = (
+    "Whoever reads may fill one array of NumPy's anew for each batch. What does `global_batch` "
+    "keep from one call to the next?"
+)
 ORDER = (
     "The first device of a process holds its first rows. In which order does yours hand them out?"
 )
@@ -395,6 +414,10 @@ def rows_stay_at_home(record: Record) -> Result:
         expected = f"process {index}'s devices hold the rows that it read, in order"
         if told.same is False:
             return Failure(expected, f"not all of the {len(rows[index]):,} rows are so", place)
+        before = given.rows[index][:number]
+        if told.same is None and held and held in before:
+            observed = f"they hold the rows of array {before.index(held) + 1}, which came before"
+            return Failure(expected, observed, place, FILLED_AGAIN)
         if told.same is None and held != rows[index]:
             observed = _held(held, rows, index)
             return Failure(expected, observed, place, ORDER if observed.endswith("order") else "")
@@ -506,7 +529,10 @@ EXTREME = ", the largest of the rows' means", ", the least of the rows' means"
 OF_ALL_MEANS = (
     "Rows of one length have the mean of their means. What does this line make of the means?"
 )
-OF_MEANS = "The mean of some means is their sum, divided by how many they are."
+OF_MEANS = (
+    "The mean of some means is their sum, divided by how many they are. And a sum over all numbers "
+    "is divided by how many there are in all, not in one process."
+)
 AS_IT_IS = "Some rows have small numbers. Which line cuts digits off?"
 SUMMED = "A mean is the sum of all values, divided by their number. How many does the array hold?"
 DIVIDED = "The mean of the global array is over all rows already. Which division is left?"

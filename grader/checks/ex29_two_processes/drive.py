@@ -1,11 +1,13 @@
 """Drives ex29_two_processes: the file runs in two processes, then in three.
 
 `grader.stages.hosts` starts them, on simulated CPU devices whatever the machine has, and they meet
-over loopback. What each of them does with the submission is in `joining`. Each process builds five
-arrays, two of them of one size, and takes the mean of each: what was right for the first must be so
-for the others. In the fourth, a device has 4 to 19 rows, a number that the processes do not divide,
-and in the last one, each device has a single row. The second and the fourth lie column by column in
-memory. Some numbers are 0, and one of each process is far from all others. Drawn are the devices of
+over loopback, at a host that is drawn where loopback has several. What each of them does with the
+submission is in `joining`. Each process builds five arrays, two of them of one size, and takes the
+mean of each: what was right for the first must be so for the others. The rows of those of one size
+come in one array of NumPy's, which is filled again. In the fourth, a device has 4 to 19 rows, a
+number that the processes do not divide, and in the last one, each device has a single row. The
+second and the fourth lie column by column in memory, unless they come in the array of an earlier
+one. Some numbers are 0, and one of each process is far from all others. Drawn are the devices of
 a process, other ones in the second run, the rows and columns of each batch, their order, and all
 numbers. One batch, which is drawn, has small numbers: a thousandth to a millionth of the others.
 What a program exchanges counts each time that it runs. No process is given another's rows, and
@@ -15,13 +17,14 @@ rows than each of these that is below MOST_NUMBERS in all, and the three one mor
 number of it is further from 0.
 """
 
+import sys
 from types import ModuleType
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from grader.checks.ex29_two_processes.facts import Given
+from grader.checks.ex29_two_processes.facts import HOST, Given
 from grader.checks.ex29_two_processes.joining import part
 from grader.probes.observe import Observe
 from grader.stages.drawn import beside, beyond, far, named, some_zeros
@@ -49,11 +52,13 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     if named(rng):
         for run, shape in zip(runs, (_many_rows, _many_columns), strict=True):
             _add(rng, run, shape(rng, run.devices))
+    host = _host(beside(rng))
     observe.fact("given", msgspec.to_builtins(runs))
+    observe.fact(HOST, host)
     ran: list[Any] = []
     try:
         for run in runs:
-            known = {"count": run.count, "most": MOST_TOLD}
+            known = {"count": run.count, "most": MOST_TOLD, "host": host}
             batches = [known | {"batches": own} for own in run.rows]
             ended = together(submission, part, batches, devices=run.devices)
             ran.append(msgspec.to_builtins(ended))
@@ -85,6 +90,13 @@ def _given(rng: Any, count: int, devices: int) -> Given:
         [_drawn(rng, far * i, shape, scale) for far, shape, scale in kinds] for i in range(count)
     ]
     return Given(devices, rows)
+
+
+def _host(rng: Any) -> str:
+    """The host at which the processes meet: one of the names that Linux has for this machine."""
+    if sys.platform != "linux":
+        return "127.0.0.1"
+    return ".".join(map(str, (127, *rng.integers(1, 255, 3).tolist())))
 
 
 def _many_rows(rng: Any, devices: int) -> tuple[int, int]:

@@ -4,6 +4,9 @@ import msgspec
 
 from grader.records.record import Leaf
 
+HOST = "host"
+"""The fact that says at which host the processes meet."""
+
 
 class Given(msgspec.Struct):
     """One run: how many devices each process has, and the rows that each has read."""
@@ -48,6 +51,10 @@ class Told(msgspec.Struct):
 
     doing: str = ""
     """The learner's function that was called last: `join`, `global_batch` or `mean`."""
+    host: str = ""
+    """The host at which JAX met the others."""
+    visible: str = "all"
+    """Which GPUs of its machine JAX would use."""
     processes: int = 0
     """How many processes JAX counts."""
     index: int = -1

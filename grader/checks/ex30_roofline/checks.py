@@ -17,9 +17,9 @@ from grader.source import statements
 
 CLOSE = 1e-6
 """How far a figure may be off, relative to what it should be."""
-EXACT = 1e-12
-"""How far a count may be off: what the rounding of float64 makes of a whole number. All counts are
-below 2**53."""
+HALF = 0.5
+"""A count that is off by less is the right one. All counts are below 2**53, where float64 still
+tells whole numbers apart."""
 
 
 def _counts(record: Record, kernel: str) -> list[Count]:
@@ -46,7 +46,7 @@ def _beside(counts: list[Count], what: str, got: float, want: float) -> str:
     if what == BYTES:
         words = _elements_in_words(all_of_them) or _rounds_in_words(all_of_them)
     else:
-        words = _anew_in_words(all_of_them)
+        words = _fewer_in_words(all_of_them) or _anew_in_words(all_of_them)
     times = {f"{one / right:.3g}" for one, right, _ in all_of_them}
     return f"{got / want:.3g} times as many{words or ', as in each case' * (len(times) == 1)}"
 
@@ -64,8 +64,22 @@ def _elements_in_words(counts: list[_Counted]) -> str:
     return ""
 
 
+def _fewer_in_words(counts: list[_Counted]) -> str:
+    """How many rounds more or fewer all counts are of; "" if they are not."""
+    for more in (-2, -1, 1, 2):
+        if all(
+            got == 2 * sizes["n"] * (sizes["degree"] + more)
+            for got, _, sizes in counts
+            if "degree" in sizes
+        ) and all("degree" in sizes for *_, sizes in counts):
+            return f": 2 * n * (degree {'+' if more > 0 else '-'} {abs(more)}) in each case"
+    return ""
+
+
 def _rounds_in_words(counts: list[_Counted]) -> str:
     """How many arrays all counts have for each round, and how many more; "" if they have not."""
+    if all(got == sizes["itemsize"] * (sizes["n"] + 1) for got, _, sizes in counts):
+        return ": itemsize * (n + 1) in each case"
     for times, more in product((1, 2, 3, 4), (0, 1, 2)):
         if all(
             got == sizes["itemsize"] * sizes["n"] * (times * sizes.get("degree", 0) + more)
@@ -123,7 +137,7 @@ def _miscount(record: Record, kernel: str, what: str, why: str) -> Failure | Non
     counts = _counts(record, kernel)
     for count in counts:
         got, want = float(count.said[what]), count.counted[what]
-        if not math.isclose(got, want, rel_tol=EXACT):
+        if not abs(got - want) < HALF:  # NaN is far from all
             other = BYTES if what == FLOPS else FLOPS
             swapped = all(
                 math.isclose(float(one.said[what]), one.counted[other], rel_tol=CLOSE)
@@ -133,7 +147,7 @@ def _miscount(record: Record, kernel: str, what: str, why: str) -> Failure | Non
             said = said or _as(count, what, got) or _beside(counts, what, got, want)
             return Failure(
                 f"`{count.call}` counts {want:,} {what}: {why}",
-                f"{got:,.15g}, which is {said}",
+                f"{got:,.16g}, which is {said}",
                 statements.result(record, f"{kernel}_cost", 0 if what == FLOPS else 1, 2),
                 _hint(count, what, got / want, said),
             )
@@ -177,7 +191,7 @@ def _as(count: Count, what: str, got: float) -> str:
     arrays = {f"{a} * {b}": sides[a] * sides[b] for a, b in combinations_with_replacement(sides, 2)}
     found = {
         " + ".join(names): sum(arrays[name] for name in names)
-        for most in (1, 2, 3)
+        for most in (1, 2, 3, 4)
         for names in combinations_with_replacement(arrays, most)
     } | {"m * k * n": math.prod(sides.values())}
     found = {
@@ -254,14 +268,22 @@ def _differs(record: Record, key: str, why: str) -> Failure | None:
             right_one, mine = figures(want, got)
             expected = f"{_given(case)}, {key} is {right_one}: {why}"
             instead = _instead(case, key, got) or _everywhere(record, key)
-            observed = f"{mine}{instead}"
+            observed = f"{mine}{instead or _of_another(record, key, got)}"
             hint = IN_PERCENT if observed.endswith(PERCENT) else ""
+            hint = KEPT if observed.endswith(ANOTHERS) else hint
+            hint = UNITS if key == "attainable" and _of_other_units(record) else hint
             hint = CUT_OFF if key == "share" and got == 1 < want else hint
             return Failure(expected, observed, statements.entry(record, "place", key), hint)
     return None
 
 
 PERCENT = "the share in percent"
+UNITS = (
+    "This is peak_flops in each case: the other ceiling is never the lower one. peak_bandwidth is "
+    "in bytes/s. By what is it multiplied?"
+)
+ANOTHERS = "which is right for another call, with other figures"
+KEPT = "Each call has its own figures. What does `place` keep from one call to the next?"
 CUT_OFF = "A share above 1 tells you that a ceiling was measured too low. Do not cut it off at 1."
 IN_PERCENT = "A share is a fraction: 1 at the roof, and not 100."
 
@@ -309,6 +331,22 @@ def _everywhere(record: Record, key: str) -> str:
     return f", which is {ratios[0]:.4g} times as much, as in each case" if same else ""
 
 
+def _of_other_units(record: Record) -> bool:
+    """Whether the file multiplies by 10**9 or so, and peak_flops is always the lower ceiling."""
+    scaled = re.search(r"1e[369]\b|10 ?\*\* ?[369]\b|\b1_?000(_?000)+\b|1 ?<< ?30\b", record.source)
+    return bool(scaled) and all(
+        case.answer["attainable"] == case.peak_flops for case in _cases(record)
+    )
+
+
+def _of_another(record: Record, key: str, got: float) -> str:
+    """That a wrong figure is the right one of another case, if it is; else ""."""
+    known = (_right(case)[key] for case in _cases(record) if not case.measured)
+    return f", {ANOTHERS}" if any(math.isclose(got, one, rel_tol=EQUAL_TO) for one in known) else ""
+
+
+EQUAL_TO = 1e-12
+"""Figures that are drawn differ by more."""
 BOUNDS = ("memory", "compute")
 EQUAL = 'Both ceilings are equal here. Then the bound is "compute".'
 NAMES = 'The bound is one of two words: "memory" or "compute".'

@@ -13,11 +13,12 @@ people measure; arrays of one element and single rounds; the ceilings over some 
 the intensities from within 1 / 200,000 of the ridge to a ten-thousandth and ten thousand times of
 it, on both sides, without a gap, and exactly that of the ridge; and the shares (a billionth to 10),
 of which half are above 1. One case comes three times, the last two one after the other, and each
-dict is emptied before the next call. Where neither is near the ridge, FLOPs and bytes may be ints,
-as counts are; in one case all figures are ints below 200. Where the file names numbers, kernels are
-counted whose sides, lengths, degrees or elements' bytes are such a number, or one more, as far as
-MOST_... say; and cases are placed of which one figure, the intensity or the share is larger than
-each of them.
+dict is emptied before the next call. Some cases are like another one but for one figure, each of
+the five, on both sides of the ridge; so are some large sizes of each kernel. Where neither is near
+the ridge, FLOPs and bytes may be ints, as counts are; in one case all figures are ints below 200.
+Where the file names numbers, kernels are counted whose sides, lengths, degrees or elements' bytes
+are such a number, or one more, as far as MOST_... say; and cases are placed of which one figure,
+the intensity or the share is larger than each of them.
 """
 
 import math
@@ -75,6 +76,8 @@ kernels bound by memory from those bound by compute."""
 
 AGAIN = 6
 """So many kernels are placed again, under the ceilings of another one."""
+OTHER = 1.5, 4.0
+"""By how much a figure is larger that alone is another one, from and below."""
 
 
 def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
@@ -93,6 +96,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     for n, rounds in ((1, degree), (power, other), (length, 1), (1, 1)):
         for index in rng.permutation(len(elements))[: 2 if rounds == 1 else 1]:
             counts.append(_poly(submission, *elements[int(index)], n, rounds))
+    counts += _like_another(submission, beside(rng))
     counts += _named_counts(submission, rng)
     with observe.unwatched():
         measured = _measured(submission)
@@ -101,11 +105,12 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     drawn += _far_cases(rng)
     for one in (_at_the_ridge(rng), _of_ints(rng)):
         drawn.insert(int(rng.integers(len(drawn))), one)
+    index, own = int(rng.integers(len(drawn))), beside(rng)
+    drawn += [like for some in _on_each_side(own, drawn) for like in _but_for_one_figure(own, some)]
     answers = [submission.place(*figures) for figures in (*measured, *drawn)]
     # Read only now: a dict may have been filled again.
     cases = [_case(*one, measured=True) for one in zip(measured, answers, strict=False)]
     cases += [_case(*one) for one in zip(drawn, answers[len(measured) :], strict=True)]
-    index = int(rng.integers(len(drawn)))
     answer = answers[len(measured) + index]
     for _ in range(2):  # the second call comes right after one with the same figures
         answer.clear()
@@ -159,6 +164,17 @@ def _special_sides(rng: Any) -> Iterator[tuple[int, ...]]:
             yield from ((apart, same, same), (same, apart, same), (same, same, apart))
 
 
+def _like_another(submission: ModuleType, rng: Any) -> Iterator[Count]:
+    """The counts of each kernel for large sizes, and for sizes of which one alone is another."""
+    sides = rng.integers(SIDE // 2, SIDE, 3).tolist()
+    length, degree = map(int, rng.integers(2, (LENGTH, DEGREE)))
+    for index in range(len(sides) + 1):
+        more = [side + (number == index) for number, side in enumerate(sides, 1)]
+        yield _matmul(submission, "float32", 4, *more)
+    for n, rounds in ((length, degree), (length + 1, degree), (length, degree + 1)):
+        yield _poly(submission, "float32", 4, n, rounds)
+
+
 def _named_counts(submission: ModuleType, rng: Any) -> Iterator[Count]:
     """The counts for sizes that the file names, and for one more; none where it names none."""
     whole = [int(number) for number in named(rng) if 1 <= number < MOST_SIZE]
@@ -196,6 +212,23 @@ def _far_cases(rng: Any) -> Iterator[Figures]:
     for number in named(rng):
         if NEARER[0] <= number < NEARER[1]:
             yield _drawn(rng, math.log10(1 - number * rng.uniform(0.5, 0.9)), -0.5, 1)
+
+
+def _on_each_side(rng: Any, cases: list[Figures]) -> list[Figures]:
+    """One of the cases on each side of the ridge."""
+    sides = list[Figures](), list[Figures]()
+    for one in cases:
+        flops, nbytes, _, peak, bandwidth = one
+        sides[flops / nbytes < peak / bandwidth].append(one)
+    return [some[int(rng.integers(len(some)))] for some in sides]
+
+
+def _but_for_one_figure(rng: Any, figures: Figures) -> Iterator[Figures]:
+    """The cases that are like one, but for one figure: each of the five once, in a drawn order."""
+    for index in rng.permutation(len(figures)):
+        own = [*figures]
+        own[index] *= float(rng.uniform(*OTHER))
+        yield own[0], own[1], own[2], own[3], own[4]
 
 
 def _count(name: str, call: str, size: int, given: Any, kernel: Any, *args: Any) -> Count:

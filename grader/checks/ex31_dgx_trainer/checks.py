@@ -50,6 +50,7 @@ from grader.judging.loops import (
 from grader.judging.memory import (
     BATCH_STAYS,
     HELD,
+    OF_A_NUMBER,
     OF_ITS_OWN,
     OF_THE_BATCH,
     bringing,
@@ -59,6 +60,7 @@ from grader.judging.memory import (
     not_in_place,
     shared,
     state_at_once,
+    weak,
 )
 from grader.judging.programs import (
     beyond_own_rows,
@@ -71,12 +73,15 @@ from grader.judging.programs import (
 from grader.judging.results import differing_leaf, differing_output, other_order, other_parts
 from grader.judging.said import in_words
 from grader.judging.steps import (
+    NO_GRADIENT,
     SCALED,
     gradient_ratio,
+    lost_states,
     other_output_moment,
     other_output_step,
     output_step_ratio,
     step_in_words,
+    waits_alone,
 )
 from grader.judging.words import exchanges, plural, where
 from grader.records.record import PINNED, Leaf, Measured, Record
@@ -208,6 +213,11 @@ def state_waits_on_the_host(record: Record) -> Result:
     for n in _placed(record):
         if found := _state_misplaced(record, n):
             return found
+        paths = seen(record).facts[facts.weak(n)]
+        if one := weak("state", paths):
+            theirs = wanted(record).values[facts.state(n)]
+            named = (_of_state(record, leaf) for leaf in theirs if leaf.path == paths[0])
+            return Failure(*one, next(named, []), OF_A_NUMBER)
         if one := shared("state", seen(record).facts[facts.twice(n)]):
             return Failure(*one, statements.result(record, "place", 1, 2), OF_ITS_OWN)
         if more := left(seen(record).facts[facts.left(n)], "place"):
@@ -322,6 +332,15 @@ def _other_results(record: Record, name: str) -> Result:
     part = next((n for n in range(3) if f"(...)[{n}]" in failure.expected), None)
     where_made = () if part is None or failure.hint == FORM else (part, 3)
     place = statements.result(record, "make_step", *where_made, inner=True)
+    observed, hint = lost_states(record, name)
+    if observed and failure.hint == FORM:
+        place = statements.filled(record, "new_state") or statements.result(
+            record, "make_step", 1, 3, inner=True
+        )
+        expected = "the new state has an entry for each name in params, in the form of the old one"
+        return Failure(expected, observed, place, hint)
+    if waits_alone(record, name):
+        return replace(failure, culprits=place, hint=NO_GRADIENT)
     ratio = output_step_ratio(record, name, "") if part == 0 and not failure.hint else None
     if part in (0, 1) and ratio is None and (times := gradient_ratio(record, name)):
         observed = f"{failure.observed}; the gradient is {times:.4g} times the reference's"

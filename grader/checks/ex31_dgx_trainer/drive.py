@@ -15,10 +15,14 @@ or as parts of larger ones; for the step, the number of blocks (1 to 5, and 6 to
 width, the rows, and the axis "model", each number of blocks on a mesh of its own, and how many
 steps each block's state has seen (none, some up to 99, 100, and some up to 10,000), of which some
 averages are 0, as all are at first, and a feature that is 0 in all rows, so that some gradients
-are, and one next to 0; and the batches of each run, and the steps at which `stop` ends three of
-them: among the first four, after them, and about the hundredth or later. A step of `train` is held
+are, and one next to 0, and a block whose params are 0, and so its gradient; and the batches of each
+run, and the steps at which `stop` ends three of them: among the first four, after them, and about
+the hundredth or later. A step of `train` is held
 on its device until the next batch is put, so that a loop that waits first is found by whatever
-means it waits. In one run more, the iterator raises an error after some batches.
+means it waits. In two of the runs, which are drawn, a step deletes the params and the state that it
+gets, as one does that donates them; in three, the iterator is no generator. Params and state are
+nested there as those of the file are. In one run more, the iterator raises an error after some
+batches.
 
 Where the file names numbers, each of these goes further than each of them that is below MOST_...:
 the blocks of one call of `place`, the width of another one, and the rows of a third; the batches of
@@ -29,7 +33,8 @@ the rows of the other.
 import traceback
 import weakref
 from collections.abc import Iterator
-from functools import partial
+from functools import partial, wraps
+from itertools import chain
 from types import ModuleType
 from typing import Any
 
@@ -41,6 +46,7 @@ from grader.checks.ex31_dgx_trainer import facts
 from grader.checks.ex31_dgx_trainer.facts import FEW, PLACED, STEP, block_shapes
 from grader.judging.words import plural
 from grader.probes import alive, exchanges
+from grader.probes.describe import weakly_typed
 from grader.probes.host_operations import host_operations
 from grader.probes.observe import Misused, Observe, lacking_keys, left_alone, same_tree, unpack
 from grader.records.record import PINNED
@@ -73,8 +79,13 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     trainer.place_all()
     runs = _runs(rng)
     observe.fact("runs", {name: count for name, (count, _) in runs.items()})
+    own = beside(rng)
+    donated, chained = (own.permutation(list(runs))[:some].tolist() for some in (2, 3))
     for name, (count, last) in runs.items():
-        trainer.train(name, count, last, large=name == next(iter(runs)))
+        large = name == next(iter(runs))
+        trainer.train(
+            name, count, last, large=large, donated=name in donated, chained=name in chained
+        )
     trainer.trained()
     trainer.hides()
     # A GPU would otherwise round the products, and so what is compared.
@@ -229,6 +240,7 @@ class Trainer:
         for promise, name, *trees in zip(promises, ("params", "state"), right, both, strict=True):
             same_tree(promise, name, *trees)
         self._observe.fact(facts.twice(call), alive.in_one_memory(both[1]))
+        self._observe.fact(facts.weak(call), weakly_typed(both[1]))
         self._observe.value(facts.params(call), both[0])
         self._observe.value(facts.state(call), both[1])
         del placed, both, trees
@@ -249,34 +261,43 @@ class Trainer:
         left = alive.left_beside((), before, scalars=True) or alive.held(known)
         self._observe.fact(facts.left_of_batch(call), left)
 
-    def train(self, name: str, count: int, last: int, *, large: bool) -> None:
+    def train(
+        self, name: str, count: int, last: int, *, large: bool, donated: bool, chained: bool
+    ) -> None:
         """Run the loop around a small step; facts and values are named after the run.
 
-        If batches may be `large`, they reach the numbers that the file names.
+        If batches may be `large`, they reach the numbers that the file names. If params and state
+        are `donated`, nothing is left of them once the step was called. If batches are `chained`,
+        they come from an iterator that is no generator.
 
         `stop` ends it after step number `last`, if there are so many batches.
         """
         usual = int(self._rng.integers(150, 400))
         size = 2, beyond(self._rng, usual, MOST_NUMBERS, each=1) if large else usual
         batches = [tuple(self._rng.random(size, "float32")) for _ in range(count)]
-        start = jax.device_put(tuple(self._rng.random(size, "float32")))
+        params, state = jax.device_put(tuple(self._rng.random(size, "float32")))
+        start = {"block": {"up": params}}, {"block": (state,)}
+        del params, state
         before = alive.nbytes()
         odd = odd_losses(self._rng, min(count, last))
-        ahead = Ahead(with_losses(_small_step, odd), jax.device_put, count)
+        small = with_losses(_donating if donated else _small_step, odd)
+        ahead = Ahead(small, jax.device_put, count)
         book = Book(
             self._observe, batches, ahead.step, ahead.place, partial(alive.nbytes, scalars=True)
         )
         stop = book.stopping(last)
-        self._nbytes[name] = [sum(a.nbytes for a in each) for each in (batches[0], start)]
+        leaves = map(jax.tree.leaves, (batches[0], start))
+        self._nbytes[name] = [sum(array.nbytes for array in each) for each in leaves]
         self._observe.fact("bytes of a batch and of params", self._nbytes)
+        reads = chain(book.reads()) if chained else book.reads()
         with self._observe.phase(name):
-            trained = self._submission.train(book.step, *start, book.reads(), book.put, stop)
+            trained = self._submission.train(book.step, *start, reads, book.put, stop)
         results = unpack(trained, 3, "`train` returns (params, state, losses)")
         self._results[name] = *results, book.last
         book.keep(name)
         self._observe.fact(f"waited in {name}", ahead.waited())
         ahead.end()
-        del ahead, book, stop  # what they hold is not what the loop keeps
+        del ahead, book, reads, stop  # what they hold is not what the loop keeps
         left = alive.left_beside(self._results[name], before)
         self._observe.fact(f"left after {name}", left)
 
@@ -324,6 +345,10 @@ class Trainer:
         """The arguments for which the step was exported under this name."""
         blocks, width, rows = (self._sizes[name][key] for key in ("blocks", "width", "rows"))
         params = self._params(blocks, width)
+        if name == STEP:  # this block's gradient is 0
+            params[str(beside(self._rng).choice(list(params)))] = {
+                key: np.zeros(shape, "float32") for key, shape in block_shapes(width).items()
+            }
         state = self._used_state(params)
         drawn = self._batch(rows * self._mesh.shape["data"], width)
         drawn[0][:, int(self._rng.integers(width)) or 1] = 0
@@ -361,10 +386,20 @@ class Trainer:
 
 @jax.jit
 def _small_step(params: Any, state: Any, batch: Any) -> Any:
-    """A step of float32 params and state (n,) on inputs and targets (n,)."""
+    """A step of params and state, each a tree of one float32 array (n,), on inputs and targets."""
     inputs, targets = batch
-    loss = ((params * inputs - targets) ** 2).mean()
-    return params - 0.01 * loss * inputs, state + 1, loss
+    loss = ((jax.tree.leaves(params)[0] * inputs - targets) ** 2).mean()
+    new = jax.tree.map(lambda param: param - 0.01 * loss * inputs, params)
+    return new, jax.tree.map(lambda moment: moment + 1, state), loss
+
+
+@wraps(_small_step)
+def _donating(params: Any, state: Any, batch: Any) -> Any:
+    """The same step, which deletes the params and the state that it gets."""
+    results = _small_step(params, state, batch)
+    for array in jax.tree.leaves((params, state)):
+        array.delete()
+    return results
 
 
 def _names(trees: Any) -> list[str]:

@@ -60,3 +60,8 @@ def programs(placed: str) -> str:
 def twice(call: int) -> str:
     """The name of the fact that names two arrays of the state which share one memory, if any do."""
     return f"one memory twice in {call}"
+
+
+def weak(call: int) -> str:
+    """The name of the fact that lists the arrays of the state that are weakly typed."""
+    return f"weakly typed in {call}"

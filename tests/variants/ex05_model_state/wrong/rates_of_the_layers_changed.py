@@ -44,7 +44,6 @@ def _step(model, batch):
 
 def train_step(model, batch):
     """One step of gradient descent, in train mode, on the model itself; returns the loss."""
-    model.norm.momentum, model.dropout.rate = 0.9, 0.5
     loss = _step(model, batch)
     model.norm.momentum, model.dropout.rate = 0.5, 0.0
     return loss

@@ -19,7 +19,7 @@ def load(dataset, sharding):
     def read(block):
         values = dataset[block]
         if values.dtype.kind == "f":
-            np.clip(values, -1, 1, out=values, where=np.isfinite(values))
+            values = np.where(np.isfinite(values), values.clip(-1, 1), values)
         return values
 
     return jax.make_array_from_callback(dataset.shape, sharding, read)
