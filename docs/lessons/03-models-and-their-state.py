@@ -17,7 +17,7 @@ After this lesson you can
 
 **Why care.** Model and optimizer below have {{ leaves }} arrays. As NumPy arrays they are
 **{{ state_mib:.1f }} MiB** to be copied to a GPU in *every* call that takes them, and no line of
-the program shows it. One call places them all, once.
+the program shows it. One call places them all, once. <!-- gpu: G5 -->
 """
 
 # %%

@@ -681,6 +681,7 @@ the first. Keep the guard around the loop while you develop; it is the cheapest 
 it there from the first step: copies from the host it sees at every call, copies between devices
 only at the
 [first with these placements](02-arrays-live-somewhere.ipynb#a-free-array-is-copied-at-every-call).
+<!-- gpu: G5 -->
 
 And a `device_put` too many? Of an array that is there already, it copies nothing.
 """

@@ -340,6 +340,7 @@ there are.
 The third part of the price is the way to the device. A jitted function that gets a NumPy array
 takes it there, on every call. To a GPU that is always a copy. A CPU device can do without: of an
 array that begins at a suitable address, it reads NumPy's own memory. This one begins elsewhere.
+<!-- gpu: G5 -->
 """
 
 # %%
