@@ -138,7 +138,8 @@ def _run(rng: Any, count: int, width: Any, rows: Any) -> Run:
     sizes = _far(rng, count, (width, rows), 16 * int(rng.integers(*width)))
     wide, features, targets = (count * math.ceil(size / count) for size in sizes)
     each, steps = 8 * int(math.exp(rng.uniform(*map(math.log, rows)))), int(rng.integers(*STEPS))
-    fewer = int(beside(rng).integers(1, each)) if count == 1 else 0
+    each = max(each, 16) if count == 1 else each
+    fewer = 8 * int(beside(rng).integers(1, each // 8)) if count == 1 else 0
     return Run(count, wide, features, targets, count * each, steps + 1, fewer)
 
 
