@@ -48,11 +48,12 @@ def come_again(lost: "sys.UnraisableHookArgs") -> None:
     A signal may come while Python runs a finalizer, or a weak reference's callback, as each import
     has one. What is raised there goes nowhere, and the command would run on for ever.
     """
-    if isinstance(lost.exc_value, KeyboardInterrupt | SystemExit):
+    ends = isinstance(lost.exc_value, KeyboardInterrupt | SystemExit)
+    code = getattr(lost.exc_value, "code", 130)
+    if ends and isinstance(code, int) and code > 128:  # as shells say which signal it was
         import threading
 
-        number = getattr(lost.exc_value, "code", 130) - 128
-        threading.Timer(0.01, os.kill, (os.getpid(), number)).start()  # when that is over
+        threading.Timer(0.01, os.kill, (os.getpid(), code - 128)).start()  # when that is over
     else:
         sys.__unraisablehook__(lost)
 

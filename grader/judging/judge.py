@@ -24,6 +24,7 @@ from grader.judging.said import (
     in_words,
     is_of_a_call,
     is_of_places,
+    shortened,
     without_treedefs,
 )
 from grader.judging.steps import TURNED
@@ -541,10 +542,11 @@ def _judge_one(verdict: Verdict, record: Record, check: Check, made: _Made) -> N
         case Failure(expected=expected, observed=observed, culprits=culprits, hint=hint):
             made[check.name] = result.made
             verdict.status = "fail"
-            verdict.expected, verdict.observed = map(_cut, (expected, observed))
+            verdict.expected = shortened(expected, LONGEST)
+            verdict.observed = shortened(observed, LONGEST)
             verdict.culprits = list(culprits)
             if hint:
-                verdict.hint, verdict.hint_level = _cut(hint), 1
+                verdict.hint, verdict.hint_level = shortened(hint, LONGEST), 1
                 verdict.hints = len(check.hints) + 1
         case Unable(reason=reason):
             verdict.status, verdict.reason = "could not check", reason
@@ -572,11 +574,6 @@ def _unreadable(record: Record, check: Check, error: Exception) -> Result:
 
 def _fault(what: str) -> str:
     return f"the grader itself is at fault, not your file; please report: {what}"
-
-
-def _cut(text: str) -> str:
-    """A text of at most `LONGEST` characters, whatever a submission gave as its own."""
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
 
 
 def _words(error: Exception) -> str:

@@ -976,9 +976,9 @@ def in_words(message: str) -> str:
     return "\n".join([words, *map(shortened, lines[:MAX_LINES]), *more])
 
 
-def shortened(line: str) -> str:
-    """A line of at most `MAX_LENGTH` characters, and "..." for those that it had more."""
-    return line if len(line) <= MAX_LENGTH else f"{line[:MAX_LENGTH]} ..."
+def shortened(text: str, most: int = MAX_LENGTH) -> str:
+    """A text of at most so many characters, and "..." for those that it had more."""
+    return text if len(text) <= most else f"{text[:most]} ..."
 
 
 def _found(message: str) -> tuple[_Said, re.Match[str]] | None:

@@ -269,6 +269,14 @@ def waits_alone(record: Record, name: str) -> bool:
     return bool(still) and all(still)
 
 
+OF_INFINITE = (
+    "The squares of such errors are infinite, and their gradient is a number: the step goes along "
+    "it as any other. Which line looks at the loss?"
+)
+OF_LOST = (
+    "A row that is NaN makes the loss NaN, and all params: that is how one learns of it. Which "
+    "line treats such a step as another one?"
+)
 OF_ONE_ROUND = (
     "Each param has a state of its own. Is what this line does done in each round of the loop, or "
     "once, after the last?"

@@ -28,8 +28,6 @@ _SHARDINGS = (jax.sharding.NamedSharding, jax.sharding.SingleDeviceSharding)
 MAX_DATA = 1 << 24
 MAX_TREE = 4000
 """Longer structures are cut in messages; what is compared is `Flat.forms`."""
-
-
 DEEPEST = 100
 """So many lists, tuples and dicts may lie one in the other."""
 HAS_LEAVES = "lists, tuples and dicts are a tree, with arrays or numbers as its leaves"

@@ -314,6 +314,12 @@ def lacking_keys(asked: Mapping[str, Any], tree: Mapping[str, Any]) -> str:
     return f"it has nothing for {names}" if names else ""
 
 
+def other_entries(own: Mapping[Any, Any], given: Mapping[Any, Any]) -> list[str]:
+    """The keys under which a dict, `own`, does not hold the very object that it was given."""
+    keys = dict.fromkeys((*given, *own))
+    return [str(key) for key in keys if own.get(key) is not given.get(key)]
+
+
 def named(value: Any) -> str:
     """What a value is, in words: `None`, `an int`, `a jax.Array`."""
     return typed(type(value).__name__)

@@ -62,6 +62,7 @@ class Tally:
     def clear(self) -> None:
         """Forget all events."""
         self._counts.clear()
+        self.is_full = False
 
     def events(self) -> list[Event]:
         """All events, each with its count."""

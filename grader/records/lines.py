@@ -4,6 +4,14 @@
 comment.
 """
 
+Cached = tuple[int, None, list[str], str]
+"""An entry of `linecache`: size, no time of a file, the lines with what ends them, the path."""
+
+
+def cached(source: str, path: str) -> Cached:
+    """What `linecache` is to hold for a text that is run as the file at `path`."""
+    return len(source), None, [f"{line}\n" for line in lines_of(source)], path
+
 
 def lines_of(source: str) -> list[str]:
     """The lines of a text, without what ends them."""

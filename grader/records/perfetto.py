@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from grader.records.book import Book, Entry
-from grader.records.bookkeeping import span
+from grader.records.bookkeeping import COPIES, span
 
-_ENGINES = ("launch", "h2d", "d2h", "d2d", "copy")
+_ENGINES = ("launch", *COPIES)
 _ROWS = {
     "launch": "compute",
     "h2d": "copy in",

@@ -31,8 +31,6 @@ LEAST = 1e-9
 """Seconds. A window counts as at least this long."""
 UNITS = 5
 """The unit is the median of this many latest measurements."""
-
-
 WINDOW_SECONDS = 15.0
 """A window is meant to take some hundredths of a second. One that takes this long is given up."""
 _ITS_OWN = ("raised", "exited", "unusable", "timeout", "flooded", "garbled")
@@ -133,9 +131,8 @@ def duel(entry: Entry, mine: PaceJob, session: Session, platform: str, devices: 
             return side
 
         try:
-            with ThreadPoolExecutor(
-                3
-            ) as pool:  # where all stumble, it is not the submission's fault
+            with ThreadPoolExecutor(3) as pool:
+                # In this order: where all stumble, no submission is to blame.
                 theirs, slow, own = pool.map(runner, (reference, naive, mine))
             theirs.measure()
             result = timing.with_controls(

@@ -193,12 +193,7 @@ def with_lost_row(rng: Any, batch: Any, part: int = -1) -> Any:
 
 def copied(tree: Any) -> Any:
     """A tree of copies, placed as its arrays are. A step may delete what it is given."""
-
-    def copy(leaf: Any) -> Any:
-        mine = isinstance(leaf, jax.Array)
-        return jax.device_put(np.array(leaf), _where(leaf)) if mine else leaf
-
-    return jax.tree.map(copy, tree)
+    return with_rows(tree, None)
 
 
 def _where(array: Any) -> Any:
@@ -220,14 +215,16 @@ def with_targets(batch: Any, far: float) -> Any:
     return jax.tree.unflatten(form, [*leaves[:-1], placed])
 
 
-def with_rows(batch: Any, count: int) -> Any:
-    """The first rows of the batch, (inputs, targets) on devices, so many, placed as it was.
+def with_rows(tree: Any, count: int | None) -> Any:
+    """A tree of copies of the first rows of its arrays on devices, so many, placed as these are.
 
-    What is no such batch stays as it is.
+    None is for all of them. What is no such array stays as it is.
     """
 
     def cut(leaf: Any) -> Any:
-        mine = isinstance(leaf, jax.Array)
-        return jax.device_put(np.asarray(leaf)[:count], _where(leaf)) if mine else leaf
+        if not isinstance(leaf, jax.Array):
+            return leaf
+        array = np.array(leaf)
+        return jax.device_put(array if count is None else array[:count], _where(leaf))
 
-    return jax.tree.map(cut, batch)
+    return jax.tree.map(cut, tree)

@@ -25,7 +25,7 @@ from typing import Any, Protocol
 import msgspec
 
 from grader.fences.family import die_with_parent
-from grader.records.lines import lines_of
+from grader.records.lines import cached
 from grader.records.raised import in_words
 
 Say = Callable[[str, Any], None]
@@ -92,12 +92,7 @@ def _serve(job: Job, say: Say) -> None:
     jax.config.update("jax_num_cpu_devices", job.devices)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     part = FunctionType(marshal.loads(b64decode(job.part)), {"__builtins__": builtins})
-    linecache.cache[job.path] = (
-        len(job.source),
-        None,
-        [f"{line}\n" for line in lines_of(job.source)],
-        job.path,
-    )
+    linecache.cache[job.path] = cached(job.source, job.path)
     say("ready", True)
     sys.stdin.buffer.readline()
     try:

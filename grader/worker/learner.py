@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import CodeType, ModuleType
 
 from grader.probes.observe import Misused
-from grader.records.lines import lines_of
+from grader.records.lines import cached
 from grader.records.raised import in_words, written
 from grader.records.record import Frame, Outcome
 
@@ -50,7 +50,7 @@ def load(path: str, source: str, follow: Callable[[CodeType], None] | None = Non
     module = ModuleType("submission")
     module.__file__ = path
     sys.modules["submission"] = module
-    linecache.cache[path] = (len(source), None, [f"{line}\n" for line in lines_of(source)], path)
+    linecache.cache[path] = cached(source, path)
     with LearnersCode(path):
         code = compile(source, path, "exec", dont_inherit=True)
         if follow is not None:

@@ -440,3 +440,20 @@ except BaseException as error:
 """
     ran = python("-c", program)
     assert (ran.stdout.strip(), ran.stderr) == (raised, "")
+
+
+def test_an_exit_that_is_no_signal_s_is_reported_as_ever() -> None:
+    program = """
+import sys, time, weakref
+from grader.__main__ import come_again
+
+sys.unraisablehook = come_again
+thing = set()
+kept = weakref.ref(thing, lambda _: sys.exit(2))
+del thing
+time.sleep(0.1)
+print("goes on")
+"""
+    ran = python("-c", program)
+    assert ran.stdout == "goes on\n"
+    assert "SystemExit: 2" in ran.stderr

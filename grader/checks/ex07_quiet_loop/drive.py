@@ -20,6 +20,7 @@ step raises, or the batches do.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from string import ascii_lowercase
 from types import ModuleType
 from typing import Any
@@ -189,10 +190,6 @@ class _Run:
         return self.held.hold(result)
 
 
-def _as_it_is(batch: Any) -> Any:
-    return batch
-
-
 TRACED = "it calls it with tracers: the loop is compiled, by scan or jit, as part of something else"
 
 
@@ -231,7 +228,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
         run = _Run(submission, observe, rng, factors, width, rows, more=third)
         try:
             with observe.phase(facts.phase(steps)):
-                batches = run.batches() if generators.pop() else map(_as_it_is, run.batches())
+                batches = run.batches() if generators.pop() else chain(run.batches())
                 returned = submission.train(run.step, run.params, batches)
         finally:
             if run.held is not None:

@@ -25,7 +25,7 @@ raises, or the batches do.
 import math
 import sys
 from collections.abc import Iterator
-from itertools import cycle, zip_longest
+from itertools import chain, cycle, zip_longest
 from string import ascii_lowercase
 from types import ModuleType
 from typing import Any
@@ -363,15 +363,11 @@ def _train(
     """
     incoming: Iterator[Any] = loop.incoming(batches)
     try:
-        given = incoming if generator else map(_as_it_is, incoming)
+        given = incoming if generator else chain(incoming)
         return submission.train(loop.step, params, stats, given)
     except StopIteration as error:
         error.add_note(f"in a run of {plural(len(batches), 'batch')}")
         raise
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch
 
 
 def _hides_errors(submission: ModuleType, rng: Any) -> list[str]:

@@ -58,7 +58,7 @@ from grader.checks.ex09_stay_on_cpu.facts import (
 )
 from grader.probes import dumped, launches
 from grader.probes.devices import is_next_door
-from grader.probes.observe import Observe
+from grader.probes.observe import Observe, other_entries
 from grader.stages.drawn import beside, beyond, far, one_of
 
 ROWS = (range(2, 16), range(16, 64), range(60, 300, 60))
@@ -318,18 +318,12 @@ def _predict(
         precise = jax.default_matmul_precision("highest")
         with precise, watch.seen() as ran, observe.phase(phase("predict", call)):
             found = submission.predict(own := {**params}, given, accelerator)
-        observe.fact(renewed(call), _renewed(own, params))
+        observe.fact(renewed(call), other_entries(own, params))
         _note_settings(observe, "predict", call, before)
         observe.fact(ran_on("predict", call), sorted(ran))
         _new_array(observe, "predict", call)
         arrays = {"batch": given, **{f"params[{name!r}]": w for name, w in params.items()}}
         return found, arrays, inputs
-
-
-def _renewed(own: dict[Any, Any], params: dict[str, Any]) -> list[str]:
-    """The names under which a dict does not hold the array that it held."""
-    names = {*own, *params}
-    return sorted(str(name) for name in names if own.get(name) is not params.get(name))
 
 
 def _settings() -> dict[str, Any]:

@@ -29,7 +29,7 @@ import numpy as np
 
 from grader.checks.ex16_remat import facts
 from grader.checks.ex16_remat.facts import NETWORKS, Network
-from grader.probes.observe import Observe
+from grader.probes.observe import Observe, other_entries
 from grader.stages.drawn import beside, beyond, far, named
 
 ROWS, WIDTHS, HIDDEN = (36, 61), (15, 25), (3.4, 4.2)
@@ -90,8 +90,7 @@ def drive(submission: ModuleType, observe: Observe, rng: Any) -> None:
     def thrifty(x: Any, weights: Any) -> Any:
         own = {**weights}
         result = submission.thrifty(x, own)
-        names = [*weights, *(name for name in own if name not in weights)]
-        changed.extend(str(name) for name in names if own.get(name) is not weights.get(name))
+        changed.extend(other_entries(own, weights))
         return result
 
     observe.program(facts.RESULT, jax.jit(thrifty), square, layer)

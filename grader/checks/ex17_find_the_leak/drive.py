@@ -35,6 +35,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from types import ModuleType
 from typing import Any
 
@@ -271,8 +272,8 @@ def _train_again(
         told.clear()
         easiest, many = (steps - 1, other_rows) if name == LAST else (0, rows)
         sizes = {LAST: (-(-many // 2), many), ONLY: (1,)}.get(name, (many,))
-        # It is no generator, and so has no `close`.
-        batches = map(_itself, _batches(rng, many, steps, easiest, 2 / steps, given, sizes))
+        # A chain is no generator, and so has no `close`.
+        batches = chain(_batches(rng, many, steps, easiest, 2 / steps, given, sizes))
         with observe.unwatched():
             params = _placed(_in_layers(wider) if name == LAST else first)
         with observe.phase(TRAINS), _left_alone(params):
@@ -370,10 +371,6 @@ def _params(rng: Any, width: int) -> dict[str, Any]:
 def _in_layers(params: Any) -> list[Any]:
     """The parameters of the network as a list of its two layers."""
     return [{name: params[name] for name in layer} for layer in (("w1", "b1"), ("w2",))]
-
-
-def _itself(batch: Any) -> Any:
-    return batch
 
 
 def _batches(

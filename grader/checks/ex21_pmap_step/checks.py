@@ -31,6 +31,7 @@ from grader.judging.programs import beyond_own_rows, compiled_program, exchanged
 from grader.judging.results import differing_leaf, differing_output, finite, renamed
 from grader.judging.steps import (
     IN_FULL,
+    OF_INFINITE,
     TURNED,
     change_of,
     differing_step,
@@ -338,12 +339,6 @@ def _of_odd(record: Record, found: Failure, odd: str, part: int) -> Failure:
     place = statements.result(record, "update", part, 2)
     hint = OF_LOST if "NaN" in odd else OF_INFINITE
     return Failure(f"{found.expected} after a step with {odd}", found.observed, place, hint)
-
-
-OF_INFINITE = (
-    "The squares of such errors are infinite, and their gradient is a number: the step goes along "
-    "it as any other. Which line looks at the loss?"
-)
 
 
 OF_LOST = (

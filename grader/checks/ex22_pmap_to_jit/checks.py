@@ -44,6 +44,8 @@ from grader.judging.steps import (
     BEFORE_IT,
     IN_FULL,
     LOSS_TOO,
+    OF_INFINITE,
+    OF_LOST,
     TURNED,
     change_of,
     differing_step,
@@ -276,16 +278,6 @@ def _of_an_odd_step(record: Record) -> Failure | None:
             place = statements.result(record, "make_step", part, 2, inner=True)
             return Failure(expected, found.observed, place, hint)
     return None
-
-
-OF_INFINITE = (
-    "The squares of such errors are infinite, and their gradient is a number: the step goes along "
-    "it as any other. Which line looks at the loss?"
-)
-OF_LOST = (
-    "A row that is NaN makes the loss NaN, and all params: that is how one learns of it. Which "
-    "line treats such a step as another one?"
-)
 
 
 def _other_numbers(record: Record, found: Failure, number: int, step: int) -> Failure:

@@ -37,6 +37,8 @@ from grader.judging.steps import (
     AFTER_THE_STEP,
     BEFORE_IT,
     IN_FULL,
+    OF_INFINITE,
+    OF_LOST,
     TURNED,
     differing_step,
     is_the_others,
@@ -219,16 +221,6 @@ def _of_an_odd_step(record: Record, when: str) -> Failure | None:
     return failure and replace(failure, culprits=place, hint=hint)
 
 
-OF_INFINITE = (
-    "The squares of such errors are infinite, and their gradient is a number: the step goes along "
-    "it as any other. Which line looks at the loss?"
-)
-
-
-OF_LOST = (
-    "A row that is NaN makes the loss NaN, and all params: that is how one learns of it. Which "
-    "line treats such a step as another one?"
-)
 OF_LOSS_FN = (
     "A step takes 0.1 of the gradient of `loss_fn` from the params, once. What else changes them?"
 )

@@ -48,6 +48,7 @@ from grader.judging.results import differing_leaf, differing_output, other_parts
 from grader.judging.steps import (
     AFTER_THE_STEP,
     BEFORE_IT,
+    OF_LOST,
     change_error,
     change_ratio,
     is_the_others,
@@ -255,10 +256,6 @@ def same_numbers(record: Record) -> Result:
     return None
 
 
-OF_LOST = (
-    "A row that is NaN makes the loss NaN, and all params: that is how one learns of it. Which "
-    "line treats such a step as another one?"
-)
 OF_ODD = {
     LOST: OF_LOST,
     GONE: OF_LOST,
